@@ -23,6 +23,7 @@ from benchmarks.server import server_process
 from benchmarks.timing import alternating
 from remote_udf.effective_options import ScalarOptions
 from remote_udf.outcomes import RowError
+from udf_server.base.fairness import Party
 from udf_server.batching.merged_call import MergedCall
 from udf_server.batching.row_queue import Part, RowQueue
 from udf_server.runners.calling import Calling
@@ -188,7 +189,7 @@ def _measure_dispatch(results: Results, quick: bool) -> None:
     for _ in range(rounds):
         for stream in streams:
             batch = InputBatch(0, BATCH_ROWS, None)
-            queue.push("caller", Part(stream, batch, [column], None, BATCH_ROWS, 180.0, 0.0))
+            queue.push(Party("caller"), Part(stream, batch, [column], None, BATCH_ROWS, 180.0, 0.0))
         while queue.rows:
             slices = queue.take(BATCH_ROWS, 1 << 26, mix_callers=True, held_up=())
             owner.make(MergedCall(owner, same, calling, retry, slices, _timed_out))

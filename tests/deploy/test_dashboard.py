@@ -82,6 +82,8 @@ def test_a_panel_has_the_unit_of_its_queries(panel):
             # Of two rates: a share if they are of one metric.
             first, second = (metrics_of(part) for part in query.split(" / "))
             assert unit == ("percentunit" if first == second else "short")
+        elif "_ratio" in query:
+            assert unit == "percentunit"
         elif "rate(" in query:
             assert unit == ("Bps" if "bytes" in query else "cps")
         else:

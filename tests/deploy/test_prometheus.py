@@ -20,6 +20,7 @@ import yaml
 from tests.deploy.drawing import draw
 from tests.deploy.images import ROOT
 from tests.deploy.queries import RULES, measured, panel_queries, rules
+from udf_server.security.access import hashed, new_token
 
 PICTURE = os.environ.get("UDF_DASHBOARD_PICTURE")
 """Where to draw the dashboard to, with what this job made."""
@@ -89,13 +90,17 @@ class Last(udf.ProcessTableFunction):
         yield (-count.n,)
 """
 GUARDS = '[guards.guarded]\nbreaker-failures = 3\nbreaker-delay = "30 s"\nmax-concurrency = 9\nrate = "1000/second"\n'
+CALLERS = "[callers.job]\nshare = 3\n[callers.other]\nbudget = {usd = 5}\n"
 
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[dict[str, Any]]:
     """What two worker processes print when they are ready."""
     (tmp_path / "functions.py").write_text(FUNCTIONS)
-    (tmp_path / "server.toml").write_text(GUARDS)
+    token, rules = new_token(), tmp_path / "access.toml"
+    (tmp_path / "token").write_text(token)
+    rules.write_text(f'[job]\ntoken_sha256 = "{hashed(token)}"\n[other]\ntoken_sha256 = "{hashed(new_token())}"\n')
+    (tmp_path / "server.toml").write_text(f'access_file = "{rules}"\n{GUARDS}{CALLERS}')
     command = [
         sys.executable, "-m", "udf_server", "serve", "--config", "server.toml", "--plugin", "functions.py",
         "--no-entry-points", "--port", "0", "--metrics-port", "0", "--processes", "2", "--stop-with-stdin",
@@ -106,7 +111,7 @@ def server(tmp_path: Path) -> Iterator[dict[str, Any]]:
         command, cwd=tmp_path, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as process:
         assert process.stdin is not None and process.stdout is not None
-        yield json.loads(process.stdout.readline())
+        yield {**json.loads(process.stdout.readline()), "token": str(tmp_path / "token")}
         process.stdin.close()
         process.wait(30)
 
@@ -169,11 +174,11 @@ def until(condition: Any) -> None:
         time.sleep(0.2)
 
 
-def run_jobs(spark: Any, target: str) -> None:
+def run_jobs(spark: Any, server: dict[str, Any]) -> None:
     """Rows that go well, fail, are retried, block, hang, are cached, merged; an aggregate; a process table function."""
-    from spark_client import connect
+    from spark_client import Security, connect
 
-    remote = connect(spark, target)
+    remote = connect(spark, server["target"], security=Security(token_file=server["token"]))
     numbers = spark.range(0, 400, 1, 2).selectExpr("id", "id % 5 AS k")
     rows = remote.with_columns(numbers, {"price": remote.function("price")("id")}, on_error="null")
     assert rows.where("price IS NULL").count() == 8
@@ -191,7 +196,7 @@ def run_jobs(spark: Any, target: str) -> None:
 def test_every_query_of_rules_and_dashboard_returns_numbers(spark, server: dict[str, Any], prometheus: Prometheus):
     # Twice: a rate is of what comes after a series has appeared.
     for _ in range(2):
-        run_jobs(spark, server["target"])
+        run_jobs(spark, server)
     queries = {*panel_queries()}
     queries |= {rule["record"] if "record" in rule else measured(rule["expr"]) for rule in rules()}
     unanswered = queries

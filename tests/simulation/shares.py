@@ -43,7 +43,8 @@ class Shares:
 
         `coming` is the number of calls that have had their turn and have not begun, if `most` does not include them.
         """
-        self._look(queue._root, (), most, where, coming)
+        for root in queue._roots.values():
+            self._look(root, (), most, where, coming)
 
     def _look(self, node: Any, path: tuple[Hashable, ...], most: int, where: str, coming: int) -> None:
         children = [child for child in node.children.values() if child.waiting]

@@ -79,6 +79,16 @@ def test_other_amounts_for_one_job_are_a_conflict():
     assert ledger.exchange(claim("b", settings="11 usd"), 0.0) == {"conflict": "10 usd"}
 
 
+def test_other_amounts_hold_once_no_member_has_the_old_ones_and_what_was_spent_stays():
+    """The operator has changed the daily budget of a caller, and restarts the servers."""
+    ledger = BudgetLedger()
+    ledger.exchange(claim("a", usd=part(spent=4.0)), 0.0)
+    ledger.exchange(claim("a", 2, leave=True, usd=part(spent=4.0)), 0.0)
+    more = claim("b", settings="11 usd", usd=part(take=20.0, amount=11.0))
+    assert ledger.exchange(more, 0.0)["units"] == {"usd": [7.0, 4.0, 0.0, 7.0]}
+    assert ledger.exchange(claim("c"), 0.1) == {"conflict": "11 usd"}
+
+
 # Processes that share a ledger.
 
 

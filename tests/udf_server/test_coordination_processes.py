@@ -102,7 +102,7 @@ def test_worker_processes_share_the_guards_of_their_server(plugin):
         assert len(calls) == 96
         assert {pid for pid, _, _ in calls} == set(ready["processes"])
         assert most_at_once(calls) <= 2
-        assert "guards apply per server" in log.read_text()
+        assert "limits apply per server" in log.read_text()
         process.terminate()
         assert process.wait(30) == 0
 

@@ -3,17 +3,20 @@
 import asyncio
 import collections
 import contextlib
+import heapq
+import itertools
 import threading
 import time
+from random import Random
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import udf_server as udf
 from tests.udf_server.streams import Talk, batch, eventually, finish
-from udf_server.base.fairness import FairQueue, Party, current_party
+from udf_server.base.fairness import FairQueue, Party, Priority, current_party
 from udf_server.base.metrics import ServerMetrics
 from udf_server.guards.guard import Guard
 from udf_server.guards.guard_metrics import GuardMetrics
@@ -158,7 +161,7 @@ def test_every_item_is_served_once_in_the_order_of_its_stream_unless_its_stream_
         party.close()
     assert queue.groups == 0
     assert len(queue) == 0
-    assert not queue._root.children
+    assert not any(root.children for root in queue._roots.values())
 
 
 def test_who_has_had_less_overtakes_those_who_wait_until_they_have_had_as_much():
@@ -183,6 +186,126 @@ def test_what_comes_from_a_stream_that_has_ended_is_dropped():
     assert queue.pop(1.0) is None
     assert not queue.overtake(party, 1.0)
     assert queue.groups == 0
+
+
+shares_of_callers = st.lists(st.floats(0.1, 10.0), min_size=2, max_size=5)
+
+
+@given(shares_of_callers, st.lists(st.floats(0.01, 5.0), min_size=20, max_size=300))
+def test_what_callers_that_wait_are_served_differs_from_their_shares_by_a_turn_of_each(shares, costs):
+    """The bound of start-time fair queueing, with several streams and jobs of each caller, and costs known late."""
+    queue, served = FairQueue(), collections.Counter()
+    parties = [
+        Party(str(caller), f"job {job}", share=share)
+        for caller, share in enumerate(shares)
+        for job in range(1 + caller % 2)
+        for _ in range(1 + caller % 3)
+    ]
+    for party in parties:
+        for _ in costs:
+            queue.push(party, party)
+    for cost in costs:
+        party, _ = queue.pop(0.01)
+        queue.charge(party, cost - 0.01)
+        served[party.caller] += cost
+    most = max(costs)
+    turns = [(served[str(caller)] / share, most / share) for caller, share in enumerate(shares)]
+    for one, turn in turns:
+        for other, other_turn in turns:
+            assert abs(one - other) <= turn + other_turn + 1e-6
+
+
+def test_batch_waits_while_interactive_waits_and_keeps_its_own_shares():
+    queue = FairQueue()
+    first, one, three = Party("dash", priority=Priority.INTERACTIVE), Party("one"), Party("three", share=3.0)
+    for party in (one, three):
+        for _ in range(40):
+            queue.push(party, party)
+    served = []
+    for turn in range(60):
+        if turn % 3 == 0:
+            queue.push(first, first)
+            assert not queue.overtake(Party("one"), 1.0)
+        served.append(queue.pop(1.0)[0])
+    assert served[::3] == [first] * 20
+    assert served.count(three) == 30
+    assert served.count(one) == 10
+    queue.push(first, first)
+    late = Party("late")
+    queue.join(late)
+    assert not queue.overtake(late, 1.0)
+    assert queue.groups == 4
+
+
+class FakeTime:
+    """Time that passes while all calls wait for it."""
+
+    def __init__(self):
+        self.now, self._ends, self._order = 0.0, [], itertools.count()
+
+    async def sleep(self, seconds):
+        future = asyncio.get_running_loop().create_future()
+        heapq.heappush(self._ends, (self.now + seconds, next(self._order), future))
+        await future
+
+    async def pass_until(self, end):
+        while True:
+            for _ in range(20):
+                await asyncio.sleep(0)
+            if not self._ends or self._ends[0][0] > end:
+                return
+            self.now, _, future = heapq.heappop(self._ends)
+            if not future.done():
+                future.set_result(None)
+
+
+@pytest.mark.parametrize("kind", ["guard", "turns"])
+@given(seed=st.integers(0, 10**6), share=st.sampled_from([1.0, 3.0, 5.0]), places=st.integers(1, 12))
+@settings(max_examples=5, deadline=None)
+def test_calls_of_callers_that_wait_are_made_in_proportion_to_their_shares(kind, seed, share, places):
+    """The real guard, and the real turns of a loop, with calls of random length on fake time."""
+
+    async def run():
+        random, time_, made = Random(seed), FakeTime(), collections.Counter()
+
+        @udf.scalar
+        async def f(x: str) -> str:
+            made[x] += 1
+            await time_.sleep(random.uniform(0.005, 0.015))
+            return x
+
+        guard = Guard("f@1", GuardSettings(max_concurrency=places), GuardMetrics(ServerMetrics(), "f", "1"), clock)
+        turns, guarded = Turns(places, clock, clock), guard.wrap(f)
+
+        async def worker(party, number):
+            current_party.set(party)
+            while True:
+                if kind == "guard":
+                    await guarded.call(party.caller)
+                else:
+                    if not turns.enter(number):
+                        await turns.turn(party, number)
+                    await f.call(party.caller)
+                    turns.leave(number)
+                    await asyncio.sleep(0)
+
+        parties = [Party("etl", f"job {job}", share=share) for job in range(random.randint(1, 3)) for _ in range(2)]
+        parties += [Party("adhoc", f"job {job}") for job in range(random.randint(1, 20))]
+        workers = [
+            asyncio.ensure_future(worker(party, (party, number))) for party in parties for number in range(places + 2)
+        ]
+        await time_.pass_until(1.0)
+        before = made.copy()
+        await time_.pass_until(1.0 + 12.0 / places)
+        for task in workers:
+            task.cancel()
+        await asyncio.wait(workers)
+        return {caller: made[caller] - before[caller] for caller in made}
+
+    clock = lambda: 0.0  # noqa: E731
+    found = asyncio.run(run())
+    assert sum(found.values()) > 900
+    assert found["etl"] / found["adhoc"] == pytest.approx(share, rel=0.05)
 
 
 # The loop.

@@ -1,6 +1,7 @@
 """Merged calls and the streams of their rows: shares, streams that end, and streams that do not read."""
 
 import asyncio
+import collections
 import gc
 from typing import Any
 
@@ -12,7 +13,8 @@ from hypothesis import strategies as st
 import udf_server as udf
 from tests.udf_server.merging import DELAY, host_of, recorded
 from tests.udf_server.streams import Talk, batch, eventually, finish
-from udf_server.batching.row_queue import Part, RowQueue, fair_shares
+from udf_server.base.fairness import Party, Priority
+from udf_server.batching.row_queue import CallerRows, Part, RowQueue, caller_shares, fair_shares
 from udf_server.runners.runner import InputBatch
 from udf_server.security.access import Caller
 from udf_server.streams.accounting import StreamLimits
@@ -111,7 +113,7 @@ def test_the_queue_keeps_few_parts_whose_rows_were_taken():
     column = pa.array([1])
     for number in range(10_000):
         stream = stuck if number == 0 else None
-        queue.push("caller", Part(stream, InputBatch(0, 1, None), [column], None, 1, 1.0, float(number)))
+        queue.push(Party("caller"), Part(stream, InputBatch(0, 1, None), [column], None, 1, 1.0, float(number)))
         queue.take(10, 1000, mix_callers=True, held_up={stuck})
     assert (queue.rows, queue.oldest(())) == (1, 0.0)
     assert len(queue._parts) < 200
@@ -165,3 +167,47 @@ def test_shares_are_fair(wants, total):
         assert 0 <= share <= want
         if share < want:
             assert max(shares, default=0) <= share + 1
+
+
+@given(
+    st.lists(st.tuples(st.floats(0.1, 10.0), st.integers(0, 40)), min_size=1, max_size=6),
+    st.integers(1, 60),
+    st.integers(1, 200),
+)
+def test_callers_get_rows_of_common_calls_by_their_shares_and_all_of_what_is_there(drawn, total, calls):
+    callers = [CallerRows(Party(str(place), share=share)) for place, (share, _) in enumerate(drawn)]
+    wants = [want for _, want in drawn]
+    got = [0] * len(callers)
+    for _ in range(calls):
+        given_ = caller_shares(callers, wants, total)
+        assert sum(given_) == min(total, sum(wants))
+        assert all(0 <= rows <= want for rows, want in zip(given_, wants, strict=True))
+        got = [sum(pair) for pair in zip(got, given_, strict=True)]
+    unmet = [place for place, want in enumerate(wants) if got[place] < want * calls]
+    for one in unmet:
+        for place, share in enumerate(each for each, _ in drawn):
+            # Nobody gets more for its share than one that wants more, but for what is rounded in a call.
+            assert got[place] / share <= (got[one] + 3) / drawn[one][0] + 3 / share
+
+
+def test_callers_of_batch_get_what_interactive_ones_leave():
+    callers = [
+        CallerRows(Party("a")),
+        CallerRows(Party("b", priority=Priority.INTERACTIVE)),
+        CallerRows(Party("c", share=3.0)),
+    ]
+    assert caller_shares(callers, [50, 4, 50], 20) == [4, 4, 12]
+    assert caller_shares(callers, [50, 30, 50], 20) == [0, 20, 0]
+
+
+@pytest.mark.parametrize("mix", [True, False])
+@pytest.mark.parametrize("large_rows", [False, True])
+def test_rows_of_a_queue_are_taken_three_to_one(mix, large_rows):
+    queue, taken = RowQueue(), collections.Counter()
+    column = pa.array(["x" * 1000 if large_rows else "x"] * 4000)
+    for party in (Party("three", share=3.0), Party("one")):
+        queue.push(party, Part(party.caller, InputBatch(0, 4000, None), [column], None, 4000, 1.0, 0.0))
+    for _ in range(200):
+        for piece in queue.take(10, 8_000, mix_callers=mix, held_up=()):
+            taken[piece.part.stream] += len(piece)
+    assert taken["three"] / taken["one"] == pytest.approx(3, rel=0.05)

@@ -1,7 +1,8 @@
 """FairQueue shares a function fairly: between callers, then between the jobs of a caller, then between their streams.
 
 It uses start-time fair queueing at each level: the child that was served least comes first, a child that returns after
-a pause starts where the others are, and the cost of a turn is charged when it is known. The cost of an operation grows
+a pause starts where the others are, and the cost of a turn is charged when it is known. A caller with a larger share is
+charged less for it. Callers of a lower priority are served only while no others wait. The cost of an operation grows
 with the logarithm of the number of streams.
 """
 
@@ -11,19 +12,32 @@ import heapq
 import itertools
 import threading
 from collections.abc import Callable
+from enum import StrEnum
 from typing import Any, Generic, TypeVar
 
-__all__ = ["ANYONE", "FairQueue", "Party", "current_party"]
+__all__ = ["ANYONE", "FairQueue", "Party", "Priority", "current_party"]
 
 T = TypeVar("T")
+
+
+class Priority(StrEnum):
+    """Whose rows come first; the highest priority is the first."""
+
+    INTERACTIVE = "interactive"
+    BATCH = "batch"
 
 
 class Party:
     """The caller and job of a stream. Each stream has a separate party; `close` removes it from every queue."""
 
-    def __init__(self, caller: str = "", job: str = "") -> None:
-        """`caller` is the principal of the token or certificate, else the address; `job` is the name that it gives."""
-        self.caller, self.job = caller, job
+    def __init__(
+        self, caller: str = "", job: str = "", *, share: float = 1.0, priority: Priority = Priority.BATCH
+    ) -> None:
+        """`caller` is the principal of the token or certificate, else the address; `job` is the name that it gives.
+
+        `share` and `priority` are those of the caller.
+        """
+        self.caller, self.job, self.share, self.priority = caller, job, share, priority
         self.closed = False
         self._leaves: dict[FairQueue[Any], _Node] = {}
 
@@ -41,12 +55,12 @@ current_party: contextvars.ContextVar[Party] = contextvars.ContextVar("current_p
 
 
 class _Node:
-    """A node of the tree: the root, a caller, a job or a stream."""
+    """A node of a tree: the root, a caller, a job or a stream."""
 
-    __slots__ = ("children", "heap", "items", "key", "now", "parent", "queued", "served", "waiting")
+    __slots__ = ("children", "heap", "items", "key", "now", "parent", "queued", "served", "share", "waiting")
 
-    def __init__(self, key: Any = None, parent: "_Node | None" = None) -> None:
-        self.key, self.parent = key, parent
+    def __init__(self, key: Any = None, parent: "_Node | None" = None, share: float = 1.0) -> None:
+        self.key, self.parent, self.share = key, parent, share
         self.children: dict[Any, _Node] = {}
         self.heap: list[tuple[float, int, _Node]] = []
         """Children with waiting items, each once. Some entries may have no waiting items any more."""
@@ -57,7 +71,7 @@ class _Node:
         self.waiting = 0
         """Number of waiting items of this node and its descendants."""
         self.served = 0.0
-        """The cost that was charged, or would have been if the node had always had waiting items."""
+        """The cost that was charged, over the share, or would have been if the node had always had waiting items."""
         self.now = 0.0
         """The `served` of the child that was served last, before that turn."""
 
@@ -66,14 +80,15 @@ class FairQueue(Generic[T]):
     """A queue of the items of parties. Safe to use from any thread."""
 
     def __init__(self) -> None:
-        self._root = _Node()
+        self._roots = {priority: _Node() for priority in Priority}
+        """A tree for each priority, the highest one first."""
         self._lock = threading.Lock()
         self._order = itertools.count()
         self.groups = 0
         """Number of jobs that have joined."""
 
     def __len__(self) -> int:
-        return self._root.waiting
+        return sum(root.waiting for root in self._roots.values())
 
     def join(self, party: Party) -> None:
         """Add the party before it has waiting items, unless it has closed. Safe to call twice."""
@@ -121,21 +136,23 @@ class FairQueue(Generic[T]):
         Items that are `gone` are removed, and their parties are not charged.
         """
         with self._lock:
-            while (node := self._root).waiting:
-                while node.children:
-                    node = self._next(node)
-                item, party = node.items.popleft(), node.key
-                unwanted = gone is not None and gone(item)
-                while node.parent is not None:
-                    node.waiting -= 1
+            for root in self._roots.values():
+                while root.waiting:
+                    node = root
+                    while node.children:
+                        node = self._next(node)
+                    item, party = node.items.popleft(), node.key
+                    unwanted = gone is not None and gone(item)
+                    while node.parent is not None:
+                        node.waiting -= 1
+                        if not unwanted:
+                            node.served += cost / node.share
+                        if node.waiting:
+                            self._enter(node)
+                        node = node.parent
+                    root.waiting -= 1
                     if not unwanted:
-                        node.served += cost
-                    if node.waiting:
-                        self._enter(node)
-                    node = node.parent
-                node.waiting -= 1
-                if not unwanted:
-                    return party, item
+                        return party, item
             return None
 
     def remove(self, party: Party, item: T) -> None:
@@ -155,12 +172,17 @@ class FairQueue(Generic[T]):
     def overtake(self, party: Party, cost: float) -> bool:
         """Whether the party has no waiting items and was served less than all others. If so, it is charged `cost`.
 
-        False if it has not joined, or has closed.
+        False if it has not joined, has closed, or if items of a higher priority wait.
         """
         with self._lock:
             leaf = party._leaves.get(self)  # noqa: SLF001 - of this module
             if leaf is None:
                 return False
+            for priority, root in self._roots.items():
+                if priority is party.priority:
+                    break
+                if root.waiting:
+                    return False
             node = leaf
             while node.parent is not None:
                 if node.waiting or node.served > node.parent.now:
@@ -168,7 +190,7 @@ class FairQueue(Generic[T]):
                 node = node.parent
             node = leaf
             while node.parent is not None:
-                node.served = max(node.served, node.parent.now) + cost
+                node.served = max(node.served, node.parent.now) + cost / node.share
                 node = node.parent
             return True
 
@@ -176,7 +198,7 @@ class FairQueue(Generic[T]):
         """Charge the party more (or, if negative, less) than was charged for its turn."""
         node = party._leaves.get(self)  # noqa: SLF001 - of this module
         while node is not None:
-            node.served += cost
+            node.served += cost / node.share
             node = node.parent
 
     def _leave_if_closed(self, party: Party) -> None:
@@ -209,13 +231,13 @@ class FairQueue(Generic[T]):
         found = party._leaves.get(self)  # noqa: SLF001 - of this module
         if found is not None:
             return found
-        node = self._root
+        node = root = self._roots[party.priority]
         for key in (party.caller, party.job, party):
             child = node.children.get(key)
             if child is None:
-                child = node.children[key] = _Node(key, node)
+                child = node.children[key] = _Node(key, node, party.share if node is root else 1.0)
                 child.served = node.now
-                self.groups += key is party.job and node is not self._root
+                self.groups += key is party.job and node is not root
             node = child
         party._leaves[self] = node  # noqa: SLF001 - of this module
         return node

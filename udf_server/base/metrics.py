@@ -5,7 +5,7 @@ of series is bounded.
 """
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
@@ -222,6 +222,23 @@ class ServerMetrics:
             "udf_function_loop_blocked_total", "Times that a function blocked its event loop for half a second.",
             FUNCTION, registry=registry,
         )  # fmt: skip
+        self.caller_streams = Gauge(
+            "udf_caller_streams_open", "Open streams of a caller that the setting `callers` names.", ["caller"],
+            registry=registry,
+        )  # fmt: skip
+        self.caller_in_flight = Gauge(
+            "udf_caller_rows_in_flight", "Rows of such a caller that were received and not yet answered.", ["caller"],
+            registry=registry,
+        )  # fmt: skip
+        self.caller_rows = Counter(
+            "udf_caller_rows_total", "Rows of such a caller with an outcome.", ["caller"], registry=registry
+        )
+        self.caller_budget = Gauge(
+            "udf_caller_budget_used_ratio",
+            "Part of its budget of the day (UTC) that such a caller has spent, on all servers that count together.",
+            ["caller", "unit"], registry=registry,
+        )  # fmt: skip
+        self._callers: frozenset[str] = frozenset()
         self.file_reloads = Counter(
             "udf_file_reloads_total", "Reloads of changed TLS or access files, by outcome.",
             ["files", "outcome"], registry=registry,
@@ -244,6 +261,24 @@ class ServerMetrics:
     def coordinated(self, seconds: float, good: bool) -> None:
         """Count a claim for shared limits."""
         self.coordination_seconds.labels("ok" if good else "failed").observe(seconds)
+
+    def name_callers(self, callers: Mapping[str, Iterable[str]]) -> None:
+        """Count for these callers, with the units of their budgets. Others may be any number of addresses."""
+        self._callers = frozenset(callers)
+        for name, units in callers.items():
+            self.caller_rows.labels(name)
+            self.caller_holds(name, 0, 0)
+            for unit in units:
+                self.caller_budget.labels(name, unit)
+
+    def caller_holds(self, caller: str, streams: int, rows: int) -> None:
+        """Show what a named caller holds."""
+        self.caller_streams.labels(caller).set(streams)
+        self.caller_in_flight.labels(caller).set(rows)
+
+    def caller_answered(self, caller: str) -> Callable[[int], object]:
+        """What to call with a number of rows of the caller that were answered."""
+        return self.caller_rows.labels(caller).inc if caller in self._callers else lambda rows: None
 
     def function(self, name: str, version: str) -> "FunctionMetrics":
         """The metrics of one function."""

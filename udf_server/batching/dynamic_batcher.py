@@ -131,7 +131,7 @@ class DynamicBatcher:
         self._streams.pop(stream, None)
         self._quiet.pop(stream, None)
         self._held_up.pop(stream, None)
-        self._queue.drop(stream.setup.party.caller, stream)
+        self._queue.drop(stream.setup.party, stream)
         for call in list(self._calls):
             call.left()
         if not self._streams:
@@ -141,13 +141,13 @@ class DynamicBatcher:
 
     def drop(self, stream: Any) -> None:
         """Remove the rows of a stream that are in no call."""
-        self._queue.drop(stream.setup.party.caller, stream)
+        self._queue.drop(stream.setup.party, stream)
         self._batchers.go_on()
 
     def push(self, stream: Any, part: Part) -> None:
         """Add rows of a stream."""
         self._quiet.pop(stream, None)
-        self._queue.push(stream.setup.party.caller, part)
+        self._queue.push(stream.setup.party, part)
         self._batchers.go_on()
 
     def holds_up(self, stream: Any) -> bool:
@@ -166,7 +166,7 @@ class DynamicBatcher:
     @property
     def _rows(self) -> int:
         """Number of waiting rows that may be called."""
-        held = sum(self._queue.waiting(stream.setup.party.caller, stream) for stream in self._held_up)
+        held = sum(self._queue.waiting(stream.setup.party, stream) for stream in self._held_up)
         return self._queue.rows - held
 
     @property
@@ -241,7 +241,7 @@ class DynamicBatcher:
 
     def start(self, call: MergedCall, evaluate: Callable[[], "Returned | Awaitable[Returned]"]) -> Attempt:
         owner = call.slices[0].part.stream.setup.party
-        party = Party(owner.caller, owner.job)
+        party = Party(owner.caller, owner.job, share=owner.share, priority=owner.priority)
 
         def done(attempt: Attempt, returned: Returned | None, error: BaseException | None) -> None:
             # The next call starts before the results of this one are passed on: so the instance is idle for less time.
@@ -266,7 +266,7 @@ class DynamicBatcher:
             self._metrics.observe_rows([self.clock() - call.began], [call.rows])
         now = self.clock()
         for stream in dict.fromkeys(piece.part.stream for piece in call.slices):
-            if not stream.closed and not stream.calling and not self._queue.waiting(stream.setup.party.caller, stream):
+            if not stream.closed and not stream.calling and not self._queue.waiting(stream.setup.party, stream):
                 self._quiet.pop(stream, None)
                 self._quiet[stream] = now
         self._batchers.go_on()

@@ -1,15 +1,17 @@
-"""RowQueue holds the rows that wait for a common call, and takes them round robin by caller, then by stream."""
+"""RowQueue holds the rows that wait for a common call. Each call has rows of all callers, by their shares."""
 
 import collections
+import math
 from collections.abc import Collection, Sequence
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from udf_server.base.fairness import Party, Priority
 from udf_server.runners.runner import InputBatch
 
-__all__ = ["Part", "RowQueue", "Slice", "fair_shares"]
+__all__ = ["CallerRows", "Part", "RowQueue", "Slice", "caller_shares", "fair_shares"]
 
 
 SPARE_PARTS = 64
@@ -44,6 +46,19 @@ class Slice:
         return self.end - self.start
 
 
+class CallerRows:
+    """The streams of one caller that have waiting rows."""
+
+    __slots__ = ("owed", "priority", "share", "streams")
+
+    def __init__(self, party: Party) -> None:
+        self.share, self.priority = party.share, party.priority
+        self.streams: dict[Any, _Waiting] = {}
+        """Those that were served least recently first."""
+        self.owed = 0.0
+        """Rows that it should have got and has not, because a call has whole rows; or, if negative, the opposite."""
+
+
 class _Waiting:
     """The waiting rows of one stream."""
 
@@ -58,17 +73,20 @@ class RowQueue:
     """The waiting rows of all streams. Use it on one thread. The streams bound what they push."""
 
     def __init__(self) -> None:
-        self._callers: dict[str, dict[Any, _Waiting]] = {}
-        """By caller, then by stream, those that were served least recently first."""
+        self._callers: dict[str, CallerRows] = {}
+        """Those that were served least recently first."""
         self._parts: collections.deque[Part] = collections.deque()
         """In the order of their arrival. Some may have no waiting rows any more."""
         self._most_parts = SPARE_PARTS
         self.rows = 0
         self.bytes = 0
 
-    def push(self, caller: str, part: Part) -> None:
-        """Add the rows of a part."""
-        waiting = self._callers.setdefault(caller, {}).setdefault(part.stream, _Waiting())
+    def push(self, party: Party, part: Part) -> None:
+        """Add the rows of a part. The streams of a caller have parties with the same share and priority."""
+        caller = self._callers.get(party.caller)
+        if caller is None:
+            caller = self._callers[party.caller] = CallerRows(party)
+        waiting = caller.streams.setdefault(part.stream, _Waiting())
         waiting.slices.append(Slice(part, 0, part.rows))
         waiting.rows += part.rows
         if len(self._parts) >= self._most_parts:
@@ -77,14 +95,14 @@ class RowQueue:
         self.rows += part.rows
         self.bytes += part.rows * part.row_bytes
 
-    def drop(self, caller: str, stream: Any) -> None:
+    def drop(self, party: Party, stream: Any) -> None:
         """Remove the rows of a stream. Safe to call twice."""
-        waiting = self._callers.get(caller, {}).pop(stream, None)
-        if waiting is not None:
+        caller = self._callers.get(party.caller)
+        if caller is not None and (waiting := caller.streams.pop(stream, None)) is not None:
             for each in waiting.slices:
                 self._count(each)
-            if not self._callers[caller]:
-                del self._callers[caller]
+            if not caller.streams:
+                del self._callers[party.caller]
         self._remove_done()
 
     def _remove_done(self) -> None:
@@ -96,39 +114,57 @@ class RowQueue:
         """When the row that waits longest has arrived, of the streams that are not held up; None without such rows."""
         return next((part.arrived for part in self._parts if part.waiting and part.stream not in held_up), None)
 
-    def waiting(self, caller: str, stream: Any) -> int:
+    def waiting(self, party: Party, stream: Any) -> int:
         """Number of waiting rows of a stream."""
-        found = self._callers.get(caller, {}).get(stream)
+        caller = self._callers.get(party.caller)
+        found = caller.streams.get(stream) if caller is not None else None
         return found.rows if found is not None else 0
 
     def take(self, most_rows: int, most_bytes: int, *, mix_callers: bool, held_up: Collection[Any]) -> list[Slice]:
         """Remove rows for one call, at least one row if a stream that is not held up has rows.
 
-        Callers get equal shares, and so do the streams of a caller. A share that is not used is shared by the others.
+        Callers get rows by their shares, those of a higher priority first, and the streams of a caller get equal
+        shares. A share that is not used is shared by the others.
         """
         ready: dict[str, dict[Any, int]] = {}
-        for caller, streams in self._callers.items():
-            if rows := {stream: each.rows for stream, each in streams.items() if stream not in held_up}:
-                ready[caller] = rows
-                if not mix_callers:
-                    break
+        for name, caller in self._callers.items():
+            if rows := {stream: each.rows for stream, each in caller.streams.items() if stream not in held_up}:
+                ready[name] = rows
+        if not mix_callers and len(ready) > 1:
+            ready = self._next_of(ready)
         taken: list[Slice] = []
         left = most_bytes
-        shares = fair_shares([sum(rows.values()) for rows in ready.values()], most_rows)
-        for (caller, rows), share in zip(ready.items(), shares, strict=True):
-            streams = self._callers[caller]
+        if len(ready) > 1 and self.bytes > most_bytes:
+            # Otherwise the first callers would take all the bytes.
+            most_rows = min(most_rows, max(most_bytes * self.rows // self.bytes, 1))
+        callers = [self._callers[name] for name in ready]
+        shares = caller_shares(callers, [sum(rows.values()) for rows in ready.values()], most_rows)
+        for (name, rows), share in zip(ready.items(), shares, strict=True):
+            streams = self._callers[name].streams
             for stream, count in zip(rows, fair_shares(list(rows.values()), share), strict=True):
                 if count:
                     left = self._take(streams, stream, count, left, taken)
             if share:
-                served = self._callers.pop(caller)
-                if served:
-                    self._callers[caller] = served
+                served = self._callers.pop(name)
+                if served.streams:
+                    self._callers[name] = served
         self.rows -= sum([piece.end - piece.start for piece in taken])
         self.bytes -= most_bytes - left
         while self._parts and not self._parts[0].waiting:
             self._parts.popleft()
         return taken
+
+    def _next_of(self, ready: dict[str, dict[Any, int]]) -> dict[str, dict[Any, int]]:
+        """The caller whose rows are called alone: of the highest priority, the one that is owed the most calls."""
+        callers = {name: self._callers[name] for name in ready}
+        highest = next(each for each in Priority if any(caller.priority is each for caller in callers.values()))
+        callers = {name: caller for name, caller in callers.items() if caller.priority is highest}
+        total = sum(caller.share for caller in callers.values())
+        for caller in callers.values():
+            caller.owed += caller.share / total
+        chosen = max(callers, key=lambda name: callers[name].owed)
+        callers[chosen].owed -= 1.0
+        return {chosen: ready[chosen]}
 
     def _take(self, streams: dict[Any, _Waiting], stream: Any, rows: int, left: int, taken: list[Slice]) -> int:
         """Take rows of one stream, which is served last from then on. Returns the bytes that are left."""
@@ -162,6 +198,53 @@ class RowQueue:
         gone.part.waiting -= len(gone)
         self.rows -= len(gone)
         self.bytes -= len(gone) * gone.part.row_bytes
+
+
+def caller_shares(callers: Sequence[CallerRows], wants: Sequence[int], total: int) -> list[int]:
+    """Divide `total` rows by priority, then by share, such that nobody gets more than wanted.
+
+    A fraction of a row is owed until the next time, so that shares are exact over many calls.
+    """
+    if sum(wants) <= total:
+        return list(wants)
+    given = [0] * len(callers)
+    for priority in Priority:
+        places = [place for place, caller in enumerate(callers) if caller.priority is priority]
+        if (wanted := sum(wants[place] for place in places)) <= total:
+            for place in places:
+                given[place], callers[place].owed = wants[place], 0.0
+            total -= wanted
+            continue
+        _divide({place: wants[place] for place in places}, callers, total, given)
+        break  # nothing is left for lower priorities
+    return given
+
+
+def _divide(wants: dict[int, int], callers: Sequence[CallerRows], total: int, given: list[int]) -> None:
+    """Divide `total` rows between these callers, who want more than that, by share."""
+    exact: dict[int, float] = {}
+    left, open_ = float(total), dict(wants)
+    while open_:
+        each = left / sum(callers[place].share for place in open_)
+        modest = [place for place, want in open_.items() if want <= each * callers[place].share]
+        if not modest:
+            exact |= {place: each * callers[place].share for place in open_}
+            break
+        for place in modest:  # whoever wants less than its share leaves the rest to the others
+            exact[place] = open_.pop(place)
+            left -= exact[place]
+    for place, rows in exact.items():
+        exact[place] = due = rows + callers[place].owed
+        given[place] = min(max(math.floor(due), 0), wants[place])
+    missing = total - sum(given[place] for place in wants)
+    while missing:
+        step = 1 if missing > 0 else -1
+        for place in sorted(wants, key=lambda place: step * (given[place] - exact[place])):
+            if missing and (given[place] < wants[place] if step > 0 else given[place] > 0):
+                given[place] += step
+                missing -= step
+    for place, due in exact.items():
+        callers[place].owed = min(max(due - given[place], -1.0), 1.0) if given[place] < wants[place] else 0.0
 
 
 def fair_shares(wants: Sequence[int], total: int) -> list[int]:

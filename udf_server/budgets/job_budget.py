@@ -1,4 +1,4 @@
-"""JobBudget is what this process has leased of the budget of one job, and what it has spent for it."""
+"""JobBudget is what this process has leased and spent of one budget: of a job, or of a caller for a day."""
 
 import collections
 import threading
@@ -42,15 +42,15 @@ class JobBudget:
     """
 
     def __init__(
-        self, name: str, terms: Terms, *, fail_open: bool = False, clock: Callable[[], float] = time.monotonic,
-        new_id: Callable[[], str] = lambda: uuid.uuid4().hex,
+        self, name: str, terms: Terms, *, whose: str = "this job", fail_open: bool = False,
+        clock: Callable[[], float] = time.monotonic, new_id: Callable[[], str] = lambda: uuid.uuid4().hex,
     ) -> None:  # fmt: skip
-        """Create what `name` has spent in this process: nothing.
+        """Create what `name` has spent in this process: nothing. `whose` budget it is, is for messages.
 
         If claims are not answered for some time, calls fail, or with `fail_open` this process takes the rest of the
         budget for its own.
         """
-        self.name, self.terms, self.settings = name, terms, str(terms)
+        self.name, self.terms, self.settings, self._whose = name, terms, str(terms), whose
         self.call_back: Callable[[], None] = lambda: None
         self.streams = 0
         """Number of open streams that use it. `Budgets` counts them."""
@@ -110,7 +110,7 @@ class JobBudget:
             with self._lock:
                 waiter.leave()
                 self._refuse_if_over()
-            raise RetryableError("the budget of this job was not coordinated for some time")
+            raise RetryableError(f"the budget of {self._whose} was not coordinated for some time")
         return waiter.costs
 
     def forget(self, spender: Spender, waiter: Waiter) -> None:
@@ -147,6 +147,17 @@ class JobBudget:
                 if unit != CALLS:
                     self._spent[index] += amounts.get(unit, 0.0)
             self._look()
+
+    @property
+    def runs_calls(self) -> bool:
+        """Whether a call runs that may still spend."""
+        return bool(self._running)
+
+    def used(self) -> list[tuple[str, float]]:
+        """By unit, the part of the budget that all processes have spent, as far as this one knows."""
+        with self._lock:
+            spent = [mine + others for mine, others in zip(self._spent, self._others, strict=True)]
+        return [(unit, amount / most) for unit, amount, most in zip(self._units, spent, self._amounts, strict=True)]
 
     def answered(self, rows: int, failed: int) -> None:
         """Count rows that have an outcome. Those that failed because the budget is spent are not counted."""
@@ -239,7 +250,7 @@ class JobBudget:
         if self._over:
             raise BudgetSpent(self._over)
         if self._is_away and not self._fail_open:
-            raise RetryableError(f"the budget of this job is not coordinated: {self._why}")
+            raise RetryableError(f"the budget of {self._whose} is not coordinated: {self._why}")
 
     def _look(self) -> None:
         """Note if the budget is spent."""
@@ -248,9 +259,9 @@ class JobBudget:
         for index, unit in enumerate(self._units):
             spent = self._spent[index] + self._others[index]
             if spent >= self._amounts[index] * ENOUGH:
-                self._over = f"the budget of this job is spent: {spent:,.6g} of {self._amounts[index]:,.6g} {unit}"
+                self._over = f"the budget of {self._whose} is spent: {spent:,.6g} of {self._amounts[index]:,.6g} {unit}"
         rows, failed, share = self._rows + self._other_rows, self._failed + self._other_failed, self.terms.error_share
-        counted = f"{failed:,} of {rows:,} rows of this job have failed; its budget allows "
+        counted = f"{failed:,} of {rows:,} rows of {self._whose} have failed; its budget allows "
         if self.terms.errors is not None and failed > self.terms.errors:
             self._over = f"{counted}{self.terms.errors:,.6g}"
         elif share is not None and rows >= RATE_FROM_ROWS and failed > share * rows:
@@ -352,7 +363,7 @@ class JobBudget:
             if cost > 0 and room[index] < cost * ENOUGH and held <= amount * (1 - ENOUGH) and not self._over:
                 spent = self._spent[index] + self._others[index]
                 self._over = (
-                    f"the budget of this job is spent: {spent:,.6g} of {amount:,.6g} {unit}, and a call costs "
+                    f"the budget of {self._whose} is spent: {spent:,.6g} of {amount:,.6g} {unit}, and a call costs "
                     f"{cost:,.6g}"
                 )
                 self._wake_all()

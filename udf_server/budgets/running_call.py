@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from udf_server.base.fairness import Party
-from udf_server.base.spending import Spending
+from udf_server.base.spending import Spending, budgeted_spending
 from udf_server.budgets.spender import Spender
 
 __all__ = ["RunningCall"]
@@ -25,7 +25,8 @@ class RunningCall:
     """Its stream."""
     timeout: float
     """Seconds after which its row has an outcome without it."""
-    spending: Spending = field(default_factory=Spending)
+    spending: Spending = field(default_factory=lambda: budgeted_spending.get() or Spending())
+    """That of the same call for another budget, if there is one: a call reports once what it spends."""
     until: float = math.inf
     lost: Sequence[float] | None = None
     """What was counted as spent when it was written off, by unit."""

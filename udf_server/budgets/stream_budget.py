@@ -1,4 +1,4 @@
-"""StreamBudget is the budget of a job for the calls of one stream: it wraps the function that the stream calls."""
+"""StreamBudget is a budget for the calls of one stream: it wraps the function that the stream calls."""
 
 import asyncio
 import functools
@@ -14,6 +14,7 @@ from udf_server.base.functions import Function
 from udf_server.base.spending import budgeted_spending, call_deadline
 from udf_server.budgets.job_budget import JobBudget
 from udf_server.budgets.running_call import RunningCall
+from udf_server.budgets.spender import Spender
 from udf_server.guards.waiting import TaskWaiter, ThreadWaiter
 
 __all__ = ["StreamBudget"]
@@ -23,21 +24,30 @@ POLL_SECONDS = 0.05
 
 
 class StreamBudget:
-    """What the calls of one function for one job may spend. Safe to use from any thread."""
+    """What the calls of one function for one job or caller may spend. Safe to use from any thread."""
 
-    def __init__(self, budget: JobBudget, function: str, clock: Callable[[], float] = time.monotonic) -> None:
-        self.budget = budget
-        self._function, self._clock = function, clock
-        self._spender = budget.spender(function)
+    def __init__(
+        self, current: Callable[[], JobBudget], function: str, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        """`current` returns the budget from which calls take that begin now."""
+        self._current, self._function, self._clock = current, function, clock
+        self._last = current(), current().spender(function)
+
+    def _now(self) -> tuple[JobBudget, Spender]:
+        """The budget for a call that begins now, and its spender of the function."""
+        budget = self._current()
+        if self._last[0] is not budget:
+            self._last = budget, budget.spender(self._function)
+        return self._last
 
     def spent(self, amounts: Mapping[str, float]) -> None:
         """Count what a call has reported."""
-        self.budget.spent(amounts)
+        self._current().spent(amounts)
 
     def answered(self, rows: int, codes: Mapping[str, int]) -> None:
         """Count rows that have an outcome, with the number of failed ones by code."""
         refused = codes.get(ErrorCode.BUDGET_SPENT, 0)
-        self.budget.answered(rows - refused, sum(codes.values()) - refused)
+        self._current().answered(rows - refused, sum(codes.values()) - refused)
 
     def wrap(self, function: Function, timeout: float) -> Function:
         """The function whose calls take what they cost from the budget, or raise BudgetSpent.
@@ -48,11 +58,12 @@ class StreamBudget:
         return replace(function, call=functools.wraps(function.call)(wrapped), guarded=True)
 
     def _async(self, function: Function, timeout: float) -> Callable[..., Any]:
-        budget, spender, call = self.budget, self._spender, function.call
+        call = function.call
 
         async def budgeted(*arguments: Any, **keywords: Any) -> Any:
+            budget, spender = self._now()
             taken = budget.take(spender, function.estimated(arguments), _task_waiter)
-            costs = await self._wait(taken) if isinstance(taken, TaskWaiter) else taken
+            costs = await self._wait(budget, spender, taken) if isinstance(taken, TaskWaiter) else taken
             running, good = RunningCall(spender, costs, current_party.get(), timeout), False
             budget.runs(running)
             token = budgeted_spending.set(running.spending)
@@ -67,20 +78,21 @@ class StreamBudget:
 
         return budgeted
 
-    async def _wait(self, waiter: TaskWaiter) -> Sequence[float]:
+    async def _wait(self, budget: JobBudget, spender: Spender, waiter: TaskWaiter) -> Sequence[float]:
         try:
             await waiter.future
         except asyncio.CancelledError:
-            self.budget.forget(self._spender, waiter)
+            budget.forget(spender, waiter)
             raise
-        return self.budget.begun(waiter)
+        return budget.begun(waiter)
 
     def _plain(self, function: Function, timeout: float) -> Callable[..., Any]:
-        budget, spender, call = self.budget, self._spender, function.call
+        call = function.call
 
         def budgeted(*arguments: Any, **keywords: Any) -> Any:
+            budget, spender = self._now()
             taken = budget.take(spender, function.estimated(arguments), _thread_waiter)
-            costs = self._wait_on_thread(taken) if isinstance(taken, ThreadWaiter) else taken
+            costs = self._wait_on_thread(budget, spender, taken) if isinstance(taken, ThreadWaiter) else taken
             running, good = RunningCall(spender, costs, current_party.get(), timeout), False
             budget.runs(running)
             token = budgeted_spending.set(running.spending)
@@ -94,13 +106,13 @@ class StreamBudget:
 
         return budgeted
 
-    def _wait_on_thread(self, waiter: ThreadWaiter) -> Sequence[float]:
+    def _wait_on_thread(self, budget: JobBudget, spender: Spender, waiter: ThreadWaiter) -> Sequence[float]:
         party, deadline = current_party.get(), call_deadline.get()
         while not waiter.event.wait(min(POLL_SECONDS, max(deadline - self._clock(), 0.0))):
             if self._clock() >= deadline or party.closed:
-                self.budget.forget(self._spender, waiter)
+                budget.forget(spender, waiter)
                 raise TimeoutError(f"function {self._function}: the budget did not allow the call before its deadline")
-        return self.budget.begun(waiter)
+        return budget.begun(waiter)
 
 
 def _task_waiter() -> TaskWaiter:

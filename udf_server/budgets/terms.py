@@ -1,7 +1,7 @@
 """Terms are what the client has asked for: the amounts that a job may spend, by unit."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from remote_udf.amounts import MOST_UNITS
 from remote_udf.errors import ErrorCode, ErrorKind, StreamError
@@ -20,7 +20,7 @@ JOB_LENGTH = 200
 
 @dataclass(frozen=True)
 class Terms:
-    """The budget of a job."""
+    """The budget of a job, or of a caller for a day."""
 
     amounts: tuple[tuple[str, float], ...]
     """Maximum amounts by unit, without errors."""
@@ -37,19 +37,24 @@ class Terms:
                 raise InvalidCost(
                     f"budget: the id of the job has {len(message.job)} characters; expected 1 to {JOB_LENGTH}"
                 )
-            if len(message.amounts) > MOST_UNITS:
-                raise InvalidCost(f"budget: {len(message.amounts)} units; at most {MOST_UNITS} are possible")
-            amounts = checked_amounts(dict(message.amounts), "budget")
-            for unit, amount in amounts.items():
-                if not amount:
-                    raise InvalidCost(f"budget: {unit}=0 is not a number of more than 0")
             share = message.error_share
             if not 0 <= share <= 1 or math.isnan(share):
                 raise InvalidCost(f"budget: {share!r} is not a share of errors from 0 to 1")
+            return replace(cls.of(dict(message.amounts), "budget"), error_share=share or None)
         except InvalidCost as error:
             raise StreamError(ErrorKind.PROTOCOL, ErrorCode.INVALID_OPTION, str(error)) from None
+
+    @classmethod
+    def of(cls, given: object, source: str) -> "Terms":
+        """The terms of amounts by unit. Raises InvalidCost, which names the source."""
+        amounts = checked_amounts(given, source)
+        if len(amounts) > MOST_UNITS:
+            raise InvalidCost(f"{source}: {len(amounts)} units; at most {MOST_UNITS} are possible")
+        for unit, amount in amounts.items():
+            if not amount:
+                raise InvalidCost(f"{source}: {unit}=0 is not a number of more than 0")
         errors = amounts.pop(ERRORS, None)
-        return cls(tuple(sorted(amounts.items())), errors, share or None)
+        return cls(tuple(sorted(amounts.items())), errors)
 
     def __str__(self) -> str:
         parts = [f"{amount:.15g} {unit}" for unit, amount in self.amounts]

@@ -25,24 +25,24 @@ class BudgetLedger:
     """The budget of one job. It does no I/O and has no clock."""
 
     def __init__(self) -> None:
-        self._settings: str | None = None
         self._members: dict[str, dict[str, Any]] = {}
 
     def exchange(self, claim: dict[str, Any], now: float) -> dict[str, Any]:
-        """The grant for a claim. It has only `conflict` if the budget of the job has other amounts.
+        """The grant for a claim. It has only `conflict`, with their amounts, if members that are alive have others.
 
         Units have four numbers: what is leased now, what all members have spent, what other members that are alive
         hold, and what was left before this lease. If a call of the claim does not fit one unit, it gets nothing of any:
         otherwise members could wait for each other, each with a part of what a call needs.
         """
-        if self._settings not in (None, claim["settings"]):
-            return {"conflict": self._settings}
-        self._settings = claim["settings"]
+        for name, member in self._members.items():
+            if name != claim["member"] and member["until"] > now and member["settings"] != claim["settings"]:
+                return {"conflict": member["settings"]}
         old = self._members.get(claim["member"])
         if old is not None and old["turn"] >= claim["turn"]:
             return {"stale": True}  # it was overtaken by a later one
         me = self._members[claim["member"]] = {
-            "turn": claim["turn"], "until": 0.0 if claim["leave"] else now + LEASE_SECONDS,
+            "turn": claim["turn"], "settings": claim["settings"],
+            "until": 0.0 if claim["leave"] else now + LEASE_SECONDS,
             "rows": claim["rows"], "failed": claim["failed"],
             "units": {unit: [part["spent"], part["held"]] for unit, part in claim["units"].items()},
         }  # fmt: skip

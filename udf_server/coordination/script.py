@@ -197,11 +197,15 @@ local claim = cjson.decode(ARGV[1])
 local clock = redis.call('TIME')
 local now = tonumber(clock[1]) - 1700000000 + tonumber(clock[2]) / 1e6
 local raw = redis.call('GET', KEYS[1])
-local state = raw and cjson.decode(raw) or {settings = claim.settings, members = {}}
-if state.settings ~= claim.settings then return cjson.encode({conflict = state.settings}) end
+local state = raw and cjson.decode(raw) or {members = {}}
+for id, member in pairs(state.members) do
+  if id ~= claim.member and member['until'] > now and member.settings ~= claim.settings then
+    return cjson.encode({conflict = member.settings})
+  end
+end
 local old = state.members[claim.member]
 if old and old.turn >= claim.turn then return cjson.encode({stale = true}) end
-local me = {turn = claim.turn, ['until'] = claim.leave and 0 or now + LEASE_SECONDS,
+local me = {turn = claim.turn, settings = claim.settings, ['until'] = claim.leave and 0 or now + LEASE_SECONDS,
             rows = claim.rows, failed = claim.failed, units = {}}
 for unit, part in pairs(claim.units) do me.units[unit] = {part.spent, part.held} end
 state.members[claim.member] = me

@@ -21,7 +21,10 @@ from pathlib import Path
 from typing import Any
 
 from remote_udf.errors import ErrorCode, ErrorKind, StreamError
+from remote_udf.option_values import unknown
 from udf_server.base.errors import InvalidConfig
+from udf_server.base.fairness import Party
+from udf_server.security.callers import DEFAULT, OTHERS, CallerSettings
 from udf_server.security.files import WatchedFiles
 
 __all__ = ["ANYBODY", "Access", "Caller", "access_rules", "hashed", "new_token"]
@@ -41,6 +44,8 @@ class Caller:
     """Patterns of the names of functions that it may call."""
     peer: str = ""
     """Its address in gRPC's format, such as "ipv4:10.0.0.7:51234"."""
+    settings: CallerSettings = DEFAULT
+    """What it may use, and who is served first."""
 
     @property
     def identity(self) -> str:
@@ -53,6 +58,10 @@ class Caller:
     def same_host(self) -> bool:
         """Whether its address shows that it calls from this host."""
         return self.peer.startswith(("unix:", "ipv4:127.", "ipv6:[::1]", "ipv6:%5B::1%5D"))
+
+    def party(self, job: str) -> Party:
+        """The party of a stream of a job of this caller."""
+        return Party(self.identity, job, share=self.settings.share, priority=self.settings.priority)
 
     def may_call(self, function: str) -> bool:
         return any(fnmatch.fnmatchcase(function, pattern) for pattern in self.functions)
@@ -82,10 +91,36 @@ class _Rules:
 class Access:
     """Identifies callers. Without access file and client certificates, every caller may call every function."""
 
-    def __init__(self, rules: WatchedFiles[_Rules] | None, *, certificates: bool = False) -> None:
-        """If `certificates` is set, TLS rejects clients without a certificate that the server's CA has signed."""
+    def __init__(
+        self,
+        rules: WatchedFiles[_Rules] | None,
+        *,
+        certificates: bool = False,
+        settings: Mapping[str, CallerSettings] | None = None,
+    ) -> None:
+        """If `certificates` is set, TLS rejects clients without a certificate that the server's CA has signed.
+
+        `settings` are those of callers by name. Raises InvalidConfig if no caller can have one of the names.
+        """
         self._rules = rules
         self._certificates = certificates
+        self.settings = settings or {}
+        self._check_names()
+
+    def _check_names(self) -> None:
+        named = [name for name in self.settings if name != OTHERS]
+        if named and not self.restricted:
+            raise InvalidConfig(
+                f"setting callers.{named[0]}: callers have no names, because neither access_file nor tls_client_ca is "
+                f"set; only callers.{OTHERS!r} is possible"
+            )
+        if self._rules is None:
+            return
+        rules = self._rules.current()
+        known = {caller.name for caller in (*rules.by_hash.values(), *rules.by_certificate.values())}
+        for name in named:
+            if name not in known:
+                raise InvalidConfig(f"setting callers.{name}: {unknown('principal of the access file', name, known)}")
 
     @property
     def restricted(self) -> bool:
@@ -103,7 +138,8 @@ class Access:
         """The caller of a request. Raises StreamError UNAUTHENTICATED; its message contains no secret."""
         names = [name.decode(errors="replace") for name in _certificate_names(auth)]
         if self._rules is None:
-            return Caller(names[0] if names else "", peer=peer)
+            name = names[0] if names else ""
+            return Caller(name, peer=peer, settings=self._settings_of(name))
         rules = self._rules.current()
         token = _token(metadata)
         found = rules.by_hash.get(hashed(token)) if token is not None else None
@@ -114,7 +150,10 @@ class Access:
             if names:
                 why += f", and a certificate for {names[0]!r}, which has no rule"
             raise StreamError(ErrorKind.PROTOCOL, ErrorCode.UNAUTHENTICATED, f"the caller is not known: {why}")
-        return Caller(found.name, found.functions, peer)
+        return Caller(found.name, found.functions, peer, self._settings_of(found.name))
+
+    def _settings_of(self, name: str) -> CallerSettings:
+        return self.settings.get(name) or self.settings.get(OTHERS) or DEFAULT
 
 
 def access_rules(path: Path, **watch: Any) -> WatchedFiles[_Rules]:

@@ -22,11 +22,12 @@ from udf_server.base.errors import InvalidConfig
 from udf_server.guards.settings import GuardSettings, WithoutCoordination
 from udf_server.hosting.turns import DEFAULT_CALLS
 from udf_server.runners.room import RESULT_BYTES
+from udf_server.security.callers import CallerSettings, parse_callers
 
 __all__ = ["ENVIRONMENT_PREFIX", "ServerConfig", "load_config", "settings"]
 
 ENVIRONMENT_PREFIX = "UDF_CONFIG_"
-TABLES = ("functions", "guards")
+TABLES = ("functions", "guards", "callers")
 """Settings that can be set only in a file."""
 GROUPS = ("cache", "coordination")
 """Tables of a file whose settings begin with the name of the table elsewhere."""
@@ -144,6 +145,10 @@ class ServerConfig:
         default_factory=dict,
         metadata={"doc": "Guards by function name; only in the file."},
     )
+    callers: Mapping[str, CallerSettings] = field(
+        default_factory=dict,
+        metadata={"doc": "Shares, priorities, limits and budgets by caller, '*' for all others; only in the file."},
+    )
 
     def __post_init__(self) -> None:
         at_least = {
@@ -175,6 +180,12 @@ class ServerConfig:
         except InvalidOption as error:
             raise InvalidConfig(str(error)) from error
         object.__setattr__(self, "functions", checked)
+
+    @property
+    def coordinated(self) -> list[str]:
+        """The names of the limits that all servers with the same `coordination_url` keep together."""
+        budgets = [f"callers.{name}.budget" for name, caller in self.callers.items() if caller.budget is not None]
+        return [*(f"guards.{name}" for name in self.guards), *budgets]
 
 
 def settings() -> Sequence[dataclasses.Field[Any]]:
@@ -244,6 +255,8 @@ def _parse(name: str, value: Any, hint: Any) -> Any:
             return value
         if name == "guards":
             return {function: GuardSettings.parse(function, table) for function, table in value.items()}
+        if name == "callers":
+            return parse_callers(value)
         if name == "functions" and all(isinstance(options, dict) for options in value.values()):
             return value
     except InvalidConfig:

@@ -144,8 +144,8 @@ class Processes:
         if config.coordination_url is None:
             self._ledgers = LedgerServer()
             command += ["--coordination-url", self._ledgers.url]
-        if config.guards and config.coordination_url is None:
-            log.info("guards apply per server: no coordination_url is set", extra={"guards": list(config.guards)})
+        if config.coordinated and config.coordination_url is None:
+            log.info("limits apply per server: no coordination_url is set", extra={"limits": config.coordinated})
         try:
             for number in range(config.processes):
                 self._workers.append(_Worker(number, command))

@@ -44,6 +44,7 @@ from udf_server.page.site import Site
 from udf_server.plugins.loading import build_plugin_manager, load_functions
 from udf_server.plugins.metrics import PLUGIN_METRICS
 from udf_server.security.access import Access, access_rules
+from udf_server.security.callers import OTHERS
 from udf_server.security.tls import server_credentials
 from udf_server.serving.config import ServerConfig
 from udf_server.serving.exposure import check_exposure, tokens_allowed
@@ -98,6 +99,8 @@ class Server:
             config.shared_memory,
         )  # fmt: skip
         self._access = self._make_access()
+        budgets = {name: caller.budget for name, caller in config.callers.items() if name != OTHERS}
+        self.metrics.name_callers({name: dict(each.amounts) if each else () for name, each in budgets.items()})
         admission = Admission(
             AdmissionLimits(
                 config.max_function_rows, config.max_server_bytes, config.max_streams, config.max_streams_per_caller,
@@ -136,8 +139,8 @@ class Server:
         try:
             await self._cache.open()
             await self._coordinator.open()
-            if self._guards and self.config.coordination_url is None:
-                log.info("guards apply per process: no coordination_url is set", extra={"guards": list(self._guards)})
+            if (limits := self.config.coordinated) and self.config.coordination_url is None:
+                log.info("limits apply per process: no coordination_url is set", extra={"limits": limits})
             for ignored in self._host.ignored():
                 log.warning("a setting has no effect", extra=dataclasses.asdict(ignored))
             # OpenTelemetry is imported here so that the first stream does not wait for it.
@@ -245,7 +248,7 @@ class Server:
         rules = None
         if config.access_file:
             rules = access_rules(Path(config.access_file), on_reload=lambda good: reloads("access", good))
-        return Access(rules, certificates=config.tls_client_ca is not None)
+        return Access(rules, certificates=config.tls_client_ca is not None, settings=config.callers)
 
     def _credentials(self) -> grpc.ServerCredentials | None:
         """The TLS credentials; None without TLS. Raises InvalidConfig."""
@@ -322,6 +325,8 @@ class Server:
             self._service.observe()
             self._cache.observe()
             self._budgets.sweep()
+            for caller, unit, part in self._budgets.used():
+                self.metrics.caller_budget.labels(caller, unit).set(part)
             for hosted in self._host.hosted():
                 labels = hosted.spec.name, hosted.spec.version
                 self.metrics.turns_waiting.labels(*labels).set(hosted.waiting)

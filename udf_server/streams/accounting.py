@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from remote_udf.spans import NO_SPAN, Span
@@ -12,6 +12,7 @@ from udf_server.budgets.stream_budget import StreamBudget
 from udf_server.runners.outputs import Output
 from udf_server.runners.room import RESULT_BYTES
 from udf_server.runners.runner import InputBatch
+from udf_server.security.access import ANYBODY, Caller
 from udf_server.streams.admission import Admission
 
 __all__ = ["RowAccounts", "StreamLimits"]
@@ -51,15 +52,17 @@ class RowAccounts:
     def __init__(
         self, limits: StreamLimits, metrics: FunctionMetrics, clock: Callable[[], float] = time.monotonic,
         *, admission: Admission | None = None, function: str = "", span: Span = NO_SPAN,
-        budget: StreamBudget | None = None,
+        caller: Caller = ANYBODY, count: Callable[[int], object] = lambda rows: None,
+        budgets: Sequence[StreamBudget] = (),
     ) -> None:  # fmt: skip
-        """`budget` counts rows that fail.
+        """`budgets` count rows that fail; `count` is called with the number of rows that were answered.
 
-        `admission` has the limits that all streams share; it counts the rows of this stream under `function`.
+        `admission` has the limits that all streams share; it counts the rows of this stream under `function`
+        and `caller`.
 
         `span` is the stream's span, the parent of the batches' spans.
         """
-        self._span, self._budget = span, budget
+        self._span, self._budgets, self._caller, self._count = span, budgets, caller, count
         self._admission = admission or Admission()
         self._function = function
         self._limits = limits
@@ -89,7 +92,7 @@ class RowAccounts:
         span = self._span.child("udf.batch", first_row=batch.first_row, rows=batch.rows, bytes=size)
         while self._pending and not self._has_room(batch.rows, size):
             await self._change()
-        await self._admission.take(self._function, batch.rows, size, patient=bool(self._pending))
+        await self._admission.take(self._function, batch.rows, size, patient=bool(self._pending), caller=self._caller)
         self._pending[batch.first_row] = _Pending(batch.rows, size, arrived, span=span)
         span.event("taken")
         self.unanswered_rows += batch.rows
@@ -133,14 +136,14 @@ class RowAccounts:
         self.unanswered_rows -= output.rows
         if not self.unanswered_rows:
             self._waiting.clear()
-        self._admission.give_back(self._function, output.rows, 0)
+        self._give_back(output.rows, 0)
         pending = self._pending[output.batch]
         pending.rows -= output.rows
         pending.failed += failed
         if pending.rows == 0:
             del self._pending[output.batch]
             self._unanswered_bytes -= pending.size
-            self._admission.give_back(self._function, 0, pending.size)
+            self._give_back(0, pending.size)
             self._metrics.batch_answered(self._clock() - pending.arrived)
             # If no row was called, because all were skipped, the whole time was spent in the queue.
             began = pending.began or pending.ready
@@ -150,8 +153,9 @@ class RowAccounts:
             pending.span.end()
         self._metrics.rows_answered(ok, failed, output.skipped, output.size)
         self._metrics.called(output.calls, output.retries)
-        if self._budget is not None:
-            self._budget.answered(output.rows, output.codes)
+        self._count(output.rows)
+        for budget in self._budgets:
+            budget.answered(output.rows, output.codes)
         if any(output.cached):
             self._metrics.cached(*output.cached)
         for code, count in output.codes.items():
@@ -177,12 +181,12 @@ class RowAccounts:
             if first not in kept:
                 pending.span.end("not answered")
         unanswered, size = sum(rows.values()), sum(pending.size for pending in kept.values())
-        self._admission.give_back(self._function, self.unanswered_rows - unanswered, self._unanswered_bytes - size)
+        self._give_back(self.unanswered_rows - unanswered, self._unanswered_bytes - size)
         self._pending, self.unanswered_rows, self._unanswered_bytes = kept, unanswered, size
 
     def drop(self) -> None:
         """Release what the unanswered rows hold. Call once, when the stream has ended."""
-        self._admission.give_back(self._function, self.unanswered_rows, self._unanswered_bytes)
+        self._give_back(self.unanswered_rows, self._unanswered_bytes)
         for pending in self._pending.values():
             pending.span.end("not answered")
 
@@ -211,6 +215,9 @@ class RowAccounts:
             self.unanswered_rows + rows <= limits.unanswered_rows
             and self._unanswered_bytes + size <= limits.unanswered_bytes
         )
+
+    def _give_back(self, rows: int, size: int) -> None:
+        self._admission.give_back(self._function, rows, size, self._caller)
 
     async def _change(self) -> None:
         self._changed.clear()

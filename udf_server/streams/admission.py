@@ -1,10 +1,12 @@
 """Admission limits the number of streams, and the rows and bytes that all of them hold together."""
 
 import asyncio
+import collections
 from dataclasses import dataclass
 
 from remote_udf.errors import ErrorCode, ErrorKind, StreamError
 from udf_server.runners.room import Rooms
+from udf_server.security.access import ANYBODY, Caller
 
 __all__ = ["Admission", "AdmissionLimits"]
 
@@ -38,6 +40,8 @@ class Admission:
         self.rooms = Rooms(self.limits.server_bytes)
         """The bytes that all streams hold."""
         self._rows: dict[str, int] = {}
+        self._rows_of: collections.Counter[str] = collections.Counter()
+        """By caller, without those that hold none."""
         self._changed = asyncio.Event()
 
     @property
@@ -49,7 +53,11 @@ class Admission:
         """Rows that all streams of a function hold."""
         return self._rows.get(function, 0)
 
-    async def take(self, function: str, rows: int, size: int, *, patient: bool) -> None:
+    def rows_of(self, caller: str) -> int:
+        """Rows that all streams of a caller hold."""
+        return self._rows_of[caller]
+
+    async def take(self, function: str, rows: int, size: int, *, patient: bool, caller: Caller = ANYBODY) -> None:
         """Wait until there is room, then take it.
 
         Pass `patient=False` for a stream without rows in flight, because its client would take it for unresponsive.
@@ -57,7 +65,7 @@ class Admission:
         """
         try:
             async with asyncio.timeout(None if patient else PATIENCE_SECONDS):
-                while (full := self._full(function, rows, size)) is not None:
+                while (full := self._full(function, rows, size, caller)) is not None:
                     self._changed.clear()
                     await self._changed.wait()
         except TimeoutError:
@@ -66,18 +74,26 @@ class Admission:
                 retry_after=RETRY_SECONDS,
             ) from None  # fmt: skip
         self._rows[function] = self.rows(function) + rows
+        self._rows_of[caller.identity] += rows
         self.rooms.add(size)
 
-    def give_back(self, function: str, rows: int, size: int) -> None:
+    def give_back(self, function: str, rows: int, size: int, caller: Caller = ANYBODY) -> None:
         """Return room. Call when rows were answered or dropped, or when bytes of results were sent."""
         self._rows[function] = self.rows(function) - rows
+        who = caller.identity
+        self._rows_of[who] -= rows
+        if not self._rows_of[who]:
+            del self._rows_of[who]
         self.rooms.add(-size)
         self._changed.set()
 
-    def _full(self, function: str, rows: int, size: int) -> str | None:
+    def _full(self, function: str, rows: int, size: int, caller: Caller) -> str | None:
         held, limits = self.rows(function), self.limits
         if held and held + rows > limits.function_rows:
             return f"function {function} has {held} rows in flight; max_function_rows is {limits.function_rows}"
+        mine, most = self.rows_of(caller.identity), caller.settings.max_rows_in_flight
+        if most is not None and mine and mine + rows > most:
+            return f"{caller.identity or 'the caller'} has {mine} rows in flight; its max-rows-in-flight is {most}"
         if self.bytes and self.bytes + size > limits.server_bytes:
             return f"the server holds {self.bytes} bytes in flight; max_server_bytes is {limits.server_bytes}"
         return None

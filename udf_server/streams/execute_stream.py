@@ -17,7 +17,6 @@ from remote_udf.shared_memory import SharedMemory, SharedMemoryRefused, attach
 from remote_udf.spans import NO_SPAN, Headers, Span
 from remote_udf.tracing import start_span
 from remote_udf.v1 import message_pb2 as pb
-from udf_server.base.fairness import Party
 from udf_server.base.metrics import FunctionMetrics, ServerMetrics
 from udf_server.base.posting import poster
 from udf_server.batching.merged_rows import MergedRows
@@ -270,11 +269,11 @@ class ExecuteStream:
         self._metrics.stream_opened()
         self._accounts = RowAccounts(
             self._limits, self._metrics, self._clock, admission=self._admission, function=spec.key, span=self._span,
-            budget=opening.budget,
+            caller=self._caller, count=self._server_metrics.caller_answered(self._caller.name), budgets=opening.budgets,
         )  # fmt: skip
         self._held.callback(self._accounts.drop)
         self._span.event("opened")
-        party = Party(self._caller.identity, context.job[:200])
+        party = self._caller.party(context.job[:200])
         self._held.callback(party.close)
         self._shared = self._attached(request)
         ordered = opening.options.output_mode is OutputMode.ORDERED
@@ -313,7 +312,7 @@ class ExecuteStream:
             clock=self._clock,
             random=self._random,
         )
-        self._runner = self._made_runner(setup, budgeted=opening.budget is not None)
+        self._runner = self._made_runner(setup, budgeted=bool(opening.budgets))
         self._held.callback(self._leave, self._runner)
         self._heartbeats.opened(opening.options.timeout)
         self._spawn(self._heartbeats.watch(self._runner, opening.hosted, self._metrics, self._accounts), tasks)
@@ -324,7 +323,7 @@ class ExecuteStream:
         if self._cache is not None and isinstance(self._runner, CachedRunner):
             self._cache.compare(spec.key, request.cache)
             answer.opened.cache = self._cache.store.identity
-        if self._budgets is not None and opening.budget is not None:
+        if self._budgets is not None and request.HasField("budget"):
             answer.opened.budget = self._budgets.identity
         self._outbox.put(answer)
         if self._draining:

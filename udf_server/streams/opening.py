@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
@@ -26,6 +26,7 @@ from udf_server.base.functions import Function
 from udf_server.base.metrics import ServerMetrics
 from udf_server.base.spending import StreamSpending
 from udf_server.budgets.budgets import Budgets
+from udf_server.budgets.job_budget import JobBudget
 from udf_server.budgets.stream_budget import StreamBudget
 from udf_server.guards.hedge import Hedge
 from udf_server.hosting.function_host import FunctionHost, HostedFunction
@@ -57,8 +58,8 @@ class Opening:
     options_text: Mapping[str, str]
     """The options in effect, under the names of the function's kind."""
     arguments: Arguments
-    budget: StreamBudget | None = None
-    """What its calls may spend; None for any amount."""
+    budgets: Sequence[StreamBudget] = ()
+    """What its calls may spend: each of them bounds it."""
 
 
 async def open_function(
@@ -90,14 +91,14 @@ async def open_function(
     count: Callable[[dict[str, float]], None] = functools.partial(
         metrics.function(spec.name, spec.version).spent, caller.name
     )
-    budget = _budget(budgets, hosted, request, caller, held) if request.HasField("budget") else None
-    spending = StreamSpending(count if budget is None else functools.partial(_count_twice, count, budget))
+    bounds = _budgets(budgets, hosted, request, caller, held)
+    spending = StreamSpending(functools.partial(_count_all, count, bounds) if bounds else count)
     if request.ByteSize() <= SMALL_BYTES:
-        opened = _bound(hosted, request, metrics, spending, budget)
+        opened = _bound(hosted, request, metrics, spending, bounds)
     else:
         # The message has a wide table or much broadcast state, which would block the event loop.
         opened = await asyncio.get_running_loop().run_in_executor(
-            None, _bound, hosted, request, metrics, spending, budget
+            None, _bound, hosted, request, metrics, spending, bounds
         )
     if spec.kind is FunctionKind.SCALAR:
         opened = _hedged(opened, request, metrics)
@@ -105,9 +106,23 @@ async def open_function(
     return opened
 
 
-def _budget(
+def _budgets(
     budgets: Budgets | None, hosted: HostedFunction, request: pb.Open, caller: Caller, held: contextlib.ExitStack
-) -> StreamBudget:
+) -> list[StreamBudget]:
+    """The budgets of the caller and of the job, in this order: a call that its job refuses takes nothing of others."""
+    found: list[Callable[[], JobBudget]] = []
+    if budgets is not None and (terms := caller.settings.budget) is not None:
+        daily = budgets.daily(caller.name, terms)
+        found.append(lambda: daily.today)
+    if request.HasField("budget"):
+        job = _job_budget(budgets, hosted, request, caller, held)
+        found.append(lambda: job)
+    return [StreamBudget(current, hosted.spec.key, hosted.executors.clock) for current in found]
+
+
+def _job_budget(
+    budgets: Budgets | None, hosted: HostedFunction, request: pb.Open, caller: Caller, held: contextlib.ExitStack
+) -> JobBudget:
     if budgets is None:
         raise _refused(
             ErrorCode.INVALID_OPTION,
@@ -116,17 +131,27 @@ def _budget(
     # An address is no caller: the executors of a job have several.
     budget = budgets.join(caller.name, request.budget)
     held.callback(budgets.leave, budget)
-    return StreamBudget(budget, hosted.spec.key, hosted.executors.clock)
+    return budget
 
 
-def _count_twice(count: Callable[[dict[str, float]], None], budget: StreamBudget, amounts: dict[str, float]) -> None:
+def _count_all(
+    count: Callable[[dict[str, float]], None], budgets: Sequence[StreamBudget], amounts: dict[str, float]
+) -> None:
     count(amounts)
-    budget.spent(amounts)
+    for budget in budgets:
+        budget.spent(amounts)
+
+
+def _bounded(function: Function, budgets: Sequence[StreamBudget], timeout: float) -> Function:
+    """The function whose calls take what they cost from each of the budgets, from the last one first."""
+    for budget in budgets:
+        function = budget.wrap(function, timeout)
+    return function
 
 
 def _bound(
     hosted: HostedFunction, request: pb.Open, metrics: ServerMetrics, spending: StreamSpending,
-    budget: StreamBudget | None,
+    budgets: Sequence[StreamBudget],
 ) -> Opening:  # fmt: skip
     """Check the message. It runs on any thread: what streams share is for the event loop."""
     spec = hosted.spec
@@ -141,9 +166,7 @@ def _bound(
             opening = _process(hosted, hosted.function, request, schema, context, metrics)
         else:
             opening = _scalar(hosted, request, schema, context)
-        if budget is None:
-            return opening
-        return replace(opening, function=budget.wrap(opening.function, opening.options.timeout), budget=budget)
+        return replace(opening, function=_bounded(opening.function, budgets, opening.options.timeout), budgets=budgets)
     except UnsupportedType as error:
         raise _refused(ErrorCode.ARGUMENT_TYPE, str(error)) from error
     except InvalidOption as error:

@@ -20,6 +20,7 @@ from udf_server.budgets.budgets import Budgets
 from udf_server.cache.outcome_cache import OutcomeCache
 from udf_server.hosting.function_host import FunctionHost
 from udf_server.security.access import Access, Caller
+from udf_server.security.callers import OTHERS
 from udf_server.streams.accounting import StreamLimits
 from udf_server.streams.admission import Admission
 from udf_server.streams.audit import audit
@@ -91,6 +92,9 @@ class UdfService:
         for hosted in self._host.hosted():
             self._metrics.result_bytes.labels(hosted.spec.name, hosted.spec.version).set(held[hosted.spec.key])
         self._metrics.held_bytes.set(self._admission.bytes)
+        for name in self._access.settings:
+            if name != OTHERS:
+                self._metrics.caller_holds(name, self._by_caller[name], self._admission.rows_of(name))
 
     async def wait_idle(self) -> None:
         """Wait until no stream is open."""
@@ -127,7 +131,7 @@ class UdfService:
             await answers.write(encode(error_message(error)))
             return
         who = caller.identity
-        refusal = self._refusal(who)
+        refusal = self._refusal(caller)
         if refusal is not None:
             self._metrics.rejected.labels(refusal.code).inc()
             await answers.write(encode(message_pb2.ExecuteResponse(error=refusal)))
@@ -196,13 +200,13 @@ class UdfService:
             audit.warning("caller refused", extra={"peer": peer, "why": error.message})
             raise
 
-    def _refusal(self, who: str) -> message_pb2.Error | None:
-        limits = self._admission.limits
+    def _refusal(self, caller: Caller) -> message_pb2.Error | None:
+        limits, who = self._admission.limits, caller.identity
         if self.draining:
             code, message = ErrorCode.SHUTTING_DOWN, "the server is shutting down"
         elif (streams := self._by_caller.total()) >= limits.streams:
             code, message = ErrorCode.OVERLOADED, f"the server has {streams} streams open and takes no more"
-        elif self._by_caller[who] >= limits.streams_per_caller:
+        elif self._by_caller[who] >= (caller.settings.max_streams or limits.streams_per_caller):
             code = ErrorCode.OVERLOADED
             message = f"{who or 'the caller'} has {self._by_caller[who]} streams open here and gets no more"
         else:
