@@ -42,7 +42,8 @@ def server_process(
     cores = sorted(os.sched_getaffinity(0))
     command = [
         sys.executable, "-m", "udf_server", "serve", "--plugin", str(plugin), "--no-entry-points",
-        "--port", "0", "--metrics-port", "0", "--log-level", "warning", "--stop-with-stdin", *settings,
+        "--port", "0", "--metrics-port", "0", "--log-level", "warning", "--stop-with-stdin", "--processes", "1",
+        *settings,
     ]  # fmt: skip
     with tempfile.TemporaryFile("w+") as log:  # the audit log has a line per stream
         try:

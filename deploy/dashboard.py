@@ -46,7 +46,7 @@ def _per_function(metric: str) -> tuple[tuple[str, str], ...]:
 FAILED = 'function=~"$function", outcome="failed"'
 OVERVIEW = (
     Panel("Servers ready", "Servers that accept new streams.",
-          ((f"sum(udf_server_ready{{{SERVERS}}})", ""),), kind="stat"),
+          ((f"sum(max without (process) (udf_server_ready{{{SERVERS}}}))", ""),), kind="stat"),
     Panel("Streams", "Open streams: one per running task and call.",
           ((f"sum(udf_streams_open{{{FUNCTIONS}}})", ""),), kind="stat"),
     Panel("Rows", "Rows answered per second.", ((f"sum({_rate('udf_rows_total')})", ""),), "cps", "stat"),
@@ -175,7 +175,7 @@ SERVER = (
     Panel("Files reloaded", "Reloads of TLS and access files, by outcome.",
           ((f"sum by (files, outcome) ({_rate('udf_file_reloads_total', SERVERS)})", "{{files}} {{outcome}}"),), "cps"),
     Panel("Versions", "Servers by version.",
-          ((f"count by (version) (udf_server_info{{{SERVERS}}})", "{{version}}"),)),
+          ((f"count by (version) (max without (process) (udf_server_info{{{SERVERS}}}))", "{{version}}"),)),
 )  # fmt: skip
 SECTIONS = {
     "Overview": OVERVIEW,

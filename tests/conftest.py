@@ -26,6 +26,8 @@ hypothesis.settings.register_profile("random", deadline=None, print_blob=True)
 hypothesis.settings.register_profile("unit", derandomize=True, deadline=None, print_blob=True, max_examples=10)
 hypothesis.settings.load_profile("random" if os.environ.get("REMOTE_UDF_SEED") == "random" else "fixed")
 watch_streams()
+# A server that a test starts has one process, also where the CPU time of the tests is limited to several cores.
+os.environ.setdefault("UDF_CONFIG_PROCESSES", "1")
 
 
 @pytest.fixture(autouse=True)

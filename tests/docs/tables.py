@@ -28,6 +28,7 @@ from udf_server.guards.limits import ADAPTIVE_MOST
 from udf_server.plugins.loading import build_plugin_manager, load_functions
 from udf_server.plugins.metrics import MOST_SERIES
 from udf_server.serving.config import TABLES, ServerConfig, settings
+from udf_server.serving.parts import parts
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("proto/remote_udf", "udf_server", "spark_client", "plugins", "examples", "benchmarks", "deploy")
@@ -122,6 +123,13 @@ def the_settings() -> str:
         shown = str(default).lower() if isinstance(default, bool) else str(default)
         rows.append((f"`{setting.name}`", f"`{shown}`" if given else "", setting.metadata["doc"]))
     return table(("setting", "default", "meaning"), rows)
+
+
+def divided() -> str:
+    """The settings that are divided among the processes of a server, and the parts of four processes."""
+    of_four = parts(ServerConfig(), 4)
+    rows = [(f"`{name}`", f"`{getattr(ServerConfig(), name)}`", f"`{part}`") for name, part in of_four.items()]
+    return table(("setting", "default", "part of one of four processes"), rows)
 
 
 def metrics() -> str:

@@ -1,11 +1,15 @@
 """`udf-server serve --processes 2`: one port, one page of metrics, and workers that come back."""
 
+import contextlib
+import dataclasses
 import itertools
 import json
 import os
 import signal
 import subprocess
 import sys
+import time
+import urllib.error
 import urllib.request
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from spark_client.base.config import ClientConfig
+from spark_client.base.errors import ServerUnavailable
 from spark_client.base.security import Security
 from spark_client.executor.stream import channels
 from spark_client.executor.stream.transport import GrpcTransport
@@ -121,3 +126,43 @@ def test_what_stops_a_worker_from_starting_stops_the_start(plugin):
         assert process.wait(60) == 1
         assert ready == {}
     assert "cannot listen on one Unix socket" in Path(f"{path}.log").read_text()
+
+
+def opened_streams(target, tries):
+    """Try to open this many streams, each on a connection of its own. Returns those that were accepted."""
+    found = []
+    for number in itertools.islice(NUMBERS, tries):
+        os.environ[f"T{number}"] = "t"
+        config = ClientConfig(target, 20.0, Security(token_variable=f"T{number}"))
+        spec = list_functions(config).find("whose")
+        patient = dataclasses.replace(config, connect_seconds=0.2)
+        call = call_of(type("Whose", (), {"spec": spec}), target)
+        with contextlib.suppress(ServerUnavailable):
+            found.append(stream_of(dataclasses.replace(call, config=patient), GrpcTransport(patient)))
+    return found
+
+
+@pytest.mark.timeout(180)
+def test_a_limit_of_streams_is_that_of_all_workers_together(plugin, monkeypatch):
+    options = (*channels.CHANNEL_OPTIONS, ("grpc.use_local_subchannel_pool", 1))
+    monkeypatch.setattr(channels, "CHANNEL_OPTIONS", options)
+    with workers(plugin(PLUGIN), "--max-streams", "2") as (_, ready):
+        streams = []
+        while len(streams) < 2:
+            streams += opened_streams(ready["target"], 1)
+        assert opened_streams(ready["target"], 6) == []
+        for stream in streams:
+            stream.close()
+
+
+@pytest.mark.timeout(180)
+def test_a_server_is_alive_while_the_loops_of_all_its_workers_run(plugin):
+    with workers(plugin(PLUGIN)) as (_, ready):
+        assert page(ready["metrics"] + "/livez") == "ok\n"
+        stopped = ready["processes"][1]
+        os.kill(stopped, signal.SIGSTOP)
+        with pytest.raises(urllib.error.HTTPError, match="503"):
+            page(ready["metrics"] + "/livez")
+        assert page(ready["metrics"] + "/readyz") == "ok\n"
+        os.kill(stopped, signal.SIGCONT)
+        assert page(ready["metrics"] + "/livez") == "ok\n"

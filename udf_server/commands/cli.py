@@ -26,6 +26,7 @@ from udf_server.hosting.registry import Registry
 from udf_server.plugins.loading import build_plugin_manager, load_functions
 from udf_server.security.access import hashed, new_token
 from udf_server.serving.config import ENVIRONMENT_PREFIX, ServerConfig, load_config, settings
+from udf_server.serving.cores import worker_processes
 from udf_server.serving.health import health_url, is_well
 from udf_server.serving.logs import configure_logging
 from udf_server.serving.processes import Processes
@@ -110,8 +111,9 @@ def serve(file: Path | None, stop_with_stdin: bool, share_port: bool, **flags: A
     """
     config = _config(file, flags)
     configure_logging(config.log_level, config.log_format)
-    if config.processes > 1:
-        _serve_by_processes(config, stop_with_stdin)
+    processes = worker_processes(config)
+    if processes > 1:
+        _serve_by_processes(config, processes, stop_with_stdin)
         return
     server = Server(config, _registry(config), share_port=share_port)
     tune_process()
@@ -122,10 +124,10 @@ def serve(file: Path | None, stop_with_stdin: bool, share_port: bool, **flags: A
     os._exit(0)
 
 
-def _serve_by_processes(config: ServerConfig, stop_with_stdin: bool) -> None:
-    processes = Processes(config, sys.argv[1:])
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: processes.stop())
+def _serve_by_processes(config: ServerConfig, number: int, stop_with_stdin: bool) -> None:
+    processes = Processes(config, number, sys.argv[1:])
+    for each in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(each, lambda *_: processes.stop())
     click.echo(json.dumps(processes.start()))
     if stop_with_stdin:
 

@@ -24,17 +24,26 @@ from udf_server.hosting.turns import DEFAULT_CALLS
 from udf_server.runners.room import RESULT_BYTES
 from udf_server.security.callers import CallerSettings, parse_callers
 
-__all__ = ["ENVIRONMENT_PREFIX", "ServerConfig", "load_config", "settings"]
+__all__ = ["AT_LEAST", "ENVIRONMENT_PREFIX", "ServerConfig", "load_config", "settings"]
 
 ENVIRONMENT_PREFIX = "UDF_CONFIG_"
 TABLES = ("functions", "guards", "callers")
 """Settings that can be set only in a file."""
 GROUPS = ("cache", "coordination")
 """Tables of a file whose settings begin with the name of the table elsewhere."""
+AT_LEAST = {
+    "processes": 0, "port": 0, "metrics_port": 0, "calls_per_function": 1, "threads_per_function": 1,
+    "lost_calls_per_function": 0, "max_streams": 1, "max_streams_per_caller": 1, "max_connections": 1,
+    "idle_seconds": 1, "keepalive_seconds": 1, "max_message_bytes": 1 << 16, "max_stream_rows": 1,
+    "max_stream_bytes": 1 << 16, "max_function_rows": 1, "max_stream_result_bytes": 1 << 16,
+    "max_server_bytes": 1 << 16, "drain_seconds": 0, "cache_max_bytes": 1 << 16,
+}  # fmt: skip
+"""The least value of each setting that is a number."""
 
 
-def _setting(default: Any, doc: str, *, secret: bool = False) -> Any:
-    return field(default=default, repr=not secret, metadata={"doc": doc})
+def _setting(default: Any, doc: str, *, secret: bool = False, divided: bool = False) -> Any:
+    """`divided` settings bound all worker processes together: each process gets its part."""
+    return field(default=default, repr=not secret, metadata={"doc": doc, "divided": divided})
 
 
 @dataclass(frozen=True)
@@ -43,7 +52,11 @@ class ServerConfig:
 
     host: str = _setting("127.0.0.1", "Address to listen on.")
     port: int = _setting(50051, "Port to listen on; 0 picks a free one.")
-    processes: int = _setting(1, "Number of worker processes on the port; each uses one core.")
+    processes: int = _setting(
+        0,
+        "Number of worker processes on the port; each uses one core. 0: one for each whole core of the container's CPU "
+        "limit, or one process if nothing limits the CPU time or if there is a unix_socket.",
+    )
     unix_socket: str | None = _setting(None, "Listen on this Unix socket instead of host and port.")
     metrics_host: str = _setting("127.0.0.1", "Address of the HTTP server for metrics and health.")
     metrics_port: int = _setting(9464, "Port of the HTTP server; 0 picks a free one.")
@@ -71,11 +84,14 @@ class ServerConfig:
     lost_calls_per_function: int = _setting(
         16, "A function is refused once this many of its calls have not returned; each may hold a thread."
     )
-    max_streams: int = _setting(4_000, "Maximum number of open streams; further ones are refused as OVERLOADED.")
-    max_streams_per_caller: int = _setting(3_000, "Maximum number of open streams of one caller.")
+    max_streams: int = _setting(
+        4_000, "Maximum number of open streams; further ones are refused as OVERLOADED.", divided=True
+    )
+    max_streams_per_caller: int = _setting(3_000, "Maximum number of open streams of one caller.", divided=True)
     max_connections: int = _setting(
         8_192,
         "Maximum number of connections to the gRPC port; others are closed. The limit of open files may lower it.",
+        divided=True,
     )
     idle_seconds: float = _setting(
         300.0, "A stream ends after this time if its client sends nothing and waits for nothing, or reads nothing."
@@ -96,11 +112,13 @@ class ServerConfig:
         "Back-pressure: a function waits while its client has not read this many bytes of results of a stream.",
     )
     max_function_rows: int = _setting(
-        10_000_000, "Back-pressure: the streams of a function wait while it has this many unanswered rows."
-    )
+        10_000_000, "Back-pressure: the streams of a function wait while it has this many unanswered rows.",
+        divided=True,
+    )  # fmt: skip
     max_server_bytes: int = _setting(
         2 << 30,
         "Back-pressure: streams and functions wait while all streams hold this many bytes of rows and unread results.",
+        divided=True,
     )
     shared_memory: bool = _setting(True, "Exchange rows with callers on this host through shared memory.")
     cache_url: str = _setting(
@@ -113,6 +131,7 @@ class ServerConfig:
         256 << 20,
         "Maximum bytes of a cache in memory or in a file. The outcomes that were not used for longest are evicted. For "
         "Redis, set its `maxmemory`.",
+        divided=True,
     )
     cache_encryption_variable: str | None = _setting(
         None,
@@ -151,16 +170,7 @@ class ServerConfig:
     )
 
     def __post_init__(self) -> None:
-        at_least = {
-            "processes": 1, "port": 0,
-            "metrics_port": 0, "calls_per_function": 1, "threads_per_function": 1, "lost_calls_per_function": 0,
-            "max_streams": 1, "max_streams_per_caller": 1, "max_connections": 1, "idle_seconds": 1,
-            "keepalive_seconds": 1,
-            "max_message_bytes": 1 << 16, "max_stream_rows": 1, "max_stream_bytes": 1 << 16, "max_function_rows": 1,
-            "max_stream_result_bytes": 1 << 16, "max_server_bytes": 1 << 16, "drain_seconds": 0,
-            "cache_max_bytes": 1 << 16,
-        }  # fmt: skip
-        for name, least in at_least.items():
+        for name, least in AT_LEAST.items():
             if getattr(self, name) < least:
                 raise InvalidConfig(f"setting {name!r}: {getattr(self, name)} is less than {least}")
         for name in ("port", "metrics_port"):

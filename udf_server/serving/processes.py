@@ -29,6 +29,7 @@ from udf_server.page.forwarding import ForwardedSource
 from udf_server.page.site import Credentials, Site
 from udf_server.serving.config import ServerConfig
 from udf_server.serving.exposure import check_exposure, tokens_allowed
+from udf_server.serving.parts import parts
 
 __all__ = ["Processes"]
 
@@ -54,13 +55,17 @@ class _Worker:
         self.ready: dict[str, Any] = {}
         self._command = command
         self.process: subprocess.Popen[bytes]
-        self.start()
+        self.launch()
 
-    def start(self) -> None:
-        """Start the process and wait until it is ready. Raises InvalidConfig if it ends first; the log says why."""
+    def launch(self) -> None:
+        """Start the process. Call `wait_ready` next."""
         self.began = time.monotonic()
+        self.ready = {}
         # The worker stops when its standard input is closed, so it ends with this process in any case.
         self.process = subprocess.Popen(self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)  # noqa: S603 - ours
+
+    def wait_ready(self) -> None:
+        """Wait until the process is ready. Raises InvalidConfig if it ends first; the log says why."""
         assert self.process.stdout is not None
         for line in self.process.stdout:
             try:
@@ -76,12 +81,25 @@ class _Worker:
 
     def ask(self, path: str, credentials: Credentials = (), body: bytes | None = None) -> str:
         """The response of its HTTP server. If there is a body, it is posted as JSON. Raises OSError."""
+        ready = self.ready
+        if not ready:
+            raise ConnectionError(f"worker process {self.number} is not ready")
         headers = {**dict(credentials), **({} if body is None else {"Content-Type": "application/json"})}
-        request = urllib.request.Request(self.ready["metrics"] + path, body, headers)  # noqa: S310 - http, ours
+        request = urllib.request.Request(ready["metrics"] + path, body, headers)  # noqa: S310 - http, ours
         seconds = SCRAPE_SECONDS if body is None else CALL_SECONDS
         with urllib.request.urlopen(request, timeout=seconds) as answer:  # noqa: S310 - http, ours
             text: str = answer.read().decode()
             return text
+
+    def is_alive(self) -> bool:
+        """Whether its event loop runs. A process that starts, or has ended and will be restarted, counts as alive."""
+        if not self.ready:
+            return True
+        try:
+            self.ask("/livez")
+        except OSError:
+            return not self.ready or self.process.poll() is not None
+        return True
 
     def _pass_on(self, output: Iterable[bytes]) -> None:
         for line in output:
@@ -119,14 +137,14 @@ class _Scrape(Collector):
 
 
 class Processes:
-    """Runs `config.processes` workers. Call `start`, then `wait`; call `stop` from any thread or signal handler."""
+    """Runs worker processes. Call `start`, then `wait`; call `stop` from any thread or signal handler."""
 
-    def __init__(self, config: ServerConfig, arguments: Sequence[str]) -> None:
+    def __init__(self, config: ServerConfig, number: int, arguments: Sequence[str]) -> None:
         """`arguments` are the command-line arguments of this process. Raises InvalidConfig."""
         if config.unix_socket:
             raise InvalidConfig("setting 'processes': several processes cannot listen on one Unix socket")
         check_exposure(config)
-        self._config, self._arguments = config, list(arguments)
+        self._config, self._number, self._arguments = config, number, list(arguments)
         self._stopping = threading.Event()
         self._workers: list[_Worker] = []
         self._ledgers: LedgerServer | None = None
@@ -141,14 +159,22 @@ class Processes:
             "--stop-with-stdin", "--port", str(self._port.getsockname()[1]),
             "--metrics-host", "127.0.0.1", "--metrics-port", "0",
         ]  # fmt: skip
+        for name, part in parts(config, self._number).items():
+            command += [f"--{name.replace('_', '-')}", str(part)]
         if config.coordination_url is None:
             self._ledgers = LedgerServer()
             command += ["--coordination-url", self._ledgers.url]
+        if config.cache_url == "memory:":
+            log.info("each worker process has its own cache: cache_url is memory:", extra={"processes": self._number})
         if config.coordinated and config.coordination_url is None:
             log.info("limits apply per server: no coordination_url is set", extra={"limits": config.coordinated})
         try:
-            for number in range(config.processes):
-                self._workers.append(_Worker(number, command))
+            # What prevents the first one from starting is reported once. The others then start at the same time.
+            self._workers.append(_Worker(0, command))
+            self._workers[0].wait_ready()
+            self._workers += [_Worker(number, command) for number in range(1, self._number)]
+            for worker in self._workers[1:]:
+                worker.wait_ready()
         except InvalidConfig:
             self._end(0.0)
             raise
@@ -160,7 +186,7 @@ class Processes:
         )  # fmt: skip
         try:
             self._http = HttpServer(
-                config.metrics_host, config.metrics_port, registry, lambda: True, self._is_ready, self._site()
+                config.metrics_host, config.metrics_port, registry, self._is_alive, self._is_ready, self._site()
             )
         except OSError as error:
             self._end(0.0)
@@ -222,9 +248,14 @@ class Processes:
                 return
             self._restarts.inc()
             try:
-                worker.start()
+                worker.launch()
+                worker.wait_ready()
             except InvalidConfig as error:
                 log.error("worker does not start", extra={"worker": worker.number, "why": str(error)})
+
+    def _is_alive(self) -> bool:
+        """Whether every worker is alive. A worker that hangs is restarted with the server, by the orchestrator."""
+        return all(worker.is_alive() for worker in self._workers)
 
     def _is_ready(self) -> bool:
         """Whether any worker accepts streams."""
