@@ -96,6 +96,8 @@ LOAD = (
           ((f"sum by (instance) (udf_held_bytes{{{SERVERS}}})", "{{instance}}"),), "bytes"),
     Panel("Bytes", "Payload, in and out.",
           ((f"sum by (direction) ({_rate('udf_bytes_total')})", "{{direction}}"),), "Bps"),
+    Panel("Crowded", "Share of the time in which rows wait for capacity; if it is high, more servers help.",
+          ((f"max by (function, version) ({_rate('udf_crowded_seconds_total')})", NAME),), "percentunit"),
     Panel("Rows per batch", "Small batches cost more per row.",
           ((f"{BY} ({_rate('udf_batch_rows_sum')}) / {BY} ({_rate('udf_batch_rows_count')})", NAME),)),
 )  # fmt: skip

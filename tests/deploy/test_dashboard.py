@@ -85,7 +85,8 @@ def test_a_panel_has_the_unit_of_its_queries(panel):
         elif "_ratio" in query:
             assert unit == "percentunit"
         elif "rate(" in query:
-            assert unit == ("Bps" if "bytes" in query else "cps")
+            of_time = "_seconds_total" in query
+            assert unit == ("percentunit" if of_time else "Bps" if "bytes" in query else "cps")
         else:
             assert unit == ("bytes" if "_bytes" in query else "short")
 

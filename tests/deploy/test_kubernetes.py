@@ -13,15 +13,15 @@ import pytest
 import yaml
 
 from tests.deploy.images import ROOT
-from tests.deploy.queries import catalogue, rules
+from tests.deploy.queries import catalogue, metrics_of, rules
 from udf_server.base.errors import InvalidConfig
 from udf_server.serving.config import ServerConfig, load_config
 from udf_server.serving.exposure import check_exposure
 
 FOLDER = ROOT / "deploy/kubernetes"
 KUBECTL = shutil.which("kubectl", path=Path(sys.executable).parent) or shutil.which("kubectl")
-OVERLAYS = ("development", "production")
-CUSTOM = {"ServiceMonitor", "PrometheusRule", "Certificate"}
+OVERLAYS = ("development", "from-zero", "production")
+CUSTOM = {"ServiceMonitor", "PrometheusRule", "Certificate", "ScaledObject"}
 """Resources of operators, which Kubernetes has no schemas of."""
 VERSIONS = ("1.29", kubernetes_validate.latest_version())
 
@@ -149,7 +149,7 @@ def test_names_lead_to_what_they_name(name: str):
         assert constraint["labelSelector"]["matchLabels"].items() <= labels.items()
 
 
-def test_the_autoscaler_owns_the_number_of_servers_and_asks_for_a_metric_there_is():
+def test_the_autoscaler_owns_the_number_of_servers_and_asks_for_metrics_there_are():
     deployment = only("overlays/production", "Deployment")
     scaler = only("overlays/production", "HorizontalPodAutoscaler")["spec"]
     assert "replicas" not in deployment["spec"]
@@ -157,7 +157,38 @@ def test_the_autoscaler_owns_the_number_of_servers_and_asks_for_a_metric_there_i
     asked = {metric["pods"]["metric"]["name"] for metric in scaler["metrics"] if metric["type"] == "Pods"}
     adapter = yaml.safe_load((FOLDER / "components/autoscaling/adapter.yaml").read_text())
     assert asked == {rule["name"]["as"] for rule in adapter["rules"]["custom"]}
-    assert asked <= catalogue()
+    assert {rule["seriesQuery"].partition("{")[0] for rule in adapter["rules"]["custom"]} <= catalogue()
+
+
+def test_keda_owns_the_number_of_servers_and_asks_for_metrics_there_are():
+    deployment = only("overlays/from-zero", "Deployment")
+    scaled = only("overlays/from-zero", "ScaledObject")["spec"]
+    assert "replicas" not in deployment["spec"]
+    assert scaled["scaleTargetRef"]["name"] == deployment["metadata"]["name"]
+    assert scaled["minReplicaCount"] == 0
+    queries = {each["name"]: each["metadata"]["query"] for each in scaled["triggers"] if each["type"] == "prometheus"}
+    # What starts the first server must be measured while there is none.
+    assert metrics_of(queries.pop("jobs")) == set()
+    for query in queries.values():
+        assert metrics_of(query) <= catalogue() and metrics_of(query)
+        assert 'job="udf-server"' in query
+
+
+def test_both_autoscalers_have_the_same_goals_and_remove_servers_at_the_same_pace():
+    scaler = only("overlays/production", "HorizontalPodAutoscaler")["spec"]
+    scaled = only("overlays/from-zero", "ScaledObject")["spec"]
+    assert scaled["maxReplicaCount"] == scaler["maxReplicas"]
+    assert scaled["advanced"]["horizontalPodAutoscalerConfig"]["behavior"] == scaler["behavior"]
+    triggers = {each.get("name", each["type"]): each["metadata"] for each in scaled["triggers"]}
+    goals = {
+        metric["pods"]["metric"]["name"]: metric["pods"]["target"]["averageValue"]
+        for metric in scaler["metrics"]
+        if metric["type"] == "Pods"
+    }
+    assert goals == {"udf_crowded_ratio": "500m", "udf_rows_in_flight": triggers["rows"]["threshold"]}
+    assert triggers["crowded"]["threshold"] == "0.5"
+    (cpu,) = [metric["resource"] for metric in scaler["metrics"] if metric["type"] == "Resource"]
+    assert str(cpu["target"]["averageUtilization"]) == triggers["cpu"]["value"]
 
 
 def test_prometheus_finds_the_service_and_has_every_rule():

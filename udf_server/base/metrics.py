@@ -92,6 +92,13 @@ class ServerMetrics:
             "Workers of streams that wait for their turn: on the function's event loop, or for one of its threads.",
             FUNCTION, registry=registry,
         )  # fmt: skip
+        self.crowded = Counter(
+            "udf_crowded_seconds_total",
+            "Time in which rows or calls of the function waited because all threads, turns or instances that could "
+            "serve them were busy. It grows by 1 per second while more servers would help; waiting for a guard is "
+            "not counted.",
+            FUNCTION, registry=registry,
+        )  # fmt: skip
         self.threads_allowed = Gauge(
             "udf_threads_allowed",
             "Threads that a function may use: threads_per_function, or fewer while it only computes.",
@@ -295,6 +302,7 @@ class FunctionMetrics:
         self._server = server
         self._labels = labels
         self._streams = server.streams.labels(*labels)
+        server.crowded.labels(*labels)  # it begins at 0, so that the first second counts
         self._calls = server.calls.labels(*labels)
         self._retries = server.retries.labels(*labels)
         self._calls_lost = server.calls_lost.labels(*labels)

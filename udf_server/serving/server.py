@@ -319,7 +319,7 @@ class Server:
         for beat in itertools.count(1):
             due = time.monotonic() + HEARTBEAT_SECONDS
             await asyncio.sleep(HEARTBEAT_SECONDS)
-            self._beat = time.monotonic()
+            before, self._beat = self._beat, time.monotonic()
             self.metrics.loop_lag.observe(max(self._beat - due, 0.0))
             self._service.end_idle_streams()
             self._service.observe()
@@ -330,6 +330,8 @@ class Server:
             for hosted in self._host.hosted():
                 labels = hosted.spec.name, hosted.spec.version
                 self.metrics.turns_waiting.labels(*labels).set(hosted.waiting)
+                if hosted.crowded:
+                    self.metrics.crowded.labels(*labels).inc(self._beat - before)
                 self.metrics.threads_allowed.labels(*labels).set(hosted.threads_allowed)
             if not beat % RELEASE_BEATS:
                 # Otherwise the process keeps the memory of a very large value until other arrays need it.
