@@ -124,7 +124,7 @@ site: $(VENV)/.dev-stamp ## the documentation as a site, in build/site; nothing 
 	@echo build/site/index.html
 
 .PHONY: monitoring
-monitoring: $(VENV)/.dev-stamp ## write the Grafana dashboard and the rules for Kubernetes anew, from deploy/
+monitoring: $(VENV)/.dev-stamp ## write the Grafana dashboard, the rules for Kubernetes and the Helm chart again, from deploy/
 	@$(RUN) -m deploy
 
 .PHONY: bench

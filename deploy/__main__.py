@@ -1,8 +1,9 @@
-"""`python -m deploy`: writes the generated files, the Grafana dashboard and the rules as a Kubernetes resource."""
+"""`python -m deploy`: writes the generated files: the Grafana dashboard, the rules as a resource, the Helm chart."""
 
 import json
 from pathlib import Path
 
+from deploy.chart import chart
 from deploy.dashboard import dashboard
 
 __all__ = ["generated", "main"]
@@ -33,6 +34,7 @@ def generated() -> dict[Path, str]:
     return {
         FOLDER / "grafana/dashboards/udf-server.json": json.dumps(dashboard(), indent=2) + "\n",
         FOLDER / "kubernetes/components/monitoring/rules.yaml": _rules(),
+        **{FOLDER / "helm/udf-server" / path: text for path, text in chart(_rules()).items()},
     }
 
 

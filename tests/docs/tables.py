@@ -7,6 +7,7 @@ from pathlib import Path
 import yaml
 from prometheus_client.metrics import MetricWrapperBase
 
+from deploy.chart_values import VALUES
 from remote_udf.arrow import SCHEMA_BYTES
 from remote_udf.errors import TRACEBACK_LIMIT
 from remote_udf.option_values import Option
@@ -123,6 +124,15 @@ def the_settings() -> str:
         shown = str(default).lower() if isinstance(default, bool) else str(default)
         rows.append((f"`{setting.name}`", f"`{shown}`" if given else "", setting.metadata["doc"]))
     return table(("setting", "default", "meaning"), rows)
+
+
+def chart_values() -> str:
+    """The values of the Helm chart. Those of several lines are shown by what they are."""
+    rows = []
+    for value in VALUES:
+        text = json.dumps(value.default)
+        rows.append((f"`{value.path}`", f"`{text}`" if len(text) < 60 else "as with kustomize", value.doc))
+    return table(("value", "default", "meaning"), rows)
 
 
 def divided() -> str:
