@@ -29,7 +29,7 @@ from udf_server.guards.limits import ADAPTIVE_MOST
 from udf_server.plugins.loading import build_plugin_manager, load_functions
 from udf_server.plugins.metrics import MOST_SERIES
 from udf_server.serving.config import TABLES, ServerConfig, settings
-from udf_server.serving.parts import parts
+from udf_server.serving.parts import divided_settings, part_of
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("proto/remote_udf", "udf_server", "spark_client", "plugins", "examples", "benchmarks", "deploy")
@@ -137,8 +137,8 @@ def chart_values() -> str:
 
 def divided() -> str:
     """The settings that are divided among the processes of a server, and the parts of four processes."""
-    of_four = parts(ServerConfig(), 4)
-    rows = [(f"`{name}`", f"`{getattr(ServerConfig(), name)}`", f"`{part}`") for name, part in of_four.items()]
+    whole, part = ServerConfig(), part_of(ServerConfig(), 4)
+    rows = [(f"`{name}`", f"`{getattr(whole, name)}`", f"`{getattr(part, name)}`") for name in divided_settings()]
     return table(("setting", "default", "part of one of four processes"), rows)
 
 

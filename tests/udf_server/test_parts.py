@@ -4,26 +4,36 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from udf_server.security.callers import CallerSettings
 from udf_server.serving.config import AT_LEAST, ServerConfig, settings
-from udf_server.serving.parts import divided_settings, parts
+from udf_server.serving.parts import divided_settings, part_of
 
 
 @given(st.data(), st.integers(2, 64))
 def test_the_parts_of_all_processes_are_the_setting_or_less(data, processes):
     drawn = {name: data.draw(st.integers(AT_LEAST[name], 1 << 40), name) for name in divided_settings()}
-    config = ServerConfig(**drawn)
-    for name, part in parts(config, processes).items():
-        assert part * processes <= drawn[name] or part == AT_LEAST[name]
-        assert (part + 1) * processes > drawn[name]
+    part = part_of(ServerConfig(**drawn), processes)
+    for name, whole in drawn.items():
+        assert getattr(part, name) * processes <= whole or getattr(part, name) == AT_LEAST[name]
+        assert (getattr(part, name) + 1) * processes > whole
 
 
-def test_the_limits_of_one_process_are_the_settings():
-    assert parts(ServerConfig(), 1) == {name: getattr(ServerConfig(), name) for name in divided_settings()}
+@pytest.mark.parametrize("config", [ServerConfig(), ServerConfig(callers={"etl": CallerSettings(max_streams=7)})])
+def test_one_process_has_the_settings_of_the_server(config):
+    assert part_of(config, 1) == config
 
 
-@pytest.mark.parametrize(("url", "divided"), [("memory:", True), ("file:///x", False), ("redis://x", False)])
-def test_only_a_cache_that_each_process_has_for_itself_is_divided(url, divided):
-    assert ("cache_max_bytes" in parts(ServerConfig(cache_url=url), 4)) == divided
+def test_limits_of_callers_are_divided_and_what_they_share_is_not():
+    callers = {"etl": CallerSettings(share=3, max_streams=400, max_rows_in_flight=1001), "*": CallerSettings(share=2)}
+    found = part_of(ServerConfig(callers=callers), 4).callers
+    assert found["etl"] == CallerSettings(share=3, max_streams=100, max_rows_in_flight=250)
+    assert found["*"] == callers["*"]
+    assert part_of(ServerConfig(callers={"a": CallerSettings(max_streams=2)}), 4).callers["a"].max_streams == 1
+
+
+@pytest.mark.parametrize(("url", "part"), [("memory:", 1 << 20), ("file:///x", 4 << 20), ("redis://x", 4 << 20)])
+def test_only_a_cache_that_each_process_has_for_itself_is_divided(url, part):
+    assert part_of(ServerConfig(cache_url=url, cache_max_bytes=4 << 20), 4).cache_max_bytes == part
 
 
 def test_every_setting_that_bounds_the_server_is_divided():

@@ -29,6 +29,7 @@ from udf_server.serving.config import ENVIRONMENT_PREFIX, ServerConfig, load_con
 from udf_server.serving.cores import worker_processes
 from udf_server.serving.health import health_url, is_well
 from udf_server.serving.logs import configure_logging
+from udf_server.serving.parts import part_of
 from udf_server.serving.processes import Processes
 from udf_server.serving.server import Server
 from udf_server.serving.tuning import tune_process
@@ -102,8 +103,8 @@ def main() -> None:
 @main.command()
 @_flags()
 @click.option("--stop-with-stdin", is_flag=True, help="Stop when standard input ends, as when the parent process dies.")
-@click.option("--share-port", is_flag=True, hidden=True)
-def serve(file: Path | None, stop_with_stdin: bool, share_port: bool, **flags: Any) -> None:
+@click.option("--one-of", type=int, default=1, hidden=True, help="The number of worker processes of the server.")
+def serve(file: Path | None, stop_with_stdin: bool, one_of: int, **flags: Any) -> None:
     """Serve the functions of every plugin until SIGTERM or SIGINT.
 
     Once ready, prints one line of JSON to standard output: where it listens and what it serves. Logs
@@ -115,7 +116,7 @@ def serve(file: Path | None, stop_with_stdin: bool, share_port: bool, **flags: A
     if processes > 1:
         _serve_by_processes(config, processes, stop_with_stdin)
         return
-    server = Server(config, _registry(config), share_port=share_port)
+    server = Server(part_of(config, one_of), _registry(config), share_port=one_of > 1)
     tune_process()
     uvloop.run(_serve(server, stop_with_stdin))
     sys.stdout.flush()

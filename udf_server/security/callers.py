@@ -28,9 +28,9 @@ class CallerSettings:
     priority: Priority = Priority.BATCH
     """Rows of `batch` wait while rows of `interactive` wait for the same function."""
     max_streams: int | None = None
-    """Maximum number of open streams, in each process."""
+    """Maximum number of open streams."""
     max_rows_in_flight: int | None = None
-    """While it has this number of unanswered rows in a process, its streams are not read."""
+    """While it has this number of unanswered rows, its streams are not read."""
     budget: Terms | None = None
     """What its calls may spend in a day (UTC), on all servers that count together."""
 

@@ -29,7 +29,6 @@ from udf_server.page.forwarding import ForwardedSource
 from udf_server.page.site import Credentials, Site
 from udf_server.serving.config import ServerConfig
 from udf_server.serving.exposure import check_exposure, tokens_allowed
-from udf_server.serving.parts import parts
 
 __all__ = ["Processes"]
 
@@ -155,12 +154,10 @@ class Processes:
         config = self._config
         self._port = self._reserve()
         command = [
-            sys.executable, "-m", "udf_server", *self._arguments, "--processes", "1", "--share-port",
+            sys.executable, "-m", "udf_server", *self._arguments, "--processes", "1", "--one-of", str(self._number),
             "--stop-with-stdin", "--port", str(self._port.getsockname()[1]),
             "--metrics-host", "127.0.0.1", "--metrics-port", "0",
         ]  # fmt: skip
-        for name, part in parts(config, self._number).items():
-            command += [f"--{name.replace('_', '-')}", str(part)]
         if config.coordination_url is None:
             self._ledgers = LedgerServer()
             command += ["--coordination-url", self._ledgers.url]
