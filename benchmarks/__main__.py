@@ -12,6 +12,7 @@ from benchmarks.cache import run_cache
 from benchmarks.charts import write_chart
 from benchmarks.fleet import run_fleet
 from benchmarks.growth import run_growth
+from benchmarks.http import run_http
 from benchmarks.limits import run_limits
 from benchmarks.models import run_models
 from benchmarks.parquet import run_parquet
@@ -37,6 +38,7 @@ SUITES: dict[str, Callable[[Results, bool], None]] = {
     "batching": run_batching,
     "fleet": run_fleet,
     "models": run_models,
+    "http": run_http,
     "udfbench": run_udfbench,
 }
 

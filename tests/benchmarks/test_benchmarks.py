@@ -55,6 +55,9 @@ PROMISED_OF_MODELS = {
     "bare_1000_in_flight_share_of_ideal", "complete_1000_in_flight_share_of_ideal", "complete_server_cpu",
     "kill_and_rerun_calls",
 }  # fmt: skip
+PROMISED_OF_HTTP = {
+    "plugin_look_ups_per_core", "plugin_cpu", "look_ups_per_core_vs_bare_uvloop", "look_ups_per_core_vs_bare_asyncio",
+}  # fmt: skip
 PROMISED_OF_BATCHING = {
     "merged_vs_per_stream",
     "merged_share_of_ideal",
@@ -171,6 +174,14 @@ def test_the_suite_of_models_writes_its_numbers(tmp_path: Path):
     numbers = json.loads((tmp_path / "models.json").read_text())
     assert set(numbers) >= PROMISED_OF_MODELS
     assert 1 <= numbers["kill_and_rerun_calls"] <= 1.02
+
+
+def test_the_suite_of_http_writes_its_numbers(tmp_path: Path):
+    done = run("--suite", "http", "--quick", "--output", str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    numbers = json.loads((tmp_path / "http.json").read_text())
+    assert set(numbers) >= PROMISED_OF_HTTP
+    assert numbers["plugin_look_ups_per_core"] > 0
 
 
 def test_the_suite_of_planning_writes_its_numbers(tmp_path: Path):
