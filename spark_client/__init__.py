@@ -28,6 +28,7 @@ if typing.TYPE_CHECKING:
     from spark_client.functions.scalar import RemoteFunction
     from spark_client.functions.window import Window, desc
     from spark_client.planning.aggregate.grouping import RemoteGrouping
+    from spark_client.planning.estimate import Estimate
     from spark_client.session import RemoteSession
     from spark_client.summary.job_summary import JobSummary
 
@@ -35,6 +36,7 @@ __all__ = [
     "AccessDenied",
     "AggregateExpression",
     "EmbeddedServerFailed",
+    "Estimate",
     "JobSummary",
     "NotARemoteUdfServer",
     "PlanError",
@@ -66,6 +68,7 @@ _MODULES = {
     "functions.scalar": ["RemoteFunction"],
     "functions.window": ["Window", "desc"],
     "planning.aggregate.grouping": ["RemoteGrouping"],
+    "planning.estimate": ["Estimate"],
     "session": ["RemoteSession"],
     "summary.job_summary": ["JobSummary"],
 }  # fmt: skip

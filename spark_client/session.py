@@ -20,6 +20,7 @@ from spark_client.functions.registration import register_function
 from spark_client.functions.scalar import RemoteFunction, SparkFunction
 from spark_client.planning.aggregate.grouping import RemoteGrouping, positions_of
 from spark_client.planning.dead_letters import replayed
+from spark_client.planning.estimate import Estimate, estimated
 from spark_client.planning.over.planner import add_over, select_over
 from spark_client.planning.parquet.reading import plan_scan
 from spark_client.planning.parquet.writing import Mode as WriteMode
@@ -401,6 +402,25 @@ class RemoteSession:
         return JobSummary(
             self.spark, context_of(self.spark), self._collector, progress, live=live, budget=self.config.budget
         )
+
+    @settings_read_once()
+    def estimate(self, frame: DataFrame, call: Column) -> Estimate:
+        """Tell what a call would cost before it is made: `print(remote.estimate(df, complete("prompt")))`.
+
+        Spark runs a query over the frame, and the server applies the `cost` of the function's declaration to the
+        arguments. The function is not called. Outcomes that a cache already has are counted like others.
+
+        Args:
+            frame: A table.
+            call: The call of a scalar function on columns of the frame. Its arguments are computed by Spark.
+
+        Returns:
+            The numbers of rows, calls and different calls, and the amounts by unit.
+
+        Raises:
+            PlanError: The column is no remote call, or its arguments have one; or the frame is a stream.
+        """
+        return estimated(self.spark, self.config, frame, call)
 
     def cancel(self) -> list[str]:
         """Cancel the queries that this Spark session runs, from another thread than theirs.

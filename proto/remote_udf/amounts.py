@@ -2,10 +2,14 @@
 
 from collections.abc import Mapping
 
-__all__ = ["MOST_UNITS", "OTHER", "UNIT_BYTES", "add_amounts", "is_unit"]
+import pyarrow as pa
+
+__all__ = ["AMOUNTS", "MOST_UNITS", "OTHER", "UNIT_BYTES", "add_amounts", "is_unit"]
 
 MOST_UNITS = 20
 """Number of units that are counted one by one. Units are named by authors' code, and by servers."""
+AMOUNTS = pa.map_(pa.string(), pa.float64())
+"""The type of amounts by unit."""
 OTHER = "other"
 """The unit of what is spent in further units."""
 UNIT_BYTES = 100

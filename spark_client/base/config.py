@@ -29,6 +29,8 @@ class ClientConfig:
     """Whether to exchange rows with a server on the same host through shared memory, if both sides support it."""
     budget: Budget | None = None
     """What the calls of the remote session may spend; None for any amount."""
+    estimates: bool = False
+    """Whether servers return what calls would cost in place of their values."""
     session: str = field(default="", compare=False, repr=False)
     """The random id under which servers count the rows of the remote session; empty if nobody asks for them."""
     reporter: Reporter | None = field(default=None, compare=False, repr=False)

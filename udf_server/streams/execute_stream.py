@@ -312,7 +312,7 @@ class ExecuteStream:
             clock=self._clock,
             random=self._random,
         )
-        self._runner = self._made_runner(setup, budgeted=bool(opening.budgets))
+        self._runner = self._made_runner(setup, alone=bool(opening.budgets) or request.estimate)
         self._held.callback(self._leave, self._runner)
         self._heartbeats.opened(opening.options.timeout)
         self._spawn(self._heartbeats.watch(self._runner, opening.hosted, self._metrics, self._accounts), tasks)
@@ -325,18 +325,18 @@ class ExecuteStream:
             answer.opened.cache = self._cache.store.identity
         if self._budgets is not None and request.HasField("budget"):
             answer.opened.budget = self._budgets.identity
+        answer.opened.estimate = request.estimate
         self._outbox.put(answer)
         if self._draining:
             self.drain()
 
-    def _made_runner(self, setup: RunnerSetup, *, budgeted: bool) -> Runner:
+    def _made_runner(self, setup: RunnerSetup, *, alone: bool) -> Runner:
         """The runner of the stream's calls, behind the cache if the call has one.
 
-        Rows of a job with a budget do not join common calls, of which no single job could be refused its part.
+        If `alone`, its rows do not join calls of other streams: of those no single job could be refused its part by its
+        budget, and estimates are no calls.
         """
-        make = (
-            MergedRows if setup.hosted.merging is not None and not budgeted else _RUNNERS[setup.function.spec.execution]
-        )
+        make = MergedRows if setup.hosted.merging is not None and not alone else _RUNNERS[setup.function.spec.execution]
         if self._cache is None or not setup.options.cache_ttl:
             return make(setup)
         return CachedRunner(setup, make, self._cache, self._caller.identity)

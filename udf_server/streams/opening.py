@@ -22,6 +22,7 @@ from udf_server.aggregate.declaration import Aggregate
 from udf_server.base.attempts import with_attempt_timeout
 from udf_server.base.bundle_metrics import BundleMetrics, ProcessMetrics
 from udf_server.base.context import StreamContext
+from udf_server.base.estimating import estimating
 from udf_server.base.functions import Function
 from udf_server.base.metrics import ServerMetrics
 from udf_server.base.spending import StreamSpending
@@ -91,7 +92,8 @@ async def open_function(
     count: Callable[[dict[str, float]], None] = functools.partial(
         metrics.function(spec.name, spec.version).spent, caller.name
     )
-    bounds = _budgets(budgets, hosted, request, caller, held)
+    # Estimates are no calls, so neither budgets nor hedges apply.
+    bounds = [] if request.estimate else _budgets(budgets, hosted, request, caller, held)
     spending = StreamSpending(functools.partial(_count_all, count, bounds) if bounds else count)
     if request.ByteSize() <= SMALL_BYTES:
         opened = _bound(hosted, request, metrics, spending, bounds)
@@ -100,7 +102,7 @@ async def open_function(
         opened = await asyncio.get_running_loop().run_in_executor(
             None, _bound, hosted, request, metrics, spending, bounds
         )
-    if spec.kind is FunctionKind.SCALAR:
+    if spec.kind is FunctionKind.SCALAR and not request.estimate:
         opened = _hedged(opened, request, metrics)
     await hosted.open()
     return opened
@@ -155,6 +157,8 @@ def _bound(
 ) -> Opening:  # fmt: skip
     """Check the message. It runs on any thread: what streams share is for the event loop."""
     spec = hosted.spec
+    if request.estimate and spec.kind is not FunctionKind.SCALAR:
+        raise _refused(ErrorCode.INVALID_OPTION, f"function {spec.key}: only scalar functions have costs")
     schema = read_schema(request.arguments)
     context = StreamContext.from_proto(spec.name, spec.version, request.context, spending)
     try:
@@ -178,7 +182,21 @@ def _scalar(hosted: HostedFunction, request: pb.Open, schema: pa.Schema, context
     options = hosted.options(canonical(request.options, source=f"call of {spec.key}"))
     _ = hosted.merging  # raises InvalidOption
     arguments = Arguments(schema, spec.check_arguments(schema.types))
+    if request.estimate:
+        return _estimate(hosted, context, options, arguments)
     return Opening(hosted, hosted.function, context, options, options.to_text(), arguments)
+
+
+def _estimate(
+    hosted: HostedFunction, context: StreamContext, options: ScalarOptions, arguments: Arguments
+) -> Opening:  # fmt: skip
+    if hosted.function.cost is None:
+        raise _refused(
+            ErrorCode.INVALID_OPTION,
+            f"function {hosted.spec.key}: its declaration has no cost=..., so what its calls cost is not known before",
+        )
+    options = replace(options, cache_ttl=0.0)  # what is kept are values, not estimates
+    return Opening(hosted, estimating(hosted.function), context, options, options.to_text(), arguments)
 
 
 def _hedged(opening: Opening, request: pb.Open, metrics: ServerMetrics) -> Opening:

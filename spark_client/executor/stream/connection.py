@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from remote_udf.arrow import BatchWriter, Buffers, read_schema, write_schema
 from remote_udf.effective_options import AggregateOptions, resolve_aggregate, resolve_scalar
-from remote_udf.errors import ProtocolViolation
+from remote_udf.errors import ErrorCode, ErrorKind, ProtocolViolation, StreamError
 from remote_udf.functions import VALUE
 from remote_udf.messages import Message, encode, read_error, read_response
 from remote_udf.options import OutputMode
@@ -86,7 +86,8 @@ class Connection:
             protocol_version=PROTOCOL_VERSION,
             function=spec.name,
             version=spec.version,
-            fingerprint=spec.fingerprint,
+            # Estimates have another type than the function's result, and so another fingerprint.
+            fingerprint="" if call.config.estimates else spec.fingerprint,
             arguments=write_schema(arguments),
             options=call.options,
             context=task.to_proto(call.operation_id, call.config.session),
@@ -97,6 +98,7 @@ class Connection:
             cache=self._caches.elsewhere(call.config.target, spec.key, self.server),
             second=second,
             budget=call.config.budget.to_proto() if call.config.budget is not None else None,
+            estimate=call.config.estimates,
         )
         self._call = call
         self._requests.put(encode(pb.ExecuteRequest(open=request)))
@@ -121,6 +123,12 @@ class Connection:
 
     def _agree(self, opened: pb.Opened) -> None:
         """Apply the options and limits that the server has decided."""
+        if opened.estimate != self._call.config.estimates:
+            # No row was sent yet, so nothing was called.
+            raise StreamError(
+                ErrorKind.PROTOCOL, ErrorCode.UNSUPPORTED_PROTOCOL,
+                f"function {self._call.spec.key}: the server is too old for estimates; update it",
+            )  # fmt: skip
         if isinstance(self._call, (AggregateCall, ProcessTableCall)):
             self.bundles: AggregateOptions | None = resolve_aggregate(opened.options)
             self.options = self.bundles.for_segments()

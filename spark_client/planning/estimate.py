@@ -1,0 +1,93 @@
+"""Estimate is what calls for the rows of a frame would cost, as the `cost` of a function's declaration says."""
+
+import dataclasses
+from collections.abc import Mapping
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from remote_udf.amounts import AMOUNTS
+from remote_udf.functions import FunctionKind
+from remote_udf.options import OutputMode
+from spark_client.base.config import ClientConfig
+from spark_client.base.errors import PlanError
+from spark_client.functions.column_calls import call_of
+from spark_client.functions.scalar import RemoteFunction, column_of
+
+__all__ = ["Estimate", "estimated"]
+
+ROWS, CALLS = "", "\n"
+"""What counts rows and calls among the units. Names of units are printable, so no unit has these names."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Estimate:
+    """What the calls of one function for a frame would cost. Print it."""
+
+    function: str
+    """Its name and version."""
+    rows: int
+    calls: int
+    """Rows that the function would be called for: not those with a null, if it skips nulls."""
+    distinct_calls: int
+    """Number of different arguments among them. A cache makes no more calls, if it has none of the outcomes yet."""
+    amounts: Mapping[str, float]
+    """By unit, what the calls for different arguments cost together."""
+    amounts_without_cache: Mapping[str, float]
+    """By unit, what the calls for all rows cost together."""
+
+    def __str__(self) -> str:
+        return (
+            f"{self.function}: {self.rows:,} rows, {self.calls:,} calls, {self.distinct_calls:,} of them different\n"
+            f"  each different call once, as with a cache: {_listed(self.amounts)}\n"
+            f"  all calls, as without a cache: {_listed(self.amounts_without_cache)}\n"
+        )
+
+
+def estimated(spark: SparkSession, config: ClientConfig, frame: DataFrame, call: Column) -> Estimate:
+    """Run the query that estimates. Raises PlanError."""
+    found = call_of(call)
+    if found is None or found.spec.kind is not FunctionKind.SCALAR:
+        raise PlanError(
+            "estimate takes a frame and a call of a remote scalar function, such as remote.estimate(df, "
+            f"remote.function('complete')('prompt')); it got {call!r}"
+        )
+    spec = found.spec
+    if frame.isStreaming:
+        raise PlanError(f"estimate of {spec.key}: the frame is a stream, whose rows are not known; pass a table")
+    if not found.arguments:
+        raise PlanError(f"estimate of {spec.key}: the call has no arguments, so all calls cost the same")
+    if any(call_of(argument) is not None for argument in found.arguments):
+        raise PlanError(
+            f"estimate of {spec.key}: an argument is a remote call, which would be made; estimate that call, or store "
+            "its values first"
+        )
+    config = dataclasses.replace(config, estimates=True, budget=None, reporter=None, session="")
+    names = [f"argument_{position}" for position in range(len(found.arguments))]
+    arguments = [column_of(argument).alias(name) for argument, name in zip(found.arguments, names, strict=True)]
+    function = RemoteFunction(dataclasses.replace(spec, result=AMOUNTS), spark, config).user_defined_function(
+        len(names), {"output_mode": OutputMode.ORDERED.value}, {}
+    )
+    different = frame.select(*arguments).groupBy(*names).agg(F.count("*").alias("rows"))
+    costs = different.select("rows", function(*names).alias("cost"))
+    counted = F.map_concat(
+        F.coalesce("cost", F.create_map().cast("map<string, double>")),
+        F.create_map(F.lit(ROWS), F.lit(1.0)),
+        F.when(F.col("cost").isNotNull(), F.create_map(F.lit(CALLS), F.lit(1.0))).otherwise(
+            F.create_map().cast("map<string, double>")
+        ),
+    )
+    units = costs.select("rows", F.explode(counted).alias("unit", "amount")).groupBy("unit")
+    sums = units.agg(F.sum("amount").alias("once"), F.sum(F.col("amount") * F.col("rows")).alias("all")).collect()
+    once, all_rows = ({row.unit: row[place] for row in sums} for place in (1, 2))
+    calls, different_calls = (int(amounts.pop(CALLS, 0)) for amounts in (all_rows, once))
+    rows, _ = int(all_rows.pop(ROWS, 0)), once.pop(ROWS, 0)
+    return Estimate(spec.key, rows, calls, different_calls, _sorted(once), _sorted(all_rows))
+
+
+def _sorted(amounts: Mapping[str, float]) -> dict[str, float]:
+    return dict(sorted(amounts.items()))
+
+
+def _listed(amounts: Mapping[str, float]) -> str:
+    return ", ".join(f"{amount:,.6g} {unit}" for unit, amount in amounts.items()) or "nothing"
