@@ -19,7 +19,7 @@ SECRETS = {"udf-server-access", "udf-server-tls"}
 Resource = dict[str, Any]
 PAGE = (ROOT / "docs/deployment.md").read_text()
 PRODUCTION: dict[str, Any] = yaml.safe_load(
-    PAGE.partition("```yaml\n# production-values.yaml\n")[2].partition("```")[0]
+    PAGE.partition("cat > production-values.yaml <<'END'\n")[2].partition("END\n")[0]
 )
 """As the documentation has them."""
 SAME: dict[str, dict[str, Any]] = {
