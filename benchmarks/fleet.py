@@ -1,8 +1,9 @@
-"""The suite of the fleet: how exactly servers keep limits and budgets that they share by a Redis, and the cost."""
+"""The suite of the fleet: how exactly servers keep shared limits and budgets, at which cost, and four against one."""
 
 import contextlib
 import os
 import tempfile
+import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -12,7 +13,7 @@ import pyarrow as pa
 
 from benchmarks.cache import redis_server
 from benchmarks.direct import Client
-from benchmarks.fleet_functions import LOOKUP_SECONDS
+from benchmarks.fleet_functions import LOOKUP_SECONDS, WAIT_SECONDS
 from benchmarks.results import Results
 from benchmarks.server import server_process
 from benchmarks.timing import alternating
@@ -23,6 +24,8 @@ __all__ = ["run_fleet"]
 FUNCTIONS = Path(__file__).with_name("fleet_functions.py")
 SERVERS, STREAMS = 4, 64
 RATE, PLACES = 1_000, 100
+TASKS = 16
+THREADS = ("--threads-per-function", "16")
 IN_FLIGHT = 1_000
 GUARDS = f"""
 [guards.limited]
@@ -46,6 +49,7 @@ def run_fleet(results: Results, quick: bool) -> None:
         _measure_limits(results, quick, url, Path(folder))
         _measure_budgets(results, quick, url, Path(folder))
         _measure_cost(results, quick, url, Path(folder))
+        _measure_servers(results, quick, Path(folder))
 
 
 def _measure_limits(results: Results, quick: bool, url: str, folder: Path) -> None:
@@ -103,6 +107,28 @@ def _measure_cost(results: Results, quick: bool, url: str, folder: Path) -> None
         results.add("guard_cost", times["without"] / times["shared"], note)
 
 
+def _measure_servers(results: Results, quick: bool, folder: Path) -> None:
+    """Run a function that waits, in the threads of one server and of four."""
+    per_stream = (64 if quick else 1_600) // TASKS * 4
+    servers = partial(_servers, guards="", url="", folder=folder, settings=THREADS)
+    with servers(1) as one, servers(SERVERS) as four:
+
+        def seconds(targets: Sequence[str]) -> float:
+            # The client chooses the servers, as it does in a job.
+            client = Client(",".join(targets))
+            start = time.perf_counter()
+            with ThreadPoolExecutor(TASKS) as threads:
+                list(threads.map(lambda _: client.seconds("waiting", _cut(range(per_stream))), range(TASKS)))
+            return time.perf_counter() - start
+
+        sides = {"one": partial(seconds, one), "four": partial(seconds, four)}
+        times = results.medians("four_servers", alternating(sides, 1 if quick else 5))
+    note = (
+        f"rows/s of four servers over one; a def that waits {WAIT_SECONDS * 1000:g} ms, 16 threads each, {TASKS} tasks"
+    )
+    results.add("four_servers_vs_one", times["one"] / times["four"], note)
+
+
 def _stream(targets: Sequence[str], function: str, rows: int, budget: Budget | None = None) -> None:
     """Send rows over 64 streams at once, in turn to each server."""
     clients = [Client(target, budget) for target in targets]
@@ -113,8 +139,8 @@ def _stream(targets: Sequence[str], function: str, rows: int, budget: Budget | N
 
 def _most_in_a_window(times: Sequence[float], seconds: float) -> int:
     first = most = 0
-    for last, time in enumerate(times):
-        while times[first] <= time - seconds:
+    for last, moment in enumerate(times):
+        while times[first] <= moment - seconds:
             first += 1
         most = max(most, last - first + 1)
     return most
@@ -131,14 +157,21 @@ def _cut(numbers: range) -> list[pa.RecordBatch]:
 
 @contextlib.contextmanager
 def _servers(
-    count: int, guards: str, url: str, folder: Path, times: str = "", *, coordinated: bool = False
+    count: int,
+    guards: str,
+    url: str,
+    folder: Path,
+    times: str = "",
+    *,
+    coordinated: bool = False,
+    settings: Sequence[str] = (),
 ) -> Iterator[list[str]]:
     """Servers that share guards and budgets by the Redis. They write about calls to files with this name."""
     path = folder / "server.toml"
     path.write_text(guards)
-    settings = ["--config", str(path), *(["--coordination-url", url] if guards or coordinated else [])]
+    given = ["--config", str(path), *settings, *(["--coordination-url", url] if guards or coordinated else [])]
     with contextlib.ExitStack() as stack:
         if times:
             os.environ["FLEET_TIMES"] = str(folder / times)
             stack.callback(os.environ.pop, "FLEET_TIMES", None)
-        yield [stack.enter_context(server_process(FUNCTIONS, settings=settings)).target for _ in range(count)]
+        yield [stack.enter_context(server_process(FUNCTIONS, settings=given)).target for _ in range(count)]

@@ -8,6 +8,7 @@ from pathlib import Path
 import udf_server as udf
 
 LOOKUP_SECONDS = 0.01
+WAIT_SECONDS = 0.02
 PRICES = (0.0005, 0.001, 0.001, 0.0015)
 """What calls of `priced` cost, in turn."""
 _PATH = os.environ.get("FLEET_TIMES")
@@ -18,6 +19,13 @@ _FILE = Path(f"{_PATH}.{os.getpid()}").open("w", buffering=1) if _PATH else None
 async def lookup(x: int) -> int:
     """A look-up of ten milliseconds."""
     await asyncio.sleep(LOOKUP_SECONDS)
+    return x
+
+
+@udf.scalar(timeout="10 min")
+def waiting(x: int) -> int:
+    """A look-up that blocks its thread."""
+    time.sleep(WAIT_SECONDS)
     return x
 
 
@@ -53,4 +61,4 @@ async def priced(x: int, context: udf.CallContext) -> int:
 @udf.hookimpl
 def udf_functions() -> list[udf.Function]:
     """The functions of the suite."""
-    return [lookup, limited, counted, priced]
+    return [lookup, waiting, limited, counted, priced]
