@@ -2,6 +2,7 @@
 
 import re
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 import yaml
@@ -13,22 +14,26 @@ from udf_server.serving.exposure import check_exposure
 FILE = ROOT / "deploy/compose.yaml"
 COMPOSE: dict[str, Any] = yaml.safe_load(FILE.read_text())
 SERVICES = COMPOSE["services"]
-EXPOSED = {"server": {50051, 9464}, "prometheus": {9090}, "grafana": {3000}}
+SERVERS = ("server", "server-2")
+EXPOSED = {
+    "server": {50051: 50051, 9464: 9464}, "server-2": {50052: 50051, 9465: 9464}, "redis": {},
+    "prometheus": {9090: 9090}, "grafana": {3000: 3000},
+}  # fmt: skip
+"""The ports of this machine, and those of the containers, by service."""
 
 
-def test_there_are_the_three_services():
+def test_there_are_two_servers_and_what_they_need():
     assert set(SERVICES) == set(EXPOSED)
     assert all(service["image"] for service in SERVICES.values())
 
 
 @pytest.mark.parametrize("name", SERVICES)
 def test_ports_are_of_this_machine_alone(name: str):
-    found = set()
-    for port in SERVICES[name]["ports"]:
+    found = {}
+    for port in SERVICES[name].get("ports", ()):
         address, outside, inside = port.split(":")
         assert address == "127.0.0.1"
-        assert outside == inside
-        found.add(int(inside))
+        found[int(outside)] = int(inside)
     assert found == EXPOSED[name]
 
 
@@ -55,20 +60,26 @@ def test_the_server_is_built_from_the_dockerfile_with_plugins_that_are_here():
     assert all((context / plugin / "pyproject.toml").exists() for plugin in default[1].split())
 
 
-def test_the_server_starts_with_these_settings_and_cannot_write():
-    server = SERVICES["server"]
+@pytest.mark.parametrize("name", SERVERS)
+def test_a_server_starts_with_these_settings_and_cannot_write(name: str):
+    server = SERVICES[name]
     settings = load_config(
         ROOT / "deploy/container/server.toml", {**server["environment"], "UDF_CONFIG_HOST": "0.0.0.0"}
     )
     check_exposure(settings)
+    # The host is a service, and the image has what a Redis needs.
+    redis = urlsplit(settings.coordination_url or "")
+    assert (redis.scheme, redis.hostname) == ("redis", "redis")
+    assert redis.hostname in SERVICES and redis.hostname in server["depends_on"]
+    assert "cache" in re.findall(r"'\.\[([\w,]+)\]'", (ROOT / "deploy/container/Dockerfile").read_text())[0].split(",")
     assert server["read_only"] and server["tmpfs"] == ["/tmp"] and server["cap_drop"] == ["ALL"]
     assert int(server["stop_grace_period"].removesuffix("s")) > settings.drain_seconds
 
 
-def test_prometheus_scrapes_the_service_of_the_server():
+def test_prometheus_scrapes_the_servers():
     scraped = yaml.safe_load((ROOT / "deploy/prometheus/prometheus.yml").read_text())["scrape_configs"]
     assert [target for job in scraped for each in job["static_configs"] for target in each["targets"]] == [
-        "server:9464"
+        f"{name}:9464" for name in SERVERS
     ]
     source = yaml.safe_load((ROOT / "deploy/grafana/provisioning/datasources/prometheus.yml").read_text())
     assert source["datasources"][0]["url"] == "http://prometheus:9090"
