@@ -29,6 +29,7 @@ def test_jobs_import_these_names_and_no_others():
         "AccessDenied",
         "AggregateExpression",
         "EmbeddedServerFailed",
+        "Estimate",
         "JobSummary",
         "NotARemoteUdfServer",
         "PlanError",
