@@ -56,7 +56,7 @@ def stream(spark, tmp_path):
 MIXED_UP_STORES = "Can only upgrade readStore to writeStore with the same stateStoreId"
 """What a task of Spark 4.1 that joins two of Spark's own aggregates may fail with, after many other streams in one JVM.
 
-It fails again if it is tried again, and not in a JVM of its own. No operator of this project is above these stores.
+It fails again if it is tried again, and not in a JVM of its own. Its stack has no operator of this project.
 """
 
 
