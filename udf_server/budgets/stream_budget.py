@@ -3,7 +3,8 @@
 import asyncio
 import functools
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -64,17 +65,9 @@ class StreamBudget:
             budget, spender = self._now()
             taken = budget.take(spender, function.estimated(arguments), _task_waiter)
             costs = await self._wait(budget, spender, taken) if isinstance(taken, TaskWaiter) else taken
-            running, good = RunningCall(spender, costs, current_party.get(), timeout), False
-            budget.runs(running)
-            token = budgeted_spending.set(running.spending)
-            try:
+            with _running(budget, RunningCall(spender, costs, current_party.get(), timeout)):
                 called = call(*arguments, **keywords)
-                result = await (called if function.guarded else limited(called))
-                good = True
-                return result
-            finally:
-                budgeted_spending.reset(token)
-                budget.ended(running, good=good)
+                return await (called if function.guarded else limited(called))
 
         return budgeted
 
@@ -93,16 +86,8 @@ class StreamBudget:
             budget, spender = self._now()
             taken = budget.take(spender, function.estimated(arguments), _thread_waiter)
             costs = self._wait_on_thread(budget, spender, taken) if isinstance(taken, ThreadWaiter) else taken
-            running, good = RunningCall(spender, costs, current_party.get(), timeout), False
-            budget.runs(running)
-            token = budgeted_spending.set(running.spending)
-            try:
-                result = call(*arguments, **keywords)
-                good = True
-                return result
-            finally:
-                budgeted_spending.reset(token)
-                budget.ended(running, good=good)
+            with _running(budget, RunningCall(spender, costs, current_party.get(), timeout)):
+                return call(*arguments, **keywords)
 
         return budgeted
 
@@ -113,6 +98,19 @@ class StreamBudget:
                 budget.forget(spender, waiter)
                 raise TimeoutError(f"function {self._function}: the budget did not allow the call before its deadline")
         return budget.begun(waiter)
+
+
+@contextmanager
+def _running(budget: JobBudget, running: RunningCall) -> Iterator[None]:
+    good = False
+    budget.runs(running)
+    token = budgeted_spending.set(running.spending)
+    try:
+        yield
+        good = True
+    finally:
+        budgeted_spending.reset(token)
+        budget.ended(running, good=good)
 
 
 def _task_waiter() -> TaskWaiter:
