@@ -40,12 +40,18 @@ class AggregateFunction:
         return False
 
     def supports_retracting(self) -> bool:
-        """Whether rows can be retracted: -U and -D of a changelog, and rows that leave a bounded frame."""
-        return _overrides(self, "retract")
+        """Whether rows can be retracted: -U and -D of a changelog, and rows that leave a bounded frame.
+
+        By default, a function with the classic methods supports it if it defines `retract`; other functions do not.
+        """
+        return not self.supports_bundling() and _overrides(self, "retract")
 
     def supports_merging(self) -> bool:
-        """Whether accumulators can be merged, so that several tasks can process the rows of a key."""
-        return _overrides(self, "merge")
+        """Whether accumulators can be merged, so that several tasks can process the rows of a key.
+
+        By default, a function with the classic methods supports it if it defines `merge`; other functions do not.
+        """
+        return not self.supports_bundling() and _overrides(self, "merge")
 
     def create_accumulator(self) -> Any:
         """Create an accumulator: a value of the declared type, never None."""
@@ -78,12 +84,6 @@ class BundledAggregateFunction(AggregateFunction):
     def supports_bundling(self) -> bool:
         return True
 
-    def supports_retracting(self) -> bool:
-        return False
-
-    def supports_merging(self) -> bool:
-        return False
-
     def bundled_accumulate_retract(
         self, bundle: list[BundledKeySegment]
     ) -> list[BundledKeySegmentApplied] | Awaitable[list[BundledKeySegmentApplied]]:
@@ -103,12 +103,6 @@ class VectorizedAggregateFunction(AggregateFunction):
 
     def supports_bundling(self) -> bool:
         return True
-
-    def supports_retracting(self) -> bool:
-        return False
-
-    def supports_merging(self) -> bool:
-        return False
 
     def apply_bundle(self, bundle: Bundle) -> pa.Array:
         """Merge the accumulators of each segment, apply its rows, and return one accumulator per segment, none null."""
