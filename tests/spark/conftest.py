@@ -1,6 +1,6 @@
-"""Fixtures that tests of state stores share."""
+"""Fixtures that tests with Spark share."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -26,3 +26,11 @@ def source(tmp_path: Path) -> Path:
     folder = tmp_path / "in"
     folder.mkdir()
     return folder
+
+
+@pytest.fixture
+def zone(spark: SparkSession) -> Iterator[Callable[[str], None]]:
+    """Sets the session's time zone until the test ends."""
+    before = spark.conf.get("spark.sql.session.timeZone")
+    yield lambda name: spark.conf.set("spark.sql.session.timeZone", name)
+    spark.conf.set("spark.sql.session.timeZone", before)

@@ -7,7 +7,7 @@ from pyspark.sql import functions as F
 import udf_server as udf
 from spark_client import PlanError
 from tests.spark_client.aggregate.world import ALL
-from tests.udf_server.averages import BundledAverage
+from tests.udf_server.aggregate_functions import BundledAverage
 from udf_server.aggregate.declaration import declare_aggregate
 
 

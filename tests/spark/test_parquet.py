@@ -39,13 +39,6 @@ def spark_reads(frame: DataFrame) -> bool:
     return "FileScan" in plan_of(frame)
 
 
-@pytest.fixture
-def zone(spark):
-    before = spark.conf.get("spark.sql.session.timeZone")
-    yield lambda name: spark.conf.set("spark.sql.session.timeZone", name)
-    spark.conf.set("spark.sql.session.timeZone", before)
-
-
 @pytest.mark.connect
 @pytest.mark.parametrize("number", range(8))
 def test_rows_of_every_type_are_those_that_spark_reads(remote, spark, tmp_path, zone, number):

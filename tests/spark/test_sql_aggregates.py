@@ -10,21 +10,16 @@ from pyspark.sql import Row
 import udf_server as udf
 from spark_client import PlanError, UnknownFunction, connect
 from tests.conftest import serving
+from tests.udf_server.aggregate_functions import RetractsAndMerges
 
 
-class MySum(udf.BundledAggregateFunction):
+class MySum(RetractsAndMerges, udf.BundledAggregateFunction):
     """Equals Spark's sum of bigints; nulls are skipped."""
 
     parameters = "v bigint"
     returns = "bigint"
     accumulator = "struct<sum:bigint,count:bigint>"
     nulls = "skip"
-
-    def supports_retracting(self):
-        return True
-
-    def supports_merging(self):
-        return True
 
     def bundled_accumulate_retract(self, bundle):
         return [self._applied(segment) for segment in bundle]

@@ -6,8 +6,7 @@ import pytest
 from pyspark.errors import PythonException
 
 import udf_server as udf
-from spark_client import connect
-from tests.conftest import serving
+from tests.spark.ten_rows import ten_rows
 
 CALLS: Counter[str] = Counter()
 
@@ -61,13 +60,8 @@ def less(x: int) -> int:
 
 @pytest.fixture(scope="module")
 def functions(spark):
-    """Ten rows, six of which have v > 0."""
-    with serving(plus, half, pair, dice, small) as server:
-        spark.range(10).selectExpr("id AS k", "id % 3 AS v", "struct(id AS a) AS s").createOrReplaceTempView("ten")
-        remote = connect(spark, server.target)
-        remote.register("plus", "half", "pair", "dice", "small")
+    with ten_rows(spark, plus, half, pair, dice, small) as remote:
         yield remote
-        spark.catalog.dropTempView("ten")
 
 
 def counted(run, query, **values):

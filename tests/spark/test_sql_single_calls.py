@@ -6,6 +6,7 @@ import udf_server as udf
 from spark_client import connect
 from spark_client.sql.joined_calls import DerivedCalls
 from tests.conftest import serving
+from tests.spark.ten_rows import ten_rows
 
 CALLS: list[int] = []
 
@@ -36,13 +37,8 @@ def dice(x: int) -> int:
 
 @pytest.fixture(scope="module")
 def functions(spark):
-    """Ten rows, six of which have v > 0."""
-    with serving(seen, half, known, dice) as server:
-        spark.range(10).selectExpr("id AS k", "id % 3 AS v", "struct(id AS a) AS s").createOrReplaceTempView("ten")
-        remote = connect(spark, server.target)
-        remote.register("seen", "half", "known", "dice")
+    with ten_rows(spark, seen, half, known, dice) as remote:
         yield remote
-        spark.catalog.dropTempView("ten")
 
 
 def counted(run, query, **values):

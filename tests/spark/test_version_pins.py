@@ -7,16 +7,7 @@ import pytest
 import udf_server as udf
 from spark_client import connect
 from spark_client.base.errors import PlanError, UnknownFunction
-
-
-@udf.scalar(name="feels", version="1")
-async def feels_1(x: int) -> int:
-    return x + 1
-
-
-@udf.scalar(name="feels", version="2")
-async def feels_2(x: int) -> int:
-    return x + 2
+from tests.versions import feels_1, feels_2
 
 
 @udf.scalar

@@ -52,13 +52,6 @@ def everything_in(path: Path) -> list[str]:
     return sorted(str(each.relative_to(path)) for each in path.rglob("*"))
 
 
-@pytest.fixture
-def zone(spark):
-    before = spark.conf.get("spark.sql.session.timeZone")
-    yield lambda name: spark.conf.set("spark.sql.session.timeZone", name)
-    spark.conf.set("spark.sql.session.timeZone", before)
-
-
 @pytest.mark.connect
 @pytest.mark.parametrize("number", range(8))
 def test_rows_of_every_type_are_read_back_as_those_that_spark_writes(remote, spark, tmp_path, zone, number):

@@ -1,9 +1,12 @@
-"""Streams with a test clock, and the responses of scripted servers; used with `scripted`."""
+"""Streams with a test clock, streams of real servers, and the responses of scripted ones; used with `scripted`."""
 
 import udf_server as udf
 from spark_client.base.transport import TransportLost
+from spark_client.executor.stream.transport import transport_for
 from tests.spark_client.scripted import (
     Clock,
+    chunk_of,
+    everything,
     opened,
     refused,
     stream_of,
@@ -54,3 +57,16 @@ def refusing(**arguments):
         yield refused(**arguments)
 
     return script
+
+
+def rows_through(call, values, chunk):
+    """Sends the values to the call's target, `chunk` at a time; returns the outcomes by row, and the statistics."""
+    stream = stream_of(call, transport_for(call.config))
+    try:
+        for first in range(0, len(values), chunk):
+            stream.submit(chunk_of(values[first : first + chunk], first))
+        found = everything(stream)
+        stream.finish()
+        return found, stream.statistics
+    finally:
+        stream.close()

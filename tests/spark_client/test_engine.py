@@ -40,38 +40,31 @@ def local():
         yield transport
 
 
-def expected(rows):
-    error = ErrorCode.FUNCTION_ERROR
-    return [(x, x + 1, -x if x % 2 else error, 11 * x) for x in range(rows)]
+def check(transport, sizes, ordered, mode):
+    """Runs rows, in batches of these sizes, through three functions."""
+    engine = through(
+        transport,
+        (call_of(plus_one, output_mode=mode), (0,)),
+        (call_of(odd_only, output_mode=mode), (0,)),
+        (call_of(total, arguments=2, output_mode=mode), (0, 1)),
+        ordered=ordered,
+    )
+    found = all_outcomes(engine, numbered(*sizes))
+    assert (found if ordered else sorted(found)) == [
+        (x, x + 1, -x if x % 2 else ErrorCode.FUNCTION_ERROR, 11 * x) for x in range(sum(sizes))
+    ]
 
 
 @examples(40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.integers(0, 40), max_size=8), st.booleans(), st.sampled_from(["ordered", "unordered"]))
 def test_outcomes_do_not_depend_on_the_cut_of_the_input_or_on_the_order_of_answers(local, sizes, ordered, mode):
-    engine = through(
-        local,
-        (call_of(plus_one, output_mode=mode), (0,)),
-        (call_of(odd_only, output_mode=mode), (0,)),
-        (call_of(total, arguments=2, output_mode=mode), (0, 1)),
-        ordered=ordered,
-    )
-    found = all_outcomes(engine, numbered(*sizes))
-    assert (found if ordered else sorted(found)) == expected(sum(sizes))
+    check(local, sizes, ordered, mode)
 
 
 @examples(40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.integers(0, 40), max_size=8), st.booleans(), st.integers(0, 10_000))
 def test_outcomes_do_not_depend_on_connections_that_break(local, sizes, ordered, seed):
-    mode = "ordered" if ordered else "unordered"
-    engine = through(
-        FaultyTransport(local, seed, loss_rate=0.2),
-        (call_of(plus_one, output_mode=mode), (0,)),
-        (call_of(odd_only, output_mode=mode), (0,)),
-        (call_of(total, arguments=2, output_mode=mode), (0, 1)),
-        ordered=ordered,
-    )
-    found = all_outcomes(engine, numbered(*sizes))
-    assert (found if ordered else sorted(found)) == expected(sum(sizes))
+    check(FaultyTransport(local, seed, loss_rate=0.2), sizes, ordered, "ordered" if ordered else "unordered")
 
 
 @pytest.mark.parametrize("ordered", [True, False])

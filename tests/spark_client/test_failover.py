@@ -32,6 +32,7 @@ from tests.spark_client.scripted import (
     stream_of,
 )
 from tests.spark_client.test_real_server import PLUGIN, Named, server_process
+from tests.versions import feels_1, feels_2
 
 
 @udf.scalar(timeout="30 s")
@@ -295,16 +296,6 @@ def test_a_stream_that_loses_its_server_in_a_rolling_update_waits_for_one_that_h
     assert answered(stream) == {0: 2, 1: 3}
     stream.finish()
     assert "old" in [played.server for played in transport.streams]
-
-
-@udf.scalar(name="feels", version="1")
-async def feels_1(x: int) -> int:
-    return x + 1
-
-
-@udf.scalar(name="feels", version="2")
-async def feels_2(x: int) -> int:
-    return x + 2
 
 
 def test_a_job_planned_in_the_middle_of_a_rolling_update_runs_on_all_servers():

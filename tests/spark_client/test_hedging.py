@@ -120,16 +120,22 @@ def test_rows_that_the_first_server_has_answered_keep_that_answer(ordered):
     assert stream.statistics.rows == 4
 
 
-def test_a_hedge_is_cancelled_once_the_first_server_has_answered():
-    asked = threading.Event()
+def answering_after(wait):
+    """A server that answers a message with negated numbers when `wait` returns."""
 
-    def late(requests):
+    def script(requests):
         yield opened_by(requests)
         rows = numbers(next(requests))
-        asked.wait(20)
+        wait()
         yield result(0, [-x for x in rows])
         next(requests)
         yield finished(len(rows))
+
+    return script
+
+
+def test_a_hedge_is_cancelled_once_the_first_server_has_answered():
+    asked = threading.Event()
 
     def other(requests):
         yield opened_by(requests)
@@ -137,7 +143,7 @@ def test_a_hedge_is_cancelled_once_the_first_server_has_answered():
         asked.set()
         yield SILENCE
 
-    servers = ScriptedServers(slow=late, other=other)
+    servers = ScriptedServers(slow=answering_after(lambda: asked.wait(20)), other=other)
     stream = stream_to(servers)
     stream.submit(chunk_of([1, 2]))
     assert everything(stream) == {0: -1, 1: -2}
@@ -150,21 +156,13 @@ def test_the_answer_of_another_server_does_not_count_if_a_row_fails_there():
     def given_up():
         return len(servers.streams) == 2 and servers.streams[1].cancelled.is_set()
 
-    def late(requests):
-        yield opened_by(requests)
-        rows = numbers(next(requests))
-        wait_until(given_up)
-        yield result(0, [-x for x in rows])
-        next(requests)
-        yield finished(len(rows))
-
     def failing(requests):
         yield opened_by(requests)
         next(requests)
         yield result(0, [7, None], {1: row_error()})
         yield SILENCE
 
-    servers = ScriptedServers(slow=late, other=failing)
+    servers = ScriptedServers(slow=answering_after(lambda: wait_until(given_up)), other=failing)
     stream = stream_to(servers)
     stream.submit(chunk_of([1, 2]))
     assert everything(stream) == {0: -1, 1: -2}

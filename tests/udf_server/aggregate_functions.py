@@ -1,4 +1,4 @@
-"""One average, written in each of the three ways."""
+"""Aggregate functions of several tests: one average in each of the three ways, and smaller ones."""
 
 from dataclasses import dataclass
 
@@ -7,21 +7,25 @@ import pyarrow as pa
 
 import udf_server as udf
 
-__all__ = ["BundledAverage", "ClassicAverage", "VectorizedAverage"]
+__all__ = ["BundledAverage", "Chosen", "ClassicAverage", "CountAll", "RetractsAndMerges", "VectorizedAverage"]
 
 
-class BundledAverage(udf.BundledAggregateFunction):
-    """The average of FLIP-491, "Example Bundled Average Aggregation Definition", rounded towards minus infinity."""
-
-    parameters = "v bigint"
-    returns = "bigint"
-    accumulator = "struct<sum:bigint,count:bigint>"
+class RetractsAndMerges:
+    """To be named before the base class of the project."""
 
     def supports_retracting(self):
         return True
 
     def supports_merging(self):
         return True
+
+
+class BundledAverage(RetractsAndMerges, udf.BundledAggregateFunction):
+    """The average of FLIP-491, "Example Bundled Average Aggregation Definition", rounded towards minus infinity."""
+
+    parameters = "v bigint"
+    returns = "bigint"
+    accumulator = "struct<sum:bigint,count:bigint>"
 
     def bundled_accumulate_retract(self, bundle):
         return [self._applied(segment) for segment in bundle]
@@ -65,16 +69,10 @@ class ClassicAverage(udf.AggregateFunction):
         return accumulator.sum // accumulator.count if accumulator.count else None
 
 
-class VectorizedAverage(udf.VectorizedAggregateFunction):
+class VectorizedAverage(RetractsAndMerges, udf.VectorizedAggregateFunction):
     parameters = "v bigint"
     returns = "bigint"
     accumulator = "struct<sum:bigint,count:bigint>"
-
-    def supports_retracting(self):
-        return True
-
-    def supports_merging(self):
-        return True
 
     def apply_bundle(self, bundle):
         values = bundle.columns[0].to_numpy(zero_copy_only=False)
@@ -87,3 +85,28 @@ class VectorizedAverage(udf.VectorizedAggregateFunction):
     def get_values(self, accumulators):
         total, count = (part.to_numpy(zero_copy_only=False) for part in accumulators.flatten())
         return pa.array(total // np.where(count == 0, 1, count), mask=count == 0)
+
+
+class CountAll(udf.AggregateFunction):
+    """Counts rows; it has no arguments, and neither retracts nor merges."""
+
+    def create_accumulator(self) -> int:
+        return 0
+
+    def accumulate(self, accumulator):
+        return accumulator + 1
+
+    def get_value(self, accumulator) -> int:
+        return accumulator
+
+
+class Chosen(udf.BundledAggregateFunction):
+    """Answers a bundle with what `answer` makes of it."""
+
+    name, parameters, returns, accumulator = "chosen", "v bigint", "bigint", "bigint"
+
+    def __init__(self, answer):
+        self.answer = answer
+
+    def bundled_accumulate_retract(self, bundle):
+        return self.answer(bundle)

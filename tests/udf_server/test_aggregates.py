@@ -7,7 +7,7 @@ import pytest
 
 import udf_server as udf
 from remote_udf.segments import AppliedField
-from tests.udf_server.averages import BundledAverage, ClassicAverage, VectorizedAverage
+from tests.udf_server.aggregate_functions import BundledAverage, ClassicAverage, VectorizedAverage
 from udf_server import BundledKeySegment as Segment
 from udf_server import BundledKeySegmentApplied as Applied
 from udf_server import RowKind

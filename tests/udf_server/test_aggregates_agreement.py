@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.properties import examples
-from tests.udf_server.averages import BundledAverage, ClassicAverage, SumAndCount, VectorizedAverage
+from tests.udf_server.aggregate_functions import BundledAverage, ClassicAverage, SumAndCount, VectorizedAverage
 from udf_server import BundledKeySegment as Segment
 from udf_server import RowKind
 from udf_server.testing import FunctionEnvironment

@@ -7,21 +7,9 @@ import pytest
 
 import udf_server as udf
 from remote_udf.errors import ErrorCode
+from tests.udf_server.aggregate_functions import Chosen
 from udf_server import BundledKeySegment as Segment
 from udf_server import BundledKeySegmentApplied as Applied
-
-
-class Chosen(udf.BundledAggregateFunction):
-    """Answers a bundle with what `answer` makes of it."""
-
-    name, parameters, returns, accumulator = "chosen", "v bigint", "bigint", "bigint"
-
-    def __init__(self, answer):
-        self.answer = answer
-
-    def bundled_accumulate_retract(self, bundle):
-        return self.answer(bundle)
-
 
 ANSWERS = [
     ("too few", lambda b: [Applied(0)] * (len(b) - 1), ErrorCode.RESULT_LENGTH, "expected 3 applied segments"),

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 import udf_server as udf
-from tests.udf_server.averages import BundledAverage, ClassicAverage, VectorizedAverage
+from tests.udf_server.aggregate_functions import BundledAverage, ClassicAverage, CountAll, VectorizedAverage
 from udf_server.aggregate.declaration import declare_aggregate, is_aggregate
 
 
@@ -22,24 +22,12 @@ def test_the_name_is_the_class_name_in_snake_case():
 
 
 def test_what_a_classic_function_supports_is_what_it_defines():
-    class Count(udf.AggregateFunction):
-        def create_accumulator(self) -> int:
-            return 0
-
-        def accumulate(self, accumulator):
-            return accumulator + 1
-
-        def get_value(self, accumulator) -> int:
-            return accumulator
-
-    class Mergeable(Count):
+    class Mergeable(CountAll):
         def merge(self, accumulator, others):
             return accumulator + sum(others)
 
-    assert (declare_aggregate(Count).spec.supports_retracting, declare_aggregate(Count).spec.supports_merging) == (
-        False,
-        False,
-    )
+    counts = declare_aggregate(CountAll).spec
+    assert (counts.supports_retracting, counts.supports_merging) == (False, False)
     assert declare_aggregate(Mergeable).spec.supports_merging
 
 

@@ -8,7 +8,7 @@ import pytest
 import udf_server as udf
 from remote_udf.errors import ErrorCode, InvalidOption, StreamError
 from remote_udf.segments import list_of
-from tests.udf_server.averages import BundledAverage, ClassicAverage, VectorizedAverage
+from tests.udf_server.aggregate_functions import BundledAverage, Chosen, ClassicAverage, VectorizedAverage
 from tests.udf_server.streams import Talk, opening
 from udf_server import BundledKeySegment as Segment
 from udf_server import BundledKeySegmentApplied as Applied
@@ -26,18 +26,6 @@ def poor(average):
 
 
 every_way = pytest.mark.parametrize("average", AVERAGES, ids=lambda kind: kind.__name__)
-
-
-class Chosen(udf.BundledAggregateFunction):
-    """Answers a bundle with what `answer` makes of it."""
-
-    name, parameters, returns, accumulator = "chosen", "v bigint", "bigint", "bigint"
-
-    def __init__(self, answer):
-        self.answer = answer
-
-    def bundled_accumulate_retract(self, bundle):
-        return self.answer(bundle)
 
 
 @every_way

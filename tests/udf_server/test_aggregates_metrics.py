@@ -4,7 +4,7 @@ import pyarrow as pa
 import pytest
 
 import udf_server as udf
-from tests.udf_server.averages import BundledAverage, ClassicAverage, VectorizedAverage
+from tests.udf_server.aggregate_functions import BundledAverage, ClassicAverage, VectorizedAverage
 from udf_server import BundledKeySegment as Segment
 from udf_server import RowKind
 from udf_server.aggregate.declaration import declare_aggregate

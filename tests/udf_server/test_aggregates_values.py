@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 import udf_server as udf
+from tests.udf_server.aggregate_functions import CountAll
 from udf_server import BundledKeySegment as Segment
 from udf_server import BundledKeySegmentApplied as Applied
 from udf_server.aggregate.bundle import Bundle
@@ -33,16 +34,6 @@ async def test_the_key_is_seen_with_its_nested_decimal_and_null_parts(environmen
 
 
 async def test_a_function_may_have_no_arguments_or_any_number(environment):
-    class CountAll(udf.AggregateFunction):
-        def create_accumulator(self) -> int:
-            return 0
-
-        def accumulate(self, accumulator):
-            return accumulator + 1
-
-        def get_value(self, accumulator) -> int:
-            return accumulator
-
     class Join(udf.AggregateFunction):
         def create_accumulator(self) -> list[str]:
             return []

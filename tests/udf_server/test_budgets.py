@@ -12,8 +12,8 @@ from remote_udf.errors import ErrorCode, StreamError
 from spark_client.base.budget import Budget
 from spark_client.base.errors import BudgetExceeded, BudgetNotKept
 from spark_client.executor.stream.budget_ledgers import BudgetLedgers
-from spark_client.executor.stream.transport import transport_for
-from tests.spark_client.scripted import call_of, chunk_of, everything, stream_of
+from tests.spark_client.scripted import call_of
+from tests.spark_client.streams import rows_through
 from udf_server.base.errors import BudgetSpent, RetryableError
 from udf_server.base.fairness import Party
 from udf_server.budgets.job_budget import AWAY_SECONDS, JobBudget
@@ -64,15 +64,7 @@ def results(serving, function, values, bound, chunk=10, **options):
     """The outcomes of the rows by position."""
     call = call_of(function, getattr(serving, "target", serving), **options)
     call = dataclasses.replace(call, config=dataclasses.replace(call.config, budget=bound))
-    stream = stream_of(call, transport_for(call.config))
-    try:
-        for first in range(0, len(values), chunk):
-            stream.submit(chunk_of(values[first : first + chunk], first))
-        found = everything(stream)
-        stream.finish()
-        return found, stream.statistics
-    finally:
-        stream.close()
+    return rows_through(call, values, chunk)
 
 
 def refused(found):

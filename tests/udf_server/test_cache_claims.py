@@ -5,9 +5,9 @@ import asyncio
 import udf_server as udf
 from remote_udf.messages import encode
 from remote_udf.v1 import message_pb2 as pb
+from tests.udf_server.file_stores import two_file_stores
 from tests.udf_server.streams import Talk, batch, eventually
 from udf_server.base.metrics import ServerMetrics
-from udf_server.cache.file import FileStore
 from udf_server.cache.leases import LEASE_SECONDS, Beats
 from udf_server.cache.outcome_cache import OutcomeCache
 from udf_server.cache.store import Store, StoreError
@@ -77,18 +77,12 @@ async def test_claims_that_are_granted_after_the_stream_has_ended_are_released()
 
 
 async def test_a_claim_that_was_lost_does_not_return_when_its_server_does(tmp_path):
-    now = [1_000_000.0]
-    one, two = (FileStore(tmp_path, 1 << 20, wall=lambda: now[0]) for _ in range(2))
-    for store in (one, two):
-        await store.open()
-    try:
+    async with two_file_stores(tmp_path) as (one, two, now):
         assert await one.claim("f@1", [b"a"]) == [True]
         await one._beats.stop()  # it cannot reach the store, and what it does not call any more is not released
         now[0] += LEASE_SECONDS + 1
         assert await one.claim("f@1", [b"b"]) == [True]
         assert await two.claim("f@1", [b"a", b"b"]) == [True, False]
-    finally:
-        await asyncio.gather(one.close(), two.close())
 
 
 async def test_a_server_has_another_name_after_its_lease_has_ended():

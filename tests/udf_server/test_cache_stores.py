@@ -7,6 +7,7 @@ import threading
 import pytest
 
 import udf_server as udf
+from tests.udf_server.file_stores import two_file_stores
 from tests.udf_server.redis_process import WITH_REDIS, RedisProcess, with_redis
 from tests.udf_server.streams import eventually
 from udf_server.base.errors import InvalidConfig
@@ -107,18 +108,12 @@ async def test_other_servers_wait_for_what_one_has_claimed(opened):
 
 
 async def test_claims_of_a_server_that_was_lost_end(tmp_path):
-    now = [1_000_000.0]
-    one, two = (FileStore(tmp_path, 1 << 20, wall=lambda: now[0]) for _ in range(2))
-    for store in (one, two):
-        await store.open()
-    try:
+    async with two_file_stores(tmp_path) as (one, two, now):
         assert await one.claim("f@1", [b"a"]) == [True]
         await one._beats.stop()
         assert await two.claim("f@1", [b"a"]) == [False]
         now[0] += LEASE_SECONDS + 1
         assert await two.claim("f@1", [b"a"]) == [True]
-    finally:
-        await asyncio.gather(one.close(), two.close())
 
 
 @pytest.mark.parametrize("is_file", [False, True])

@@ -12,8 +12,8 @@ from spark_client.base.budget import Budget
 from spark_client.base.config import ClientConfig
 from spark_client.base.errors import ServerUnavailable
 from spark_client.base.security import Security
-from spark_client.executor.stream.transport import transport_for
-from tests.spark_client.scripted import call_of, chunk_of, everything, stream_of
+from tests.spark_client.scripted import call_of
+from tests.spark_client.streams import rows_through
 from tests.udf_server.streams import eventually
 from udf_server.base.errors import BudgetSpent, InvalidConfig
 from udf_server.base.fairness import Priority
@@ -42,15 +42,7 @@ async def ask(x: int, context: udf.CallContext) -> int:
 def results(target, security, values, function=ask, budget=None, chunk=10):
     call = call_of(function, target)
     call = replace(call, config=ClientConfig(target, 5.0, security, budget=budget))
-    stream = stream_of(call, transport_for(call.config))
-    try:
-        for first in range(0, len(values), chunk):
-            stream.submit(chunk_of(values[first : first + chunk], first))
-        found = everything(stream)
-        stream.finish()
-        return found
-    finally:
-        stream.close()
+    return rows_through(call, values, chunk)[0]
 
 
 def refused(found):

@@ -5,6 +5,7 @@ import logging
 import pytest
 
 import udf_server as udf
+from tests.udf_server.aggregate_functions import CountAll
 from udf_server.aggregate.declaration import declare_aggregate
 from udf_server.hosting.configured import ignored_options
 from udf_server.hosting.function_host import FunctionHost
@@ -31,18 +32,7 @@ async def many(a: list[int]) -> list[int]:
     return a
 
 
-class Total(udf.AggregateFunction):
-    def create_accumulator(self) -> int:
-        return 0
-
-    def accumulate(self, accumulator: int, x: int) -> int:
-        return accumulator + x
-
-    def get_value(self, accumulator: int) -> int:
-        return accumulator
-
-
-FUNCTIONS = (roll, draw, plain, many, declare_aggregate(Total))
+FUNCTIONS = (roll, draw, plain, many, declare_aggregate(CountAll))
 EVERY = {
     "cache-ttl": "1 h", "attempt-timeout": "1 s", "hedge-after": "1 s", "hedge-elsewhere": "1 s",
     "max-queue-delay": "1 ms", "timeout": "9 s",
@@ -50,7 +40,7 @@ EVERY = {
 
 
 def test_options_that_have_no_effect_are_found_by_function():
-    configured = dict.fromkeys(("*", "roll", "draw", "plain", "many", "total", "typo"), EVERY)
+    configured = dict.fromkeys(("*", "roll", "draw", "plain", "many", "count_all", "typo"), EVERY)
     found: dict[str, set[str]] = {}
     for each in ignored_options(FUNCTIONS, configured):
         found.setdefault(each.setting.partition(".")[2].partition(".")[0], set()).add(each.setting.split(".")[-1])
@@ -59,7 +49,7 @@ def test_options_that_have_no_effect_are_found_by_function():
         "roll": {"cache-ttl", "max-queue-delay", *hedges},
         "draw": {"max-queue-delay", *hedges},
         "plain": {"attempt-timeout", "max-queue-delay", *hedges},
-        "total": {*EVERY} - {"timeout"},
+        "count_all": {*EVERY} - {"timeout"},
         "typo": {"typo"},
     }
 

@@ -16,6 +16,7 @@ import udf_server as udf
 from remote_udf.errors import ErrorCode
 from spark_client.executor.stream.transport import transport_for
 from tests.spark_client.scripted import call_of, chunk_of, everything, stream_of
+from tests.udf_server.aggregate_functions import CountAll
 from tests.udf_server.streams import eventually
 from udf_server.aggregate.declaration import declare_aggregate
 from udf_server.base.errors import InvalidConfig
@@ -516,23 +517,13 @@ def test_a_guard_is_for_scalar_functions_that_there_are_with_the_units_that_they
     def f(x: int) -> int:
         return x
 
-    class Sum(udf.AggregateFunction):
-        def create_accumulator(self) -> int:
-            return 0
-
-        def accumulate(self, accumulator: int, x: int) -> int:
-            return accumulator + x
-
-        def get_value(self, accumulator: int) -> int:
-            return accumulator
-
     def start(name, rate="1/second"):
         settings = {name: GuardSettings.parse(name, {"rate": rate})}
-        Server(ServerConfig(guards=settings), Registry([("test", f), ("test", declare_aggregate(Sum))]))
+        Server(ServerConfig(guards=settings), Registry([("test", f), ("test", declare_aggregate(CountAll))]))
 
     start("f")
-    with pytest.raises(InvalidConfig, match="sum@1 is an aggregate function; guards are for scalar functions"):
-        start("sum")
+    with pytest.raises(InvalidConfig, match="count_all@1 is an aggregate function; guards are for scalar functions"):
+        start("count_all")
     with pytest.raises(InvalidConfig, match="there is no such function"):
         start("g")
     with pytest.raises(InvalidConfig, match="rate counts tokens, but the function is declared without `cost`"):

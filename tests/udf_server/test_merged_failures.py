@@ -104,18 +104,23 @@ async def test_a_call_that_exceeds_its_deadline_times_out(environment):
     assert (await environment.run(f, [3])).to_pylist() == [3]
 
 
-async def test_a_thread_that_hangs_is_given_up(environment):
+@pytest.mark.parametrize("is_async", [False, True], ids=["a thread", "a loop"])
+async def test_what_hangs_is_given_up_and_replaced(environment, is_async):
     released = threading.Event()
 
-    @udf.scalar(batched=True, max_queue_delay=DELAY, timeout="100 ms", max_attempts=1, name="f")
-    def f(a: list[int]) -> list[int]:
+    def answer(a: list[int]) -> list[int]:
         if 1 in a:
             released.wait(60)
         return a
 
-    result = await environment.run(f, [1])
+    async def f(a: list[int]) -> list[int]:
+        return answer(a)
+
+    declared = udf.scalar(batched=True, max_queue_delay=DELAY, timeout="100 ms", max_attempts=1, name="f")
+    function = declared(f if is_async else answer)
+    result = await environment.run(function, [1])
     assert result.errors[0].code is ErrorCode.TIMEOUT
-    assert (await environment.run(f, [3])).to_pylist() == [3]
+    assert (await environment.run(function, [3])).to_pylist() == [3]
     released.set()
 
 
@@ -158,21 +163,6 @@ async def test_a_call_that_is_ready_begins_when_the_one_before_is_given_up(envir
     released.set()
     assert {row: error.code for row, error in result.errors.items()} == {0: ErrorCode.TIMEOUT}
     assert result.values.to_pylist() == [None, 2, 3]
-
-
-async def test_a_loop_that_a_call_blocks_is_replaced(environment):
-    released = threading.Event()
-
-    @udf.scalar(batched=True, max_queue_delay=DELAY, timeout="100 ms", max_attempts=1, name="f")
-    async def f(a: list[int]) -> list[int]:
-        if 1 in a:
-            released.wait(60)
-        return a
-
-    result = await environment.run(f, [1])
-    assert result.errors[0].code is ErrorCode.TIMEOUT
-    assert (await environment.run(f, [3])).to_pylist() == [3]
-    released.set()
 
 
 KINDS = st.sampled_from(["good", "good", "good", "bad", "flaky", "raises", "null"])

@@ -106,13 +106,19 @@ async def test_one_of_the_calls_of_all_processes_is_the_test_call_and_the_others
     assert (world.calls - before, errors.count(udf.RetryableError), errors.count(CircuitOpen)) == (1, 1, 8)
 
 
-async def test_a_call_is_refused_if_its_claim_is_lost_and_the_next_call_asks_again(world):
+async def a_call_that_wants_to_test(world):
+    """A process whose circuit has been open for long enough, and its call that waits for the claim."""
     process = world.process("a")
     await process.fail()
     world.healthy = True
     world.now += DELAY + 0.1
     call = process.call()
     await eventually(lambda: process.guard.sharing._wants_probe)
+    return process, call
+
+
+async def test_a_call_is_refused_if_its_claim_is_lost_and_the_next_call_asks_again(world):
+    process, call = await a_call_that_wants_to_test(world)
     process.guard.sharing.claim()
     process.guard.sharing.failed("no answer")
     with pytest.raises(CircuitOpen):
@@ -121,13 +127,7 @@ async def test_a_call_is_refused_if_its_claim_is_lost_and_the_next_call_asks_aga
 
 
 async def test_a_call_that_is_cancelled_meanwhile_leaves_its_place():
-    world = World()
-    process = world.process("a")
-    await process.fail()
-    world.healthy = True
-    world.now += DELAY + 0.1
-    call = process.call()
-    await eventually(lambda: process.guard.sharing._wants_probe)
+    process, call = await a_call_that_wants_to_test(World())
     call.cancel()
     await asyncio.wait([call])
     assert (call.cancelled(), process.guard._in_use) == (True, 0)

@@ -6,7 +6,7 @@ import pytest
 
 import udf_server as udf
 from remote_udf.errors import InvalidOption
-from tests.udf_server.averages import BundledAverage, ClassicAverage, VectorizedAverage
+from tests.udf_server.aggregate_functions import BundledAverage, ClassicAverage, VectorizedAverage
 from udf_server import BundledKeySegment as Segment
 from udf_server.aggregate.declaration import declare_aggregate
 from udf_server.testing import FaultInjector

@@ -18,23 +18,18 @@ from spark_client.executor.aggregate.segment_columns import AggregateInput
 from spark_client.executor.stream.call_stream import CallStream
 from spark_client.executor.stream.runtime import Runtime
 from spark_client.executor.stream.task import TaskInfo
+from tests.udf_server.aggregate_functions import RetractsAndMerges
 from udf_server.aggregate.declaration import declare_aggregate
 
 DECIMAL = pa.decimal128(20, 4)
 
 
-class Total(udf.BundledAggregateFunction):
+class Total(RetractsAndMerges, udf.BundledAggregateFunction):
     """Sum and count of whole numbers; nulls count and add nothing."""
 
     parameters = "v bigint"
     returns = "struct<sum:bigint,count:bigint>"
     accumulator = "struct<sum:bigint,count:bigint>"
-
-    def supports_retracting(self):
-        return True
-
-    def supports_merging(self):
-        return True
 
     def bundled_accumulate_retract(self, bundle):
         self.saw([len(segment.rows) for segment in bundle])
