@@ -8,12 +8,16 @@ or, where the project and its plugins are installed, `python -m examples.demo`.
 
 import os
 import sys
+import tempfile
 import time
+from dataclasses import astuple
+from pathlib import Path
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from examples.demo import job
 from examples.demo.comparison import IN_FLIGHT, TASKS, Timing, compare
+from examples.demo.everyday import pay_once, share_a_model
 from examples.demo.job_input import InputError, JobInput, read_input
 from examples.demo.lookup_service import ANSWER_SECONDS
 from examples.demo.server_metrics import Scrape
@@ -80,10 +84,30 @@ def run(spark: SparkSession, remote: RemoteSession, service: LookupProcess, give
         title("When it was warmest: ewm_mean over all hours up to each, the highest of a month")
         say(table(["month", "hour", "mean"], job.warmest(spark, remote, FEW).collect()))
 
+    if not given.is_users:
+        show_everyday(spark, remote, service, frame)
+
     title("What the server counted")
     assert remote.embedded is not None
     show_metrics(Scrape(remote.embedded.metrics_url))
     say("\n  A row of an aggregate function is a segment: the rows of one key in one bundle.")
+
+
+def show_everyday(spark: SparkSession, remote: RemoteSession, service: LookupProcess, frame: DataFrame) -> None:
+    """Prints what a job pays that was killed, and the calls of a model that tasks share."""
+    title("Pay once: a job of its own is killed half-way, and run again with live progress")
+    with tempfile.TemporaryDirectory() as folder:
+        runs = pay_once(remote, frame.select("path"), service, Path(folder))
+    say(table(["run", "rows", "answers kept", "requests"], [astuple(run) for run in runs]))
+    say(f"\n  {sum(run.requests for run in runs):,} requests for {frame.count():,} rows: nothing was paid twice.")
+
+    title("One model for all tasks: which kind of airport is it, by its name?")
+    names = job.names(spark)
+    shared, same = share_a_model(spark, names)
+    heads = ["way", "rows", "calls", "rows of a call", "seconds"]
+    say(table(heads, [(way.way, way.rows, way.calls, way.rows / way.calls, way.seconds) for way in shared]))
+    say("\n  Rows of all tasks meet in common calls.")
+    say(f"  {'Both gave the same answers.' if same else 'THE ANSWERS DIFFER.'}")
 
 
 def show_functions(remote: RemoteSession) -> None:

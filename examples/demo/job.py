@@ -7,7 +7,7 @@ from vega_datasets import data
 from examples.demo.comparison import IN_FLIGHT
 from spark_client import RemoteSession, Window
 
-__all__ = ["SAN_FRANCISCO", "farthest", "found", "hours", "months", "states", "warmest"]
+__all__ = ["SAN_FRANCISCO", "farthest", "found", "hours", "months", "names", "states", "warmest"]
 
 AIRPORT = "iata string, name string, city string, state string, country string, latitude double, longitude double"
 SAN_FRANCISCO = (37.619, -122.375)
@@ -103,6 +103,11 @@ def warmest(spark: SparkSession, remote: RemoteSession, rows: int) -> DataFrame:
         .agg(F.max(F.struct("mean", "at")).alias("highest"))
     )
     return found.select("month", "highest.at", "highest.mean").orderBy(F.desc("mean"), "at").limit(rows)
+
+
+def names(spark: SparkSession) -> DataFrame:
+    """The names of all airports."""
+    return spark.read.csv(data.airports.filepath, header=True).select("name").repartition(2)
 
 
 def _readings(spark: SparkSession) -> DataFrame:

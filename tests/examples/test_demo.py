@@ -14,6 +14,7 @@ from pyspark.sql import functions as F
 
 from examples.demo import job
 from examples.demo.airports import Airports
+from examples.demo.everyday import pay_once, share_a_model
 from examples.demo.job_input import InputError, read_input
 from examples.demo.lookup_service import ANSWER_SECONDS
 from examples.demo.services import LookupProcess
@@ -154,3 +155,24 @@ def test_the_moving_mean_is_highest_on_warm_afternoons(spark):
     assert [row.month for row in rows] == [9, 8, 7]
     assert [row["mean"] for row in rows] == sorted((row["mean"] for row in rows), reverse=True)
     assert all(12 <= row.hour <= 20 for row in rows)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(240)
+def test_a_job_that_is_killed_pays_once(spark, tmp_path, monkeypatch):
+    with LookupProcess() as service:
+        monkeypatch.setenv("UDF_HTTP_BASE_URL", service.base_url)
+        paths = read_input(spark, {}).frame.select("path")
+        killed, again, once_more = pay_once(connect(spark, plugins=["udf_http"]), paths, service, tmp_path)
+    rows = paths.count()
+    assert rows / 2 <= killed.requests < rows
+    assert (again.rows, once_more.rows, once_more.kept, once_more.requests) == (rows, rows, rows, 0)
+    assert rows <= killed.requests + again.requests <= 1.02 * rows
+
+
+@pytest.mark.long
+def test_tasks_share_a_model_in_fewer_calls(spark):
+    (separate, shared), same = share_a_model(spark, job.names(spark))
+    assert same
+    assert separate.rows == shared.rows
+    assert shared.calls < separate.calls
