@@ -68,6 +68,7 @@ copybutton_remove_prompts = True
 smartquotes = False
 html_theme = "furo"
 html_title = "remote-udf"
+html_search_scorer = "docs/site/search.js"
 html_static_path = ["static"]
 html_css_files = ["site.css"]
 html_copy_source = html_use_index = html_domain_indices = False

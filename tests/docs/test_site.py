@@ -3,8 +3,6 @@
 import importlib
 import os
 import re
-import subprocess
-import sys
 from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
@@ -56,23 +54,6 @@ class Reading(HTMLParser):
             self.links.append(found["href"])
         if LOADED.get(tag) in found:
             self.loaded.append(found[LOADED[tag]])
-
-
-@pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
-    """Builds the site; returns its folder and the output of Sphinx."""
-    there = tmp_path_factory.mktemp("site")
-    done = subprocess.run(
-        [sys.executable, "-m", "sphinx", "-q", "-c", "docs/site", "-d", there / "doctrees", ".", there / "html"],
-        check=False, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=300,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stdout
-    return there / "html", done.stdout
-
-
-@pytest.fixture(scope="module")
-def site(made: tuple[Path, str]) -> Path:
-    return made[0]
 
 
 @pytest.fixture(scope="module")
@@ -155,6 +136,12 @@ def test_a_link_to_a_file_of_the_repository_shows_its_text(site: Path):
     listing = (site / "files/deploy.html").read_text()
     assert 'href="deploy/container.html"' in listing
     assert "FROM" in (site / "files/deploy/container/Dockerfile.html").read_text()
+
+
+def test_the_pages_that_the_search_knows_exist():
+    pages = re.findall(r'^  "([^"]+)": \[', (ROOT / "docs/site/search.js").read_text(), re.MULTILINE)
+    assert len(pages) > 10
+    assert [page for page in pages if not (ROOT / f"{page}.md").is_file()] == []
 
 
 def test_a_docstring_in_markdown_becomes_restructured_text(translated: Callable[[str], str]):

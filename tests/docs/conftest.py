@@ -1,0 +1,26 @@
+"""The site, built once for the tests of its files and of what a browser shows."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.docs.pages import ROOT
+
+
+@pytest.fixture(scope="session")
+def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """Builds the site; returns its folder and the output of Sphinx."""
+    there = tmp_path_factory.mktemp("site")
+    done = subprocess.run(
+        [sys.executable, "-m", "sphinx", "-q", "-c", "docs/site", "-d", there / "doctrees", ".", there / "html"],
+        check=False, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=300,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout
+    return there / "html", done.stdout
+
+
+@pytest.fixture(scope="session")
+def site(made: tuple[Path, str]) -> Path:
+    return made[0]
