@@ -67,7 +67,7 @@ copybutton_remove_prompts = True
 
 smartquotes = False
 html_theme = "furo"
-html_title = "remote-udf"
+html_title = f"remote-udf {release}"
 html_search_scorer = "docs/site/search.js"
 html_static_path = ["static"]
 html_css_files = ["site.css"]

@@ -4,6 +4,7 @@ const KEYWORDS = {
   "docs/budgets": ["budget", "cost", "money", "tokens"],
   "docs/caching": ["cache", "cache ttl", "duplicates", "resume"],
   "docs/calling-from-spark": ["column", "dead letter", "replay", "register", "notebook", "connect"],
+  "docs/cookbook": ["embedding", "enrichment", "fraud", "geocoding", "lookup", "recipe"],
   "docs/deployment": ["container", "docker", "helm", "kubernetes", "keda", "compose", "databricks", "emr"],
   "docs/errors": ["dead letter", "error", "on error", "null"],
   "docs/models": ["completion", "embedding", "llm", "openai", "prompt"],
