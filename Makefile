@@ -25,11 +25,11 @@ unexport PYTHONDONTWRITEBYTECODE
 WORKERS ?= 2
 # Tests without Spark wait more than they compute.
 UNIT_WORKERS ?= 4
-# Compiling a query takes Spark longer than a few rows are worth. Its usual files of checkpoints, for which it asks by
-# FileContext, start about five processes each, `readlink` and `chmod`. `make test-all` has both, as jobs do.
+# Compiling a query or its expressions takes Spark longer than a few rows are worth. Its usual files of checkpoints, for which it
+# asks by FileContext, start about five processes each, `readlink` and `chmod`. `make test-all` has all of it, as jobs do.
 FILES := org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager
 QUICK := --conf spark.ui.enabled=false --conf spark.sql.codegen.wholeStage=false \
-	--conf spark.sql.streaming.checkpointFileManagerClass=$(FILES)
+	--conf spark.sql.codegen.factoryMode=NO_CODEGEN --conf spark.sql.streaming.checkpointFileManagerClass=$(FILES)
 TESTS ?=
 # What `make check` runs of them; CI: TEST=test-all.
 TEST ?= test
@@ -63,7 +63,8 @@ demo: jdk $(VENV)/.run-stamp ## a PySpark job on real data, timed; DEMO_INPUT=fi
 .PHONY: test
 test: jdk prepared ## the tests but the long ones; TESTS=tests/spark for some of them
 	@PYSPARK_SUBMIT_ARGS='$(QUICK) pyspark-shell' \
-		$(RUN) -m pytest -q -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m 'not long' $(TESTS)
+		$(RUN) -m pytest -q -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m 'not long' \
+		--hypothesis-profile=quick $(TESTS)
 
 .PHONY: test-all
 test-all: jdk prepared ## the tests and the long ones; names the slowest

@@ -24,7 +24,10 @@ from udf_server.serving.server import Server
 hypothesis.settings.register_profile("fixed", derandomize=True, deadline=None, print_blob=True)
 hypothesis.settings.register_profile("random", deadline=None, print_blob=True)
 hypothesis.settings.register_profile("unit", derandomize=True, deadline=None, print_blob=True, max_examples=10)
-hypothesis.settings.load_profile("random" if os.environ.get("REMOTE_UDF_SEED") == "random" else "fixed")
+# `make test`; CI, which runs `make test-all`, draws all.
+RANDOM = os.environ.get("REMOTE_UDF_SEED") == "random"
+hypothesis.settings.register_profile("quick", derandomize=not RANDOM, deadline=None, print_blob=True, max_examples=25)
+hypothesis.settings.load_profile("random" if RANDOM else "fixed")
 watch_streams()
 # A server that a test starts has one process, also where the CPU time of the tests is limited to several cores.
 os.environ.setdefault("UDF_CONFIG_PROCESSES", "1")

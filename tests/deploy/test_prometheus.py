@@ -193,6 +193,7 @@ def run_jobs(spark: Any, server: dict[str, Any]) -> None:
     assert remote.process("last", numbers, partition_by="k").count() == 405
 
 
+@pytest.mark.long
 def test_every_query_of_rules_and_dashboard_returns_numbers(spark, server: dict[str, Any], prometheus: Prometheus):
     # Twice: a rate is of what comes after a series has appeared.
     for _ in range(2):

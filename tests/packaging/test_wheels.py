@@ -158,6 +158,7 @@ def test_an_empty_environment_of_a_server_serves(server, plugin):
     assert ready["functions"] == ["shout@1"]
 
 
+@pytest.mark.long
 def test_a_job_runs_where_both_are_installed(both, plugin):
     query = "SELECT shout('red') AS loud"
     done = both.run(
@@ -174,6 +175,7 @@ def test_a_new_plugin_is_written_from_the_wheel(server, tmp_path):
     assert called.stdout == "6.0\n"
 
 
+@pytest.mark.long
 def test_a_plugin_s_types_are_checked_against_the_wheel(server, plugin):
     def mypy(text):
         (plugin / "shout_udfs.py").write_text(text)

@@ -34,3 +34,12 @@ def zone(spark: SparkSession) -> Iterator[Callable[[str], None]]:
     before = spark.conf.get("spark.sql.session.timeZone")
     yield lambda name: spark.conf.set("spark.sql.session.timeZone", name)
     spark.conf.set("spark.sql.session.timeZone", before)
+
+
+@pytest.fixture
+def compiled(spark: SparkSession) -> Iterator[None]:
+    """Has Spark compile expressions, for `spark.catalog` cannot list tables without it; see `QUICK` of the Makefile."""
+    before = spark.conf.get("spark.sql.codegen.factoryMode")
+    spark.conf.set("spark.sql.codegen.factoryMode", "FALLBACK")
+    yield
+    spark.conf.set("spark.sql.codegen.factoryMode", before)

@@ -90,6 +90,7 @@ query.awaitTermination()
 """
 
 
+@pytest.mark.long
 def test_a_driver_that_is_killed_in_a_micro_batch_changes_nothing(serve, spark, source, tmp_path):
     """Another driver continues from the checkpoint; the rows are those of an undisturbed run."""
     for name, rows in {"a": [("x", 1, 5), ("y", 2, 6)], "b": [("x", 77, 8), ("y", 3, 30)], "c": [("z", 4, 90)]}.items():

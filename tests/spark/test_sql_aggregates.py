@@ -222,7 +222,7 @@ def test_parameters_and_fields_are_sparks(session):
 
 
 @pytest.mark.connect
-def test_a_temporary_view_holds_the_aggregate_and_nothing_else_is_left(session):
+def test_a_temporary_view_holds_the_aggregate_and_nothing_else_is_left(session, compiled):
     spark = session.spark
     before = {table.name for table in spark.catalog.listTables()}
     session.sql("CREATE OR REPLACE TEMP VIEW totals(key, total) AS SELECT j, my_sum(v) FROM numbers GROUP BY j")

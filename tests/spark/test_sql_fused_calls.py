@@ -6,6 +6,7 @@ import pytest
 from pyspark.errors import PythonException
 
 import udf_server as udf
+from tests.properties import few_quickly
 from tests.spark.ten_rows import ten_rows
 
 CALLS: Counter[str] = Counter()
@@ -94,7 +95,7 @@ FUSED = [
 ]
 
 
-@pytest.mark.parametrize("query", FUSED)
+@pytest.mark.parametrize("query", few_quickly(6, FUSED))
 def test_calls_of_one_select_are_one_operator_for_each_query(functions, query):
     schema, rows, calls = counted(functions.sql, query)
     assert (schema, rows) == counted(functions.spark.sql, query)[:2]

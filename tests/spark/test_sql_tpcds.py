@@ -5,6 +5,7 @@ The dialect changes neither Spark's plan of a query nor its rows.
 
 import pytest
 
+from tests.properties import few_quickly
 from tests.spark.rewritten import plan_of, rewritten
 
 SALES = "id % 7 + 1 AS {0}_item_sk, id % 40 + 1 AS {0}_sold_date_sk, id % 5 + 1 AS {0}_customer_sk, id AS {0}_order"
@@ -229,7 +230,7 @@ def _split(columns):
     return parts
 
 
-@pytest.mark.parametrize("name", QUERIES)
+@pytest.mark.parametrize("name", few_quickly(8, QUERIES))
 def test_a_query_of_the_benchmarks_kind_keeps_its_plan_and_its_rows(tables, name):
     mine, sparks = rewritten(tables, QUERIES[name]), tables.sql(QUERIES[name])
     assert mine.schema == sparks.schema

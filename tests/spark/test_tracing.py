@@ -33,6 +33,7 @@ spark.stop()
 """
 
 
+@pytest.mark.long
 def test_one_trace_leads_from_the_driver_over_the_tasks_to_the_function(tmp_path):
     plugin = tmp_path / "same.py"
     plugin.write_text(PLUGIN)

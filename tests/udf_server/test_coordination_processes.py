@@ -108,6 +108,7 @@ def test_worker_processes_share_the_guards_of_their_server(plugin):
 
 
 @with_redis
+@pytest.mark.long
 @pytest.mark.timeout(240)
 def test_a_server_that_is_killed_loses_what_it_has_leased(plugin):
     redis, path = RedisProcess().start(), plugin(PLUGIN)

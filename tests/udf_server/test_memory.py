@@ -15,6 +15,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from prometheus_client.parser import text_string_to_metric_families
 
 from remote_udf.messages import read_response
+from tests.properties import few_quickly
 from tests.udf_server.streams import batch, finish, opening
 from tests.waiting import wait_until
 
@@ -108,8 +109,13 @@ def started(opened):
     return start
 
 
-@pytest.mark.parametrize("mode", ["ordered", "unordered"])
-@pytest.mark.parametrize("function", ["in_a_loop", "in_threads", "vectorized"])
+@pytest.mark.parametrize(
+    ("function", "mode"),
+    few_quickly(1, [
+        ("in_a_loop", "ordered"), ("vectorized", "unordered"), ("in_threads", "ordered"), ("in_threads", "unordered"),
+        ("in_a_loop", "unordered"), ("vectorized", "ordered"),
+    ]),
+)  # fmt: skip
 def test_results_of_a_client_that_does_not_read_are_bounded_and_neighbours_stay_well(server, started, function, mode):
     process = server()
     before = process.resident()
@@ -166,7 +172,7 @@ def test_a_full_server_says_so_and_a_stream_that_is_read_goes_on(server, started
     assert answers[-1].WhichOneof("response") == "finished"
 
 
-@pytest.mark.parametrize("function", ["huge_in_a_loop", "huge_in_threads"])
+@pytest.mark.parametrize("function", few_quickly(1, ["huge_in_a_loop", "huge_in_threads"]))
 def test_the_memory_of_a_value_that_is_too_large_is_returned_to_the_system(server, started, function):
     process = server()
     before = process.resident()

@@ -91,6 +91,7 @@ def test_memory_that_is_closed_is_unmapped_and_gives_and_takes_nothing():
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @linux
 def test_the_memory_of_a_server_does_not_grow_with_the_streams_of_clients_on_its_host(serve):
     """In pages that are mapped, which this process counts for both ends."""
