@@ -82,7 +82,7 @@ build/spark.jsa: $(VENV)/.run-stamp tests/class_archive.py
 
 .PHONY: unit
 unit: $(VENV)/.dev-stamp ## the fast tests: no Spark, no container, no browser, no process is started
-	@$(RUN) -m pytest -q -n $(UNIT_WORKERS) -m 'not slow' --hypothesis-profile=unit $(UNIT_TESTS)
+	@$(RUN) -m pytest -q -n $(UNIT_WORKERS) -m 'not slow and not long' --hypothesis-profile=unit $(UNIT_TESTS)
 
 .PHONY: hooks
 hooks: $(VENV)/.dev-stamp ## have git run lint and types before each commit, in this checkout
