@@ -14,6 +14,7 @@
     ├── ErrorBudgetExceeded         more rows failed than the caller allows
     ├── DeadLetterFailed            failed rows cannot be written to the given path; correct the path
     ├── ReadFailed                  a worker cannot read a file of `read_parquet` as Spark would; see the message
+    ├── InvalidVector               vectors of VECTOR_SEARCH cannot be compared; see the message
     ├── WriteFailed                 files of `write_parquet` cannot be written, or its path is in use; see the message
     ├── StateMismatch               the function has changed and cannot use the checkpoint's state; start a new one
     └── AccountingMismatch          the counts of rows and outcomes differ; this is a bug and is never ignored
@@ -33,6 +34,7 @@ __all__ = [
     "EmbeddedServerFailed",
     "ErrorBudgetExceeded",
     "FunctionFailed",
+    "InvalidVector",
     "NotARemoteUdfServer",
     "PlanError",
     "ReadFailed",
@@ -94,6 +96,10 @@ class DeadLetterFailed(RemoteUdfError, OSError):
 
 class ReadFailed(RemoteUdfError):
     """A worker cannot read a Parquet file. The message shows the file, the column, what was found and what to do."""
+
+
+class InvalidVector(RemoteUdfError, ValueError):
+    """Vectors that VECTOR_SEARCH compares have different lengths, or nulls in them."""
 
 
 class WriteFailed(RemoteUdfError, OSError):

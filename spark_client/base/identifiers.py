@@ -4,8 +4,9 @@ These rules do not apply to names of functions, whose case Spark always ignores,
 whose case always counts.
 """
 
+import itertools
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -59,6 +60,11 @@ class Identifiers:
     def same(self, one: str, other: str) -> bool:
         """Whether Spark treats two names as the same."""
         return self.key(one) == self.key(other)
+
+    def free(self, name: str, taken: Collection[str]) -> str:
+        """The name, or if its key is taken, the name with the first number after it whose key is not: `label0`."""
+        numbered = (f"{name}{number}" for number in itertools.count())
+        return next(each for each in itertools.chain([name], numbered) if self.key(each) not in taken)
 
     def repeated(self, names: Sequence[str]) -> list[str]:
         """The keys that two or more of the names have, sorted."""

@@ -10,6 +10,7 @@ workspace         the DataFrames that a tree contains as tables; it is passed on
 table_calls       calls in FROM with table arguments
 process_functions process table functions in FROM
 window_functions  window functions in FROM; window_groups, window_joins and window_ranking handle queries over them
+model_statements  CREATE MODEL and the other statements about models; predictions: ML_PREDICT; vector_search: its name
 rewriting         rewrites the tree from the inside out: a SELECT with remote aggregates becomes one over a DataFrame
 aggregates        GROUP BY; grouping reads its keys and sets, over_groups rewrites the rest of the SELECT
 windows_over      OVER; window_frames reads its frames

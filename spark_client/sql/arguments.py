@@ -46,7 +46,7 @@ class ArgumentsParser(Spark.Parser):  # type: ignore[misc, valid-type]
         # Parsed as an expression, a query would end before ORDER BY, and ORDER BY would consume the next arguments.
         query = self._match(TokenType.L_PAREN, advance=False) and self._next and self._next.token_type in _QUERIES
         parse = self._parse_select_or_expression if query else self._parse_lambda
-        value = self._parse_table_argument() or parse(alias=alias)
+        value = self._parse_table_argument() or self._parse_model_argument() or parse(alias=alias)
         keyed = self._curr and self._curr.token_type in (TokenType.PARTITION_BY, TokenType.ORDER_BY)
         if keyed and isinstance(value, (exp.Query, exp.Anonymous)):
             value = self._parse_keys(value)
@@ -63,6 +63,14 @@ class ArgumentsParser(Spark.Parser):  # type: ignore[misc, valid-type]
         if not (query or named) or not self._match(TokenType.TABLE):
             return None
         return self._parse_keys(self._parse_table())
+
+    def _parse_model_argument(self) -> Node | None:
+        """The name of a model after the word MODEL, as a call: MODEL m."""
+        after = [each.token_type for each in self._tokens[self._index + 1 : self._index + 3]]
+        named = len(after) == 2 and after[0] in self.ID_VAR_TOKENS and after[1] in (TokenType.COMMA, TokenType.R_PAREN)
+        if not named or not self._match_text_seq("MODEL"):
+            return None
+        return self.expression(exp.Anonymous(this="MODEL", expressions=[self._parse_name()]))
 
     def _parse_keys(self, table: Node | None) -> Node:
         """Parse the clauses after a table: each has one column, or several in parentheses."""

@@ -8,12 +8,14 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from remote_udf.errors import StreamError
 from remote_udf.functions import FunctionSpec
 from remote_udf.options import OnError
+from spark_client.base.errors import PlanError, UnknownFunction
 from spark_client.base.options import session_options
 from spark_client.functions.aggregate import AggregateExpression, RemoteAggregate
 from spark_client.functions.directory import Functions
 from spark_client.functions.fused import FusedFunctions
 from spark_client.functions.registration import register_empty, register_function, register_once
 from spark_client.functions.scalar import RemoteFunction, plan_call
+from spark_client.sql.models import Model, outputs_of, require_scalar
 from spark_client.sql.names import FunctionNames
 
 __all__ = ["SqlFunctions"]
@@ -26,9 +28,10 @@ class SqlFunctions(FunctionNames):
         self, spark: SparkSession, functions: Functions, registered: Mapping[str, Mapping[str, object]],
         classes: dict[str, str],
         function: Callable[[str, Mapping[str, object]], RemoteFunction | RemoteAggregate],
-        process: Callable[..., DataFrame], fused: FusedFunctions,
+        process: Callable[..., DataFrame], fused: FusedFunctions, models: dict[str, Model],
     ) -> None:  # fmt: skip
         """`function` returns the function with a name, given call options; `process` is `RemoteSession.process`.
+        `models` has the models of the session by case-folded name.
 
         `registered` contains the options of functions by the names under which the user registered them, casefolded.
         """
@@ -37,6 +40,7 @@ class SqlFunctions(FunctionNames):
         self._process = process
         self._registered = registered
         self.fused = fused
+        self.models = models
         self.scalar = functools.cache(self._as_registered)
         """The scalar function with the options of its registration."""
         self.can_be_fused = functools.cache(self._can_be_fused)
@@ -53,6 +57,25 @@ class SqlFunctions(FunctionNames):
         function = self._function(name, {})
         assert isinstance(function, RemoteAggregate)
         return function(*arguments)
+
+    def with_options(self, name: str, options: Mapping[str, object]) -> RemoteFunction:
+        """The scalar function with these options, whatever the options of its registration."""
+        function = self._function(name, options)
+        assert isinstance(function, RemoteFunction)
+        return function
+
+    def model(self, name: str) -> Model:
+        """The model with this name, or the scalar function with this name. Raises PlanError if there is neither."""
+        model = self.models.get(name.casefold())
+        if model is not None:
+            return model
+        try:
+            spec = self.spec(name)
+        except UnknownFunction as error:
+            known = ", ".join(model.name for model in self.models.values()) or "none"
+            raise PlanError(f"there is no model {name!r}: this session has {known}; as a function, {error}") from None
+        require_scalar(spec)
+        return Model(name, spec.key, outputs_of(spec, None, name))
 
     def process(self, name: str, tables: Mapping[str, DataFrame], /, **call: object) -> DataFrame:
         """Call a process table function, as `RemoteSession.process` does."""
@@ -85,6 +108,4 @@ class SqlFunctions(FunctionNames):
         return spec.deterministic and call.policy.on_error in (OnError.FAIL, OnError.NULL)
 
     def _as_registered(self, name: str) -> RemoteFunction:
-        function = self._function(self.remote(name) or name, self._registered.get(name.casefold(), {}))
-        assert isinstance(function, RemoteFunction)
-        return function
+        return self.with_options(self.remote(name) or name, self._registered.get(name.casefold(), {}))

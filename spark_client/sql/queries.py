@@ -12,6 +12,7 @@ from spark_client.functions.fused import FusedFunctions
 from spark_client.functions.scalar import RemoteFunction
 from spark_client.sql.explaining import frame_stages, plan_of, query_of, scalar_stages
 from spark_client.sql.functions import SqlFunctions
+from spark_client.sql.models import Model
 from spark_client.sql.parsing import Text
 from spark_client.sql.statements import run_text
 
@@ -34,6 +35,7 @@ class SqlQueries:
         self._registered: dict[str, Mapping[str, object]] = {}
         """The options of functions that the user registered, by case-folded name: a query must not change them."""
         self._fused = FusedFunctions()
+        self._models: dict[str, Model] = {}
         self._classes: dict[str, str] = {}
         """The classes of functions in Spark, by case-folded name, which queries looked up."""
 
@@ -63,8 +65,9 @@ class SqlQueries:
 
     def _sql_functions(self) -> SqlFunctions:
         return SqlFunctions(
-            self._spark, self._functions, self._registered, self._classes, self._function, self._process, self._fused
-        )
+            self._spark, self._functions, self._registered, self._classes, self._function, self._process, self._fused,
+            self._models,
+        )  # fmt: skip
 
 
 def _explanation(stages: Sequence[str], plan: str) -> Explanation:

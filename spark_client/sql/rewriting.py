@@ -1,6 +1,6 @@
 """Rewrites every SELECT with remote aggregates, from the inside out, into one over a DataFrame."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from pyspark.errors import AnalysisException
 from sqlglot import exp
@@ -11,8 +11,10 @@ from spark_client.sql.calls import has_aggregate, is_remote, is_remote_window, r
 from spark_client.sql.grouping import read_grouping
 from spark_client.sql.nodes import Node
 from spark_client.sql.parsing import error_at
+from spark_client.sql.predictions import is_prediction, put_prediction
 from spark_client.sql.sources import Source
 from spark_client.sql.stream_times import carry, is_carried_out
+from spark_client.sql.vector_search import is_search, put_search
 from spark_client.sql.window_functions import put_windows, window_call_of
 from spark_client.sql.window_groups import groups_windows, with_plain_grouping_id
 from spark_client.sql.window_joins import join_windows
@@ -52,7 +54,10 @@ class Rewriting:
         """Rewrite the queries directly inside a tree, in place."""
         found = [node for node in walk_query(tree) if isinstance(node, exp.Query) and node is not tree]
         for query in found:
-            if any(is_remote(node, self._functions) or self._is_window(node) for node in query.walk()):
+            if any(
+                is_remote(node, self._functions) or self._is_window(node) or _put_of(node) is not None
+                for node in query.walk()
+            ):
                 rewritten = self._query(query, ctes, outermost)
                 if isinstance(rewritten, exp.Select) and is_carried_out(query):
                     rewritten = carry(self._workspace, rewritten, ctes)
@@ -76,8 +81,8 @@ class Rewriting:
             visible.append(cte)
         self._inside(query, visible, outermost=outermost and not isinstance(query, exp.Select))
         # From the inside out: a window function may read the windows of another one.
-        for node in reversed([node for node in walk_query(query) if window_call_of(node) is not None]):
-            put_windows(self._workspace, node, visible)
+        for node, put in reversed([(node, put) for node in walk_query(query) if (put := _put_of(node)) is not None]):
+            put(self._workspace, node, visible)
         if not isinstance(query, exp.Select):
             return query
         calls = list(self._calls(query))
@@ -132,6 +137,15 @@ class Rewriting:
             source = Source(self._workspace, select, ctes)
             select = WindowedSelect(self._workspace, select, source).rewritten()
         return select
+
+
+def _put_of(node: Node) -> Callable[[Workspace, Node, Sequence[Node]], None] | None:
+    """What replaces an item of FROM that is a table function of SQL; None for any other node."""
+    if window_call_of(node) is not None:
+        return put_windows
+    if is_prediction(node):
+        return put_prediction
+    return put_search if is_search(node) else None
 
 
 _CLAUSE_NAMES = {

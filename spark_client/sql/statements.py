@@ -13,10 +13,12 @@ from spark_client.sql.empty_calls import with_shown_names, without_empty_calls
 from spark_client.sql.functions import SqlFunctions
 from spark_client.sql.fused_calls import FusedCalls
 from spark_client.sql.joined_calls import without_derived_calls
+from spark_client.sql.model_statements import is_model_statement, run_model_statement
 from spark_client.sql.nodes import Node
 from spark_client.sql.parquet_tables import NAME as REMOTE_PARQUET
 from spark_client.sql.parquet_tables import put_parquet
 from spark_client.sql.parsing import Text, error_at
+from spark_client.sql.predictions import NAME as ML_PREDICT
 from spark_client.sql.process_functions import ProcessFunctions
 from spark_client.sql.rewriting import Rewriting
 from spark_client.sql.shared_calls import SharedCalls
@@ -25,6 +27,7 @@ from spark_client.sql.statement_sets import run_set, statements_of
 from spark_client.sql.stream_times import without_time
 from spark_client.sql.unknown_names import naming_unknown
 from spark_client.sql.unused_columns import without_unused_columns
+from spark_client.sql.vector_search import NAME as VECTOR_SEARCH
 from spark_client.sql.window_functions import has_window_calls
 from spark_client.sql.workspace import Workspace
 from spark_client.windows.columns import WINDOW_START
@@ -55,6 +58,10 @@ class _Run:
         self._fuse = FusedCalls(functions)
 
     def frame(self, text: Text) -> DataFrame:
+        if is_model_statement(text):
+            if self._stages is not None:
+                raise PlanError("a statement about models has no plan to explain")
+            return run_model_statement(self._functions, text)
         statements = statements_of(text)
         if statements is not None:
             trees = [self._rewritten(each) or (self._workspace(each), each.tree) for each in statements]
@@ -79,7 +86,10 @@ class _Run:
         for name in functions.of_kind(FunctionKind.SCALAR, text.called):
             functions.register(name)
         kinds = {functions.kind(name) for name in text.called}
-        planned = FunctionKind.AGGREGATE in kinds or has_window_calls(text.tokens)
+        table_functions = has_window_calls(text.tokens) or any(
+            name.upper() in (ML_PREDICT, VECTOR_SEARCH) for name in text.called
+        )
+        planned = FunctionKind.AGGREGATE in kinds or table_functions
         reads = any(name.lower() == REMOTE_PARQUET for name in text.called)
         if not planned and not reads and FunctionKind.PROCESS not in kinds:
             return None
@@ -94,7 +104,7 @@ class _Run:
             return None
         rewritten = rewriting.statement(tree)
         query = rewritten if isinstance(rewritten, exp.Query) else rewritten.expression
-        used = tree if has_window_calls(text.tokens) else without_unused_columns(tree, functions)
+        used = tree if table_functions else without_unused_columns(tree, functions)
         if used is not tree and isinstance(query, exp.Query):
             # An error in what nothing reads is an error, too.
             workspace.run(query).schema  # noqa: B018

@@ -1,5 +1,6 @@
 """Calls in FROM with table arguments, of process table functions and of window functions."""
 
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from pyspark.sql import DataFrame
@@ -11,7 +12,7 @@ from spark_client.sql.dialect import generate
 from spark_client.sql.nodes import Node
 from spark_client.sql.workspace import Workspace
 
-__all__ = ["GivenTable", "call_of_relation", "column_name", "described", "given_table", "put_in_place"]
+__all__ = ["GivenTable", "by_name", "call_of_relation", "column_name", "described", "given_table", "put_in_place"]
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,25 @@ def call_of_relation(node: Node) -> exp.Anonymous | None:
     if isinstance(call, exp.Anonymous) and call.name.upper() == "TABLE" and len(call.expressions) == 1:
         (call,) = call.expressions
     return call if isinstance(call, exp.Anonymous) else None
+
+
+def by_name(call: exp.Anonymous, names: Sequence[str], optional: Collection[str] = ()) -> dict[str, Node]:
+    """The arguments of a call by the upper-case names of its parameters, which are given in order of position.
+
+    Raises PlanError for an argument that the function does not have, or that is missing.
+    """
+    function, shown = call.name.upper(), ", ".join(names)
+    arguments: dict[str, Node] = {}
+    for position, part in enumerate(call.expressions):
+        named = isinstance(part, exp.Kwarg)
+        name = part.this.name.upper() if named else names[position] if position < len(names) else ""
+        if name not in names or name in arguments:
+            raise PlanError(f"{function} takes {shown}; argument {position + 1} is not one of these, or is given twice")
+        arguments[name] = part.expression if named else part
+    missing = [name for name in names if name not in arguments and name not in optional]
+    if missing:
+        raise PlanError(f"{function} lacks the argument {missing[0]}; it takes {shown}")
+    return arguments
 
 
 def put_in_place(workspace: Workspace, node: Node, frame: DataFrame, name: str) -> exp.Table:

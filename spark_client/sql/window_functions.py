@@ -19,7 +19,7 @@ from spark_client.sql.dialect import generate
 from spark_client.sql.nodes import Node
 from spark_client.sql.parsing import in_place, place_of
 from spark_client.sql.stream_times import without_time
-from spark_client.sql.table_calls import GivenTable, call_of_relation, described, given_table, put_in_place
+from spark_client.sql.table_calls import GivenTable, by_name, call_of_relation, described, given_table, put_in_place
 from spark_client.sql.workspace import Workspace
 from spark_client.windows import cumulate, hop, session, tumble, tumble_rows
 
@@ -89,21 +89,11 @@ def read_window_call(call: exp.Anonymous) -> _Call:
     """Read the arguments of a call. Raises PlanError for arguments that the function does not take."""
     function = call.name.upper()
     names = ("DATA", "TIMECOL", *_PARAMETERS[function])
-    arguments: dict[str, Node] = {}
-    for position, part in enumerate(call.expressions):
-        named = isinstance(part, exp.Kwarg)
-        name = part.this.name.upper() if named else names[position] if position < len(names) else ""
-        # As in Flink, the first two arguments keep their positions even if they are passed by name.
-        if position < 2 and name != names[position]:
-            ordinal = ("first", "second")[position]
-            raise PlanError(f"Illegal {ordinal} argument to Window TVF {function}: Expecting {names[position]}")
-        if name not in names or name in arguments:
-            shown = ", ".join(names)
-            raise PlanError(f"{function} takes {shown}; argument {position + 1} is not one of these, or is given twice")
-        arguments[name] = part.expression if named else part
-    missing = [name for name in names if name not in arguments and name not in _OPTIONAL]
-    if missing:
-        raise PlanError(f"{function} lacks the argument {missing[0]}; it takes {', '.join(names)}")
+    # As in Flink, the first two arguments keep their positions even if they are passed by name.
+    for name, ordinal, part in zip(names, ("first", "second"), call.expressions, strict=False):
+        if isinstance(part, exp.Kwarg) and part.this.name.upper() != name:
+            raise PlanError(f"Illegal {ordinal} argument to Window TVF {function}: Expecting {name}")
+    arguments = by_name(call, names, _OPTIONAL)
     table = _table(arguments.pop("DATA"), function)
     time_cols = described(arguments.pop("TIMECOL"))
     if time_cols is None or len(time_cols) != 1:

@@ -1,0 +1,84 @@
+"""`ML_PREDICT(TABLE t, MODEL m, DESCRIPTOR(a, b))` in FROM: the rows of a table with the results of a model (FLIP-525).
+
+The call is replaced by the DataFrame of the table with the model's columns: one call per row, whatever the query
+around it selects or filters. Arguments are passed by position or by name.
+"""
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+from sqlglot import exp
+
+from spark_client.base.errors import PlanError
+from spark_client.base.identifiers import error_column, quoted
+from spark_client.planning.rows.planner import plan_with_columns
+from spark_client.sql.models import Model
+from spark_client.sql.nodes import Node
+from spark_client.sql.parsing import in_place, place_of
+from spark_client.sql.stream_times import without_time
+from spark_client.sql.table_calls import by_name, call_of_relation, described, given_table, put_in_place
+from spark_client.sql.workspace import Workspace
+
+__all__ = ["NAME", "is_prediction", "put_prediction"]
+
+NAME = "ML_PREDICT"
+_PARAMETERS = ("INPUT", "MODEL", "ARGS")
+
+
+def is_prediction(node: Node) -> bool:
+    """Whether an item of FROM is a call of ML_PREDICT."""
+    call = call_of_relation(node)
+    return call is not None and call.name.upper() == NAME
+
+
+def put_prediction(workspace: Workspace, node: Node, ctes: Sequence[Node]) -> None:
+    """Replace a call by the DataFrame of its result. Raises PlanError with the position in the text."""
+    call = call_of_relation(node)
+    assert call is not None
+    try:
+        given = by_name(call, _PARAMETERS)
+        table, columns = given_table(given["INPUT"]), described(given["ARGS"])
+        if table is None or table.partition_by or table.order_by:
+            raise PlanError(f"{NAME}: INPUT is TABLE name or TABLE (query), without PARTITION BY and ORDER BY")
+        if columns is None:
+            raise PlanError(f"{NAME}: ARGS is DESCRIPTOR(column, ...)")
+        model = workspace.functions.model(_model_name(given["MODEL"]))
+        frame = _predicted(workspace, without_time(workspace.run(table.query, ctes)), model, columns)
+    except PlanError as error:
+        raise in_place(place_of(call), error) from None
+    workspace.stages.append(f"{NAME} with {model.name}: 1 call of {model.function} per row")
+    put_in_place(workspace, node, frame, NAME.lower())
+
+
+def _model_name(value: Node) -> str:
+    if not isinstance(value, exp.Anonymous) or value.name.upper() != "MODEL":
+        raise PlanError(f"{NAME}: MODEL is the word MODEL and the name of a model")
+    return value.expressions[0].name
+
+
+def _predicted(workspace: Workspace, frame: DataFrame, model: Model, columns: Sequence[str]) -> DataFrame:
+    function = workspace.functions.with_options(model.function, model.options)
+    parameters = model.parameters(function.spec)
+    if len(columns) > len(parameters) or (model.inputs and len(columns) != len(model.inputs)):
+        takes = len(model.inputs) or f"at most {len(parameters)}"
+        raise PlanError(f"{NAME}: model {model.name!r} takes {takes} columns, DESCRIPTOR has {len(columns)}")
+    taken = workspace.identifiers.keys(frame.columns)
+    missing = [name for name in columns if workspace.identifiers.key(name) not in taken]
+    if missing:
+        raise PlanError(f"{NAME}: the table has no column {missing[0]!r}; it has {', '.join(frame.columns)}")
+    call = function(
+        **{name: quoted(column) for name, column in zip(parameters, columns, strict=False)},
+        **{name: F.lit(value) for name, value in model.constants.items()},
+    )
+    names = []
+    for output in model.outputs:
+        names.append(workspace.identifiers.free(output, taken))
+        taken.add(workspace.identifiers.key(names[-1]))
+    if not pa.types.is_struct(function.spec.result):
+        return plan_with_columns(workspace.spark, function.config, frame, {names[0]: call}, {})
+    whole = workspace.hidden("prediction")
+    predicted = plan_with_columns(workspace.spark, function.config, frame, {whole: call}, {})
+    fields = [F.col(whole)[field.name].alias(name) for field, name in zip(function.spec.result, names, strict=True)]
+    return predicted.select("*", *fields).drop(whole).withColumnRenamed(error_column(whole), error_column(model.name))

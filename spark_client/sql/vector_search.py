@@ -1,0 +1,104 @@
+"""`LATERAL TABLE(VECTOR_SEARCH(TABLE docs, DESCRIPTOR(v), q.v, 3))`: the rows with the most similar vectors (FLIP-540).
+
+The searched table is read when the query is planned, as for a broadcast join, and every Spark worker compares all of
+its vectors. The call becomes one of a temporary function that returns an array of rows, so the other side may be a
+table or a stream.
+"""
+
+import hashlib
+from collections.abc import Sequence
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import ArrayType, DoubleType, NumericType, StructField, StructType
+from sqlglot import exp
+
+from spark_client.base.errors import InvalidVector, PlanError
+from spark_client.base.identifiers import hidden, quoted
+from spark_client.executor.nearest import Nearest, unit_vectors
+from spark_client.sql.constants import evaluated
+from spark_client.sql.nodes import Node
+from spark_client.sql.parsing import in_place, place_of
+from spark_client.sql.stream_times import without_time
+from spark_client.sql.table_calls import by_name, call_of_relation, described, given_table
+from spark_client.sql.workspace import Workspace
+
+__all__ = ["NAME", "is_search", "put_search"]
+
+NAME = "VECTOR_SEARCH"
+MOST_BYTES = 100 << 20
+"""Maximum size of a searched table, in Arrow's format: it is part of the plan, and Connect takes plans of 128 MB."""
+_PARAMETERS = ("SEARCH_TABLE", "COLUMN_TO_SEARCH", "COLUMN_TO_QUERY", "TOP_K")
+
+
+def is_search(node: Node) -> bool:
+    """Whether an item of FROM is a call of VECTOR_SEARCH."""
+    call = call_of_relation(node)
+    return call is not None and call.name.upper() == NAME
+
+
+def put_search(workspace: Workspace, node: Node, ctes: Sequence[Node]) -> None:
+    """Replace a call by one of a function of Spark's. Raises PlanError with the position in the text."""
+    call = call_of_relation(node)
+    assert call is not None
+    try:
+        given = by_name(call, _PARAMETERS)
+        # Releases of Flink differ in the order of these two; only one of them is a DESCRIPTOR.
+        if described(given["COLUMN_TO_SEARCH"]) is None and described(given["COLUMN_TO_QUERY"]) is not None:
+            given["COLUMN_TO_SEARCH"], given["COLUMN_TO_QUERY"] = given["COLUMN_TO_QUERY"], given["COLUMN_TO_SEARCH"]
+        table, columns = given_table(given["SEARCH_TABLE"]), described(given["COLUMN_TO_SEARCH"])
+        if table is None or table.partition_by or table.order_by:
+            raise PlanError(f"{NAME}: SEARCH_TABLE is TABLE name or TABLE (query), without PARTITION BY and ORDER BY")
+        if columns is None or len(columns) != 1:
+            raise PlanError(f"{NAME}: COLUMN_TO_SEARCH is DESCRIPTOR(column) with one column")
+        most = evaluated(workspace, given["TOP_K"], pa.int32())
+        if not isinstance(most, int) or isinstance(most, bool) or not 0 < most < 1 << 31:
+            raise PlanError(f"{NAME}: TOP_K is a positive number, not {most!r}")
+        frame = without_time(workspace.run(table.query, ctes))
+        name, rows = _registered(workspace, frame, columns[0])
+    except PlanError as error:
+        raise in_place(place_of(call), error) from None
+    search = exp.Anonymous(this=name, expressions=[given["COLUMN_TO_QUERY"].copy(), exp.Literal.number(most)])
+    node.set("this", exp.Anonymous(this="inline", expressions=[search]))
+    workspace.stages.append(f"{NAME}: {rows} rows, read now, are compared in Spark's workers")
+
+
+def _registered(workspace: Workspace, frame: DataFrame, column: str) -> tuple[str, int]:
+    """Register the search of a table as a function; return its name and the number of rows."""
+    identifiers = workspace.identifiers
+    position = next((at for at, name in enumerate(frame.columns) if identifiers.same(name, column)), None)
+    if frame.isStreaming:
+        raise PlanError(f"{NAME}: SEARCH_TABLE is a stream; a stream can be searched from, but not searched")
+    if position is None:
+        raise PlanError(f"{NAME}: SEARCH_TABLE has no column {column!r}; it has {', '.join(frame.columns)}")
+    type_ = frame.schema.fields[position].dataType
+    if not isinstance(type_, ArrayType) or not isinstance(type_.elementType, NumericType):
+        raise PlanError(f"{NAME}: column {column!r} is {type_.simpleString()}; an array of numbers is expected")
+    rows = frame.where(F.col(quoted(column)).isNotNull()).toArrow()
+    if rows.nbytes > MOST_BYTES:
+        raise PlanError(
+            f"{NAME}: SEARCH_TABLE has {rows.nbytes >> 20} MB, at most {MOST_BYTES >> 20} MB are searched in Spark: "
+            "select fewer columns, or call a function that asks a vector database"
+        )
+    try:
+        unit_vectors(rows.column(position).combine_chunks(), "the searched table")
+    except InvalidVector as error:
+        raise PlanError(str(error)) from None
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, rows.schema) as writer:
+        writer.write_table(rows)
+    score = identifiers.free("score", identifiers.keys(frame.columns))
+    nearest = Nearest(sink.getvalue().to_pybytes(), position, score)
+    fields = [*frame.schema.fields, StructField(score, DoubleType())]
+
+    def search(vectors: pa.Array, most: pa.Array) -> pa.Array:
+        return nearest.search(vectors, most[0].as_py()) if len(vectors) else nearest.search(vectors, 0)
+
+    # Under a name of its content, because on Connect a DataFrame finds its functions only when it runs.
+    digest = hashlib.sha256(nearest.rows + repr((position, fields)).encode()).hexdigest()[:16]
+    name = hidden(f"search_{digest}")
+    # Spark's overloads have no type for a function of two arrays with an ArrayType.
+    function = F.arrow_udf(search, ArrayType(StructType(fields)))  # type: ignore[call-overload]
+    workspace.spark.udf.register(name, function)
+    return name, rows.num_rows

@@ -1,0 +1,76 @@
+"""The most similar vectors of a table, compared with every pair computed by itself."""
+
+import math
+import pickle
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from spark_client.base.errors import InvalidVector
+from spark_client.executor.nearest import Nearest
+
+NUMBERS = st.integers(-4, 4).map(float)
+
+
+DOUBLES = pa.float64()
+
+
+def nearest(vectors, type_=DOUBLES):
+    table = pa.table({"n": pa.array(range(len(vectors)), pa.int64()), "v": pa.array(vectors, pa.list_(type_))})
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table, max_chunksize=3)
+    return pickle.loads(pickle.dumps(Nearest(sink.getvalue().to_pybytes(), 1, "score")))
+
+
+def cosine(one, other):
+    lengths = math.hypot(*one) * math.hypot(*other)
+    return sum(x * y for x, y in zip(one, other, strict=True)) / lengths if lengths else 0.0
+
+
+@given(st.integers(1, 3).flatmap(lambda size: st.tuples(
+    st.lists(st.lists(NUMBERS, min_size=size, max_size=size), max_size=12),
+    st.lists(st.none() | st.lists(NUMBERS, min_size=size, max_size=size), max_size=6),
+)), st.integers(1, 5))  # fmt: skip
+def test_the_scores_of_each_query_are_the_highest_of_all_pairs(worlds, most):
+    table, queries = worlds
+    found = nearest(table).search(pa.array(queries, pa.list_(pa.float64())), most).to_pylist()
+    assert len(found) == len(queries)
+    for query, rows in zip(queries, found, strict=True):
+        scores = sorted((cosine(query, vector) for vector in table), reverse=True) if query is not None else []
+        assert [row["score"] for row in rows] == pytest.approx(scores[:most], abs=1e-9)
+        assert [row["score"] for row in rows] == pytest.approx([cosine(query, row["v"]) for row in rows], abs=1e-9)
+        assert [row["v"] for row in rows] == [table[row["n"]] for row in rows]
+        assert len({row["n"] for row in rows}) == len(rows)
+
+
+def test_more_pairs_than_fit_at_once_are_compared_in_parts(monkeypatch):
+    monkeypatch.setattr("spark_client.executor.nearest._SCORES", 7)
+    angles = [[math.cos(n / 10), math.sin(n / 10)] for n in range(30)]
+    found = nearest(angles).search(pa.array(angles, pa.list_(pa.float64())), 1)
+    assert [rows[0]["n"] for rows in found.to_pylist()] == list(range(30))
+
+
+def test_float_and_integer_vectors_are_compared_with_doubles():
+    queries = pa.array([[3, 4]], pa.list_(pa.int32()))
+    (rows,) = nearest([[0.0, 1.0], [6.0, 8.0]], pa.float32()).search(queries, 1).to_pylist()
+    assert (rows[0]["n"], rows[0]["score"]) == (1, pytest.approx(1))
+
+
+@pytest.mark.parametrize(
+    ("queries", "message"),
+    [
+        ([[1.0]], "a vector of 1 numbers cannot be compared with those of the searched table, which have 2"),
+        ([[1.0, 2.0], [1.0]], "the query has vectors of 1 and of 2 numbers"),
+        ([[1.0, None]], "the query has a vector with a null in it"),
+    ],
+)
+def test_a_vector_that_cannot_be_compared_is_refused(queries, message):
+    with pytest.raises(InvalidVector, match=message):
+        nearest([[1.0, 2.0]]).search(pa.array(queries, pa.list_(pa.float64())), 1)
+
+
+def test_an_empty_table_has_no_nearest_row():
+    assert nearest([]).search(pa.array([[1.0], None], pa.list_(pa.float64())), 3).to_pylist() == [[], []]
