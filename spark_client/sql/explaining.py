@@ -17,7 +17,7 @@ from spark_client.functions.registration import ONCE
 from spark_client.sql.dialect import RemoteSpark
 from spark_client.sql.parsing import Text
 
-__all__ = ["conditions_in", "evaluated_in", "frame_stages", "plan_of", "query_of", "scalar_stages"]
+__all__ = ["conditions_in", "evaluated_in", "frame_stages", "plan_of", "query_of", "scalar_stages", "sorting_stages"]
 
 _STATEMENTS = (TokenType.INSERT, TokenType.CREATE)
 _QUERIES = (TokenType.SELECT, TokenType.WITH, TokenType.FROM, TokenType.VALUES)
@@ -29,6 +29,11 @@ _OPERATOR = re.compile(r"^MapInArrow operate\(")
 _NUMBER = re.compile(r"#\d+L?")
 _PUSHED = re.compile(r"PushedFilters: \[([^\]]+)\]")
 _RESULT = re.compile(r"pythonUDF\d+")
+_RANGES = "Exchange rangepartitioning("
+_SORTED = (
+    "ORDER BY: Spark makes the calls below it twice, because it samples the rows before it sorts them; persist() the "
+    "rows first, or keep values with cache-ttl"
+)
 _ORDERED = (
     "output ordered, because in SQL a call is one column of its row; "
     'for output-mode unordered use remote.with_columns(..., output_mode="unordered")'
@@ -91,6 +96,18 @@ def frame_stages(plan: str, functions: Iterable[str], fused: Mapping[str, Sequen
         many = f"{count} operators" if count > 1 else "1 operator"
         stages.append(f"{many} of remote calls over whole rows; calls of a row in one operator run at once")
     return stages
+
+
+def sorting_stages(plan: str, functions: Iterable[str]) -> list[str]:
+    """A line if calls are made a second time, because Spark samples the rows that it sorts."""
+    nodes, names = _nodes(plan), list(functions)
+    for index, node in enumerate(nodes):
+        if not node.text.startswith(_RANGES):
+            continue
+        below = list(_below(nodes, index))
+        if any(_OPERATOR.match(each.text) or any(_calls(each, name) for name in names) for each in below):
+            return [_SORTED]
+    return []
 
 
 def query_of(text: Text) -> Text:

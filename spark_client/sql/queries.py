@@ -10,7 +10,7 @@ from spark_client.functions.aggregate import RemoteAggregate
 from spark_client.functions.directory import Functions
 from spark_client.functions.fused import FusedFunctions
 from spark_client.functions.scalar import RemoteFunction
-from spark_client.sql.explaining import frame_stages, plan_of, query_of, scalar_stages
+from spark_client.sql.explaining import frame_stages, plan_of, query_of, scalar_stages, sorting_stages
 from spark_client.sql.functions import SqlFunctions
 from spark_client.sql.models import Model
 from spark_client.sql.parsing import Text
@@ -55,13 +55,16 @@ class SqlQueries:
         plan = plan_of(run_text(functions, query, stages))
         scalars = functions.of_kind(FunctionKind.SCALAR, query.called)
         calls = scalar_stages(plan, scalars, query.called, self._fused.templates)
-        return _explanation([*dict.fromkeys(stages), *calls], plan)
+        return _explanation([*dict.fromkeys(stages), *calls, *self._sorting(plan)], plan)
 
     def explained_frame(self, frame: DataFrame) -> Explanation:
         """Describe the plan of a DataFrame."""
         plan = plan_of(frame)
         names = [spec.name for spec in self._functions]
-        return _explanation(frame_stages(plan, names, self._fused.templates), plan)
+        return _explanation([*frame_stages(plan, names, self._fused.templates), *self._sorting(plan)], plan)
+
+    def _sorting(self, plan: str) -> list[str]:
+        return sorting_stages(plan, [*(spec.name for spec in self._functions), *self._fused.templates])
 
     def _sql_functions(self) -> SqlFunctions:
         return SqlFunctions(

@@ -48,6 +48,27 @@ def test_a_call_in_where_and_select_is_made_once_after_the_other_conditions(func
     assert "run before it: ((id % 3) > 1)" in line
 
 
+@pytest.mark.parametrize("where", ["plus_ten(k)", "k"])
+def test_calls_below_a_sort_of_a_table_are_made_twice_and_explain_says_so(spark, remote, where):
+    called = []
+
+    @udf.scalar(name="plus_ten", deterministic=False)
+    async def counted(x: int) -> int:
+        called.append(x)
+        return x + 10
+
+    session = remote(counted)
+    spark.range(0, 6, 1, 2).selectExpr("id AS k").createOrReplaceTempView("six")
+    try:
+        query = f"SELECT k, plus_ten(k) AS x FROM six ORDER BY {where.replace('plus_ten(k)', 'x')}"
+        session.sql(query).collect()
+        assert sorted(called) == sorted([*range(6), *range(6)])
+        assert stages(session, query)[-1].startswith("2. ORDER BY: Spark makes the calls below it twice")
+        assert "ORDER BY" not in session.explain("SELECT plus_ten(k) FROM six SORT BY k").partition("\n\n")[0]
+    finally:
+        spark.catalog.dropTempView("six")
+
+
 def test_a_call_beside_a_join_is_listed_as_often_as_spark_makes_it(functions):
     query = "SELECT plus_ten(a.k) FROM nine a JOIN nine b USING (v) WHERE plus_ten(a.k) > 12"
     (line,) = stages(functions, query)

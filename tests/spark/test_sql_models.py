@@ -315,7 +315,7 @@ def test_a_stream_is_predicted_and_searched_from_and_keeps_its_watermark(session
 
 def test_explain_tells_of_models_and_does_not_run_their_statements(session):
     told = str(session.explain("SELECT * FROM ML_PREDICT(TABLE texts, MODEL letters, DESCRIPTOR(text))"))
-    assert "ML_PREDICT with letters: 1 call of letters per row" in told
+    assert "ML_PREDICT with letters: 1 call of letters@1 per row" in told
     searched = "SELECT * FROM VECTOR_SEARCH(TABLE (SELECT array(1) v), DESCRIPTOR(v), array(1), 1)"
     assert "VECTOR_SEARCH: 1 rows, read now, are compared in Spark's workers" in str(session.explain(searched))
     session.sql("CREATE MODEL m WITH ('function' = 'letters')")
