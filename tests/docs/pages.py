@@ -31,8 +31,8 @@ from tests.docs.shell import Shell
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "docs/tutorials").glob("*.md"))]
-NOT_RUN = {"bash", "dockerfile", "scala", "sql"}
-"""Commands that set up or run the whole project, what tests/deploy builds, and other people's code."""
+NOT_RUN = {"bash", "dockerfile", "py", "scala", "sql"}
+"""Commands that set up or run the whole project, what tests/deploy builds, grammars, and other people's code."""
 FILE_NAME = re.compile(r"# ([\w./-]+\.(?:py|toml))\n")
 ADDRESS = re.compile(r"\b(?:localhost|127\.0\.0\.1):(\d+)")
 OUTPUT = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
