@@ -354,3 +354,93 @@ def test_the_installed_package_is_a_plugin_without_functions_by_default(monkeypa
     monkeypatch.delenv("UDF_MODELS_FILE", raising=False)
     (point,) = importlib.metadata.entry_points(group="udf_server", name="models")
     assert point.load().udf_functions() == []
+
+
+PNG = b"\x89PNG\r\n\x1a\n" + bytes(9)
+
+
+@pytest.mark.parametrize(
+    ("image", "beginning"),
+    [
+        ("https://pictures.example/1.png", "https://pictures.example/1.png"),
+        ("data:image/png;base64,aa", "data:image/png;base64,aa"),
+        (PNG, "data:image/png;base64,iVBORw0KGgo"),
+        (b"\xff\xd8\xff\xe0", "data:image/jpeg;base64,/9j/4A=="),
+        (b"GIF89a", "data:image/gif;base64,"),
+        (b"RIFF\x00\x00\x00\x00WEBPVP8 ", "data:image/webp;base64,"),
+    ],
+)
+async def test_an_image_is_a_url_or_bytes(configured, service, image, beginning):
+    look = configured(service.url, 'functions = ["complete_image"]')["complete_image_small"]
+    assert look.spec.signature.startswith("complete_image_small(prompt string, image ")
+    result = await run(look, ["what is it?"], [image], ["be brief"])
+    assert result.to_pylist() == ["what is it?"]
+    (system, user) = service.requests[0].body["messages"]
+    assert system == {"role": "system", "content": "be brief"}
+    assert user["content"][0] == {"type": "text", "text": "what is it?"}
+    assert user["content"][1]["image_url"]["url"].startswith(beginning)
+
+
+@pytest.mark.parametrize(
+    ("image", "message"),
+    [
+        ("file:///etc/passwd", "image is neither an http"),
+        (b"BM secret", "image has 9 bytes that are neither PNG, JPEG, GIF nor WebP"),
+    ],
+)
+async def test_what_is_no_image_is_the_error_of_its_row_and_not_sent(configured, service, image, message):
+    look = configured(service.url, 'functions = ["complete_image"]')["complete_image_small"]
+    failed = (await run(look, ["what is it?"], [image])).errors[0]
+    assert message in failed.message and "secret" not in failed.message
+    assert service.requests == []
+
+
+def hide(text):
+    if "raise" in text:
+        raise ValueError(text)
+    return None if "none" in text else text.replace("Ann", "[name]")
+
+
+async def test_texts_of_rows_are_redacted_before_they_are_sent(configured, service):
+    functions = configured(
+        service.url,
+        f'functions = ["complete", "complete_image", "classify", "embed", "rerank"]\nredact = "{__name__}:hide"',
+    )
+    await run(functions["complete_small"], ["I am Ann"], ["Ann is a name"])
+    await run(functions["complete_image_small"], ["Ann?"], ["https://pictures.example/Ann"])
+    service.script(Reply(text='{"label": "Ann"}'))
+    assert (await run(functions["classify_small"], ["Ann, Bob"], [["Ann", "Bob"]])).to_pylist() == ["Ann"]
+    await run(functions["embed_small"], ["Ann"])
+    await run(functions["rerank_small"], ["who is Ann?"], [["Ann", "Bob"]])
+    complete, image, classify, embed, rerank = (request.body for request in service.requests)
+    assert [message["content"] for message in complete["messages"]] == ["Ann is a name", "I am [name]"]
+    assert [part.get("text") for part in image["messages"][0]["content"]] == ["[name]?", None]
+    assert classify["messages"][-1]["content"] == "[name], Bob"
+    assert embed["input"] == ["[name]"]
+    assert (rerank["query"], rerank["documents"]) == ("who is [name]?", ["[name]", "Bob"])
+
+
+@pytest.mark.parametrize(("text", "message"), [("raise s3cr3t", "raised ValueError"), ("none", "returned NoneType")])
+async def test_nothing_is_sent_if_redaction_fails(configured, service, text, message):
+    complete = configured(service.url, f'redact = "{__name__}:hide"')["complete_small"]
+    failed = (await run(complete, [text])).errors[0]
+    assert f"redact, {__name__}:hide, {message}" in failed.message
+    assert "s3cr3t" not in failed.message + failed.traceback
+    assert service.requests == []
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [("no_such_module:hide", "cannot be imported; expected module:function"), ("sys:path", "is not a function")],
+)
+def test_a_redaction_that_is_none_is_refused(configured, service, name, message):
+    with pytest.raises(InvalidModels, match=message):
+        configured(service.url, f'redact = "{name}"')
+
+
+def test_answers_to_redacted_prompts_are_kept_apart(configured, service):
+    keys = [
+        configured(service.url, settings)["complete_small"].spec.options["cache-key"]
+        for settings in ("", f'redact = "{__name__}:hide"')
+    ]
+    assert keys[0] != keys[1]

@@ -14,6 +14,7 @@ from typing import Any
 import aiohttp
 
 from udf_models.models import Model
+from udf_models.redaction import RedactionFailed
 from udf_server import BatchContext, CallContext, RetryableError
 from udf_server.retry_after import retry_after_seconds
 
@@ -75,6 +76,11 @@ class ModelClient:
             ModelError: The service refused the request, or its answer is not a JSON object or too large.
         """
         model, where = self.model, f"model {self.model.name!r}, {path}"
+        if model.redact is not None:
+            try:
+                body = model.redact.body(body)
+            except RedactionFailed as error:
+                raise ModelError(f"{where}: {error}") from None
         data = json.dumps({**model.parameters, "model": model.model, **body}, ensure_ascii=False).encode()
         if len(data) > model.prompt_bytes:
             raise RequestRefused(

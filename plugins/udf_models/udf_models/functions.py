@@ -7,6 +7,7 @@ import udf_server as udf
 from udf_models.answers import Vector, ranks_of, text_of, vectors_of
 from udf_models.client import ModelError, RequestRefused
 from udf_models.declaring import Connected, bytes_of, declared
+from udf_models.images import IMAGE_BYTES, image_url
 from udf_models.models import Model, read_models
 from udf_models.settings import ModelsSettings
 from udf_models.structured_functions import classify, complete_json, extract
@@ -20,7 +21,8 @@ TEXTS = 32
 def functions_of(settings: ModelsSettings) -> list[udf.Function]:
     """Return the functions of a file of models. Raises InvalidModels, or DeclarationError for its options."""
     makers: dict[str, Callable[[Model], udf.Function]] = {
-        "complete": _complete, "classify": classify, "extract": extract, "embed": _embed, "rerank": _rerank,
+        "complete": _complete, "complete_image": _complete_image, "classify": classify, "extract": extract,
+        "embed": _embed, "rerank": _rerank,
     }  # fmt: skip
     functions = []
     for model in read_models(settings.file, settings.hosts):
@@ -33,16 +35,36 @@ def _complete(model: Model) -> udf.Function:
     connected = Connected(model)
 
     async def complete(context: udf.CallContext, prompt: str, instructions: str = "") -> str:
-        messages = [{"role": "user", "content": prompt}]
-        if instructions:
-            messages.insert(0, {"role": "system", "content": instructions})
-        return text_of(await connected.client.post("chat/completions", {"messages": messages}, context), model)
+        body = _messages(prompt, instructions)
+        return text_of(await connected.client.post("chat/completions", body, context), model)
 
     def cost(prompt: str, instructions: str = "") -> dict[str, float]:
         return model.estimate(bytes_of(prompt, instructions), answers=True)
 
     description = f"The answer of {model.model} to a prompt. `instructions` are a system message."
     return declared(connected, "complete", complete, cost=cost, description=description)
+
+
+def _complete_image(model: Model) -> udf.Function:
+    connected = Connected(model)
+
+    async def complete_image(context: udf.CallContext, prompt: str, image: str | bytes, instructions: str = "") -> str:
+        parts: list[dict[str, Any]] = [
+            {"type": "text", "text": prompt}, {"type": "image_url", "image_url": {"url": image_url(image, model)}}
+        ]  # fmt: skip
+        body = _messages(parts, instructions)
+        return text_of(await connected.client.post("chat/completions", body, context), model)
+
+    def cost(prompt: str, image: str | bytes, instructions: str = "") -> dict[str, float]:
+        return model.estimate(bytes_of(prompt, instructions) + IMAGE_BYTES, answers=True)
+
+    description = f"The answer of {model.model} to a prompt about an image: its URL, or the bytes of its file."
+    return declared(connected, "complete_image", complete_image, cost=cost, description=description)
+
+
+def _messages(content: str | list[dict[str, Any]], instructions: str) -> dict[str, Any]:
+    system = [{"role": "system", "content": instructions}] if instructions else []
+    return {"messages": [*system, {"role": "user", "content": content}]}
 
 
 def _embed(model: Model) -> udf.Function:

@@ -13,11 +13,12 @@ from yarl import URL
 
 from remote_udf.errors import InvalidOption
 from remote_udf.option_values import size
+from udf_models.redaction import Redaction, redaction_of
 from udf_models.shapes import Shape, shape_of
 
-__all__ = ["OPERATIONS", "InvalidModels", "Model", "read_models"]
+__all__ = ["OPERATIONS", "TOKEN_BYTES", "InvalidModels", "Model", "read_models"]
 
-OPERATIONS = ("complete", "classify", "extract", "embed", "rerank")
+OPERATIONS = ("complete", "complete_image", "classify", "extract", "embed", "rerank")
 """What a model can do. A function's name begins with it. Answers of a model are functions too."""
 GUESSED_ANSWER_TOKENS = 500
 """Estimate of the tokens of an answer if `parameters` does not limit them."""
@@ -57,12 +58,15 @@ class Model:
     """What answers of complete_json have to be, by name."""
     show_service_messages: bool = False
     """Whether errors show what the service says, which may repeat a prompt."""
+    redact: Redaction | None = None
+    """Changes the texts of rows before they are sent."""
     options: Mapping[str, Any] = field(default_factory=dict)
     """Defaults of call options."""
 
     def digest(self, *more: Any) -> str:
         """What distinguishes its answers from those of another model: a text with a hash of service and parameters."""
         what = [str(self.url), self.model, self.parameters, self.keep_cut_answers, self.structured_output]
+        what += [self.redact.name] if self.redact is not None else []
         what += more
         text = json.dumps(what, sort_keys=True, default=str)
         return f"{self.model} {hashlib.sha256(text.encode()).hexdigest()[:16]}"
@@ -94,7 +98,7 @@ _KNOWN: dict[str, Any] = {
     "usd-per-million-tokens-in": (int, float), "usd-per-million-tokens-out": (int, float),
     "max-prompt-bytes": (int, str), "max-answer-bytes": (int, str), "keep-cut-answers": bool,
     "structured-output": bool, "answers": dict,
-    "show-service-messages": bool, "options": dict,
+    "show-service-messages": bool, "redact": str, "options": dict,
 }  # fmt: skip
 _RESERVED = ("model", "messages", "input", "query", "documents", "stream", "n", "response_format", "encoding_format")
 """Fields of requests that functions set."""
@@ -160,6 +164,7 @@ def _model(name: str, table: Any, hosts: Collection[str] | None, environment: Ma
         structured_output=table.get("structured-output", True),
         answers=_answers(table.get("answers", {}), folder),
         show_service_messages=table.get("show-service-messages", False),
+        redact=redaction_of(table["redact"]) if "redact" in table else None,
         options={option.replace("-", "_"): value for option, value in table.get("options", {}).items()},
     )
 

@@ -37,8 +37,8 @@ class Request:
 
     @property
     def prompt(self) -> str:
-        """The last message of a completion."""
-        return str(self.body["messages"][-1]["content"])
+        """The text of the last message of a completion."""
+        return _text(self.body["messages"][-1]["content"])
 
 
 @dataclass(frozen=True)
@@ -223,12 +223,19 @@ def _texts(request: Request) -> str:
     return json.dumps([request.body.get(name) for name in ("messages", "input", "query", "documents")])
 
 
+def _text(content: Any) -> str:
+    """The text of a message, or of its parts, of which images are others."""
+    if isinstance(content, list):
+        return " ".join(str(part["text"]) for part in content if "text" in part)
+    return str(content)
+
+
 def _words(*texts: Any) -> int:
     return sum(len(str(text).split()) for text in texts)
 
 
 def _completion(request: Request, text: str, finish_reason: str) -> dict[str, Any]:
-    asked, written = _words(*(each["content"] for each in request.body["messages"])), _words(text)
+    asked, written = _words(*(_text(each["content"]) for each in request.body["messages"])), _words(text)
     message = {"role": "assistant", "content": text}
     return {
         "object": "chat.completion",
