@@ -12,6 +12,7 @@ import pyarrow as pa
 from spark_client.base.budget import Budget
 from spark_client.base.calls import ScalarCall
 from spark_client.base.config import ClientConfig
+from spark_client.base.security import Security
 from spark_client.executor.engine.groups import Completed
 from spark_client.executor.engine.row_engine import PlannedCall, RowEngine
 from spark_client.executor.stream.runtime import RUNTIME
@@ -23,8 +24,8 @@ __all__ = ["Client", "process_of_calls"]
 class Client:
     """Sends batches to functions of one server and waits for every answer."""
 
-    def __init__(self, target: str, budget: Budget | None = None) -> None:
-        self._config = ClientConfig(target, budget=budget)
+    def __init__(self, target: str, budget: Budget | None = None, security: Security | None = None) -> None:
+        self._config = ClientConfig(target, security=security or Security(), budget=budget)
         self._functions: Functions = list_functions(self._config)
 
     def seconds(self, function: str, batches: Sequence[pa.RecordBatch], **options: str) -> float:

@@ -1,4 +1,4 @@
-"""The suite of the fleet: how exactly servers keep shared limits and budgets, at which cost, and four against one."""
+"""The suite of the fleet: how exactly servers keep limits, budgets and shares, at which cost, and four against one."""
 
 import contextlib
 import os
@@ -12,6 +12,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from benchmarks.cache import redis_server
+from benchmarks.callers import measure_callers
 from benchmarks.direct import Client
 from benchmarks.fleet_functions import LOOKUP_SECONDS, WAIT_SECONDS
 from benchmarks.results import Results
@@ -49,6 +50,7 @@ def run_fleet(results: Results, quick: bool) -> None:
         _measure_limits(results, quick, url, Path(folder))
         _measure_budgets(results, quick, url, Path(folder))
         _measure_cost(results, quick, url, Path(folder))
+        measure_callers(results, quick, Path(folder))
         _measure_servers(results, quick, Path(folder))
 
 
