@@ -80,7 +80,8 @@ def unit_vectors(vectors: pa.Array, where: str) -> np.ndarray:
 
 def _best(queries: np.ndarray, table: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
     """The positions and the scores of the best rows for each query, the best first."""
-    scores = queries @ table.T
+    # Rounding may exceed 1.
+    scores = np.clip(queries @ table.T, -1, 1)
     kth = min(count, len(table) - 1)
     positions = np.sort(np.argpartition(-scores, kth, axis=1)[:, :count], axis=1)
     chosen = np.take_along_axis(scores, positions, axis=1)

@@ -313,6 +313,41 @@ def test_a_stream_is_predicted_and_searched_from_and_keeps_its_watermark(session
         session.sql("SELECT * FROM VECTOR_SEARCH(TABLE texts, DESCRIPTOR(id), array(1), 1)")
 
 
+@pytest.mark.parametrize(
+    "table",
+    [
+        "(SELECT * FROM TUMBLE(TABLE times, DESCRIPTOR(at), INTERVAL '2' MINUTES))",
+        "TUMBLE(TABLE times, DESCRIPTOR(at), INTERVAL '2' MINUTES)",
+        "ML_PREDICT(TABLE times, MODEL letters, DESCRIPTOR(text))",
+        "{frame}",
+    ],
+)
+def test_the_table_of_a_prediction_is_any_rows(session, spark, table):
+    times = spark.sql("SELECT *, timestamp'2020-01-01' + make_dt_interval(0, 0, id) AS at FROM texts")
+    times.createOrReplaceTempView("times")
+    try:
+        query = f"SELECT id FROM ML_PREDICT(TABLE {table}, MODEL letters, DESCRIPTOR(text)) WHERE id > :low"
+        assert rows(session.sql(query, args={"low": 1}, frame=times)) == [(2,), (3,)]
+    finally:
+        spark.catalog.dropTempView("times")
+
+
+def test_a_prediction_is_a_view_a_table_and_inserted(session, spark):
+    query = "SELECT id, letters FROM ML_PREDICT(TABLE texts, MODEL letters, DESCRIPTOR(text))"
+    session.sql(f"CREATE TEMPORARY VIEW answers AS {query}")
+    session.sql(f"CREATE TABLE vectors USING parquet AS {query}")
+    try:
+        session.sql(f"INSERT INTO vectors {query}")
+        found = session.sql("""
+            SELECT id, (SELECT max(s.score) FROM VECTOR_SEARCH(TABLE vectors, DESCRIPTOR(letters), q.letters, 1) AS s)
+            FROM answers AS q
+        """)
+        assert rows(found) == [(1, pytest.approx(1)), (2, pytest.approx(1)), (3, None)]
+        assert spark.table("vectors").count() == 6
+    finally:
+        spark.sql("DROP TABLE vectors")
+
+
 def test_explain_tells_of_models_and_does_not_run_their_statements(session):
     told = str(session.explain("SELECT * FROM ML_PREDICT(TABLE texts, MODEL letters, DESCRIPTOR(text))"))
     assert "ML_PREDICT with letters: 1 call of letters@1 per row" in told

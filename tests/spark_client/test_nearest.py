@@ -43,6 +43,7 @@ def test_the_scores_of_each_query_are_the_highest_of_all_pairs(worlds, most):
         assert [row["score"] for row in rows] == pytest.approx(scores[:most], abs=1e-9)
         assert [row["score"] for row in rows] == pytest.approx([cosine(query, row["v"]) for row in rows], abs=1e-9)
         assert [row["v"] for row in rows] == [table[row["n"]] for row in rows]
+        assert all(-1 <= row["score"] <= 1 for row in rows)
         assert len({row["n"] for row in rows}) == len(rows)
 
 
