@@ -82,7 +82,7 @@ def _pytest(folder: Path, options: str, *arguments: str, **variables: str) -> st
     closing = re.search(r"^(?:=+ )?(\d+ \w+.*?) in [\d.]+s", done, re.MULTILINE)
     seconds = round(time.monotonic() - began)
     print(f"  {seconds} seconds; the output is in {log.relative_to(ROOT)}", flush=True)
-    return closing[1] if closing else "failed: the tests did not end"
+    return re.sub(r", \d+ deselected", "", closing[1]) if closing else "failed: the tests did not end"
 
 
 def _run(*command: str, check: bool = True, **variables: str) -> str:
