@@ -4,6 +4,7 @@ The source folder is the repository, so that links between its files are links b
 neither here nor by a reader's browser.
 """
 
+import os
 import shlex
 import sys
 from pathlib import Path
@@ -76,6 +77,8 @@ html_show_sphinx = html_show_copyright = False
 html_theme_options = {
     "sidebar_hide_name": False,
     "light_css_variables": {"font-stack": "system-ui, sans-serif"},
+    # Where the pencil of a page leads; without it there is none.
+    "source_edit_link": os.environ.get("SITE_EDIT_LINK", ""),
 }
 pygments_style = "friendly"
 pygments_dark_style = "github-dark"

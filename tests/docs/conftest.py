@@ -1,5 +1,6 @@
 """The site, built once for the tests of its files and of what a browser shows."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -8,6 +9,8 @@ import pytest
 
 from tests.docs.pages import ROOT
 
+EDIT_LINK = "https://code.example/edit/main/{filename}"
+
 
 @pytest.fixture(scope="session")
 def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
@@ -15,7 +18,8 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     there = tmp_path_factory.mktemp("site")
     done = subprocess.run(
         [sys.executable, "-m", "sphinx", "-q", "-c", "docs/site", "-d", there / "doctrees", ".", there / "html"],
-        check=False, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=300,
+        check=False, cwd=ROOT, env={**os.environ, "SITE_EDIT_LINK": EDIT_LINK}, timeout=300, text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout
     return there / "html", done.stdout

@@ -92,6 +92,11 @@ def test_links_between_pages_lead_to_a_page_and_a_place_on_it(pages: dict[Path, 
     assert dead == []
 
 
+def test_a_page_has_a_link_to_edit_it(site: Path, pages: dict[Path, Reading]):
+    assert "https://code.example/edit/main/docs/sql.md" in pages[site / "docs" / "sql.html"].links
+    assert "https://code.example/edit/main/README.md" in pages[site / "README.html"].links
+
+
 def test_looking_at_a_page_asks_no_other_host(site: Path, pages: dict[Path, Reading]):
     loaded = {(page.name, address) for page, reading in pages.items() for address in reading.loaded}
     assert [each for each in loaded if urlsplit(each[1]).netloc] == []
