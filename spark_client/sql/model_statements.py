@@ -106,12 +106,16 @@ def _model(
     if inputs is not None:
         parameters = model.parameters(spec)[: len(columns)]
         types = dict(zip(parameters, columns, strict=False)) | {
-            each.name: StructField(each.name, spark_type(each.type)) for each in spec.parameters
-            if each.name in constants
+            each.name: StructField(each.name, spark_type(_scalar(constants[each.name], each.type).type))
+            for each in spec.parameters if each.name in constants
         }  # fmt: skip
         if len(columns) > len(parameters):
             raise PlanError(f"INPUT has {len(columns)} columns, {spec.signature} takes {len(parameters)} besides WITH")
-        require_arguments(spec, [types[each.name] for each in spec.parameters if each.name in types])
+        given_names = [each.name for each in spec.parameters if each.name in types]
+        missing = [each.name for each in spec.parameters[: len(given_names)] if each.name not in types]
+        if missing:
+            raise PlanError(f"parameter '{missing[0]}' precedes '{given_names[-1]}', so it needs a value or a column")
+        require_arguments(spec, [types[name] for name in given_names])
     return model
 
 
@@ -119,10 +123,15 @@ def _constant(name: str, text: str, type_: pa.DataType) -> object:
     """The value of a text: itself for a parameter of type string, otherwise the text is JSON."""
     try:
         value = text if pa.types.is_string(type_) else json.loads(text)
-        pa.scalar(value, None if pa.types.is_union(type_) else type_)
+        _scalar(value, type_)
     except (ValueError, TypeError, pa.ArrowException):
         raise PlanError(f"parameter '{name}' has type {type_}, and its value is not JSON of this type") from None
     return value
+
+
+def _scalar(value: object, type_: pa.DataType) -> pa.Scalar:
+    """The value with the type of its parameter, or with its own if the parameter takes one of several types."""
+    return pa.scalar(value, None if pa.types.is_union(type_) else type_)
 
 
 def _described(functions: SqlFunctions, model: Model) -> list[tuple[str, str]]:

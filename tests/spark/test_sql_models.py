@@ -27,6 +27,11 @@ async def judge(text: str, labels: list[str], shift: int = 0) -> Verdict:
 
 
 @udf.scalar(nulls="skip")
+async def joined(text: str, more: int | str) -> str:
+    return f"{text}{more!r}"
+
+
+@udf.scalar(nulls="skip")
 async def letters(text: str) -> list[float]:
     return [float(text.count(letter)) for letter in "abc"]
 
@@ -54,7 +59,7 @@ def session(remote, spark):
     CALLED.clear()
     spark.createDataFrame(TEXTS, "id int, text string").createOrReplaceTempView("texts")
     spark.createDataFrame(DOCS, "doc int, body string").createOrReplaceTempView("docs")
-    yield remote(judge, letters, declare_aggregate(Longest()))
+    yield remote(judge, joined, letters, declare_aggregate(Longest()))
     for view in ("texts", "docs", "answers"):
         spark.catalog.dropTempView(view)
 
@@ -119,6 +124,12 @@ def test_options_of_a_model_hold_for_its_calls(session, spark):
     assert bad[:2] == ("bad", None) and "no verdict" in bad[2]
 
 
+def test_a_parameter_of_several_types_may_be_a_constant(session):
+    session.sql("CREATE MODEL m INPUT (t STRING) OUTPUT (j STRING) WITH ('function' = 'joined', 'more' = '1')")
+    found = session.sql("SELECT j FROM ML_PREDICT(TABLE texts, MODEL m, DESCRIPTOR(text)) WHERE id = 1")
+    assert rows(found) == [("abba1",)]
+
+
 @pytest.mark.connect
 def test_models_are_shown_described_replaced_and_dropped(session):
     session.sql(f"CREATE MODEL m INPUT (t STRING) COMMENT 'even or odd' {WITH}")
@@ -143,6 +154,7 @@ def test_models_are_shown_described_replaced_and_dropped(session):
         ("CREATE MODEL m INPUT (t INT) WITH ('function' = 'letters')", "parameter 'text': expected string, found int"),
         ("CREATE MODEL m INPUT (a STRING, b STRING) WITH ('function' = 'letters')", r"INPUT has 2 columns, .* takes 1"),
         ("CREATE MODEL m OUTPUT (v STRING) WITH ('function' = 'letters')", r"OUTPUT is \(v string\), but letters"),
+        ("CREATE MODEL m INPUT (t STRING) WITH ('function' = 'judge', 'shift' = '1')", "'labels' precedes 'shift'"),
         ("CREATE MODEL m WITH ('function' = 'judge', 'labels' = '[1]')", "'labels' has type .* not JSON of this type"),
         ("CREATE MODEL m WITH ('function' = 'letters', 'timeout' = 'soon')", "timeout"),
         (
