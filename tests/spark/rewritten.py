@@ -24,7 +24,7 @@ def rewritten(spark: SparkSession, sql: str) -> DataFrame:
     """Parses the query, processes it like one with remote functions, writes it and runs it."""
     text, functions = (
         Text(sql, None, {}),
-        SqlFunctions(spark, Functions([]), {}, {}, _refused, _refused, FusedFunctions()),
+        SqlFunctions(spark, Functions([]), {}, {}, _refused, _refused, FusedFunctions(), {}),
     )
     workspace = Workspace(functions, text, SingleCalls(functions))
     return workspace.run(Rewriting(workspace).statement(text.tree))
