@@ -63,10 +63,15 @@ def _measure_neighbour(results: Results, quick: bool, clients: dict[str, Client]
     def beside_flood() -> float:
         with ThreadPoolExecutor(FLOOD) as threads:
             # The flood has three quarters of the threads, and lasts longer.
-            for _ in range(FLOOD):
+            flood = [
                 threads.submit(clients["adhoc"].seconds, "numbered", _rows(5 * len(rows[0]) // FLOOD))
+                for _ in range(FLOOD)
+            ]
             time.sleep(0.2)
-            return clients["quiet"].seconds("numbered", rows, **options)
+            seconds = clients["quiet"].seconds("numbered", rows, **options)
+            for stream in flood:
+                stream.result()
+            return seconds
 
     sides: dict[str, Callable[[], float]] = {
         "alone": partial(clients["quiet"].seconds, "numbered", rows, **options),

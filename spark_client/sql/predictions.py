@@ -18,19 +18,13 @@ from spark_client.sql.models import Model
 from spark_client.sql.nodes import Node
 from spark_client.sql.parsing import in_place, place_of
 from spark_client.sql.stream_times import without_time
-from spark_client.sql.table_calls import by_name, call_of_relation, described, given_table, put_in_place
+from spark_client.sql.table_calls import by_name, call_of_relation, described, plain_table, put_in_place
 from spark_client.sql.workspace import Workspace
 
-__all__ = ["NAME", "is_prediction", "put_prediction"]
+__all__ = ["put_prediction"]
 
-NAME = "ML_PREDICT"
+_NAME = "ML_PREDICT"
 _PARAMETERS = ("INPUT", "MODEL", "ARGS")
-
-
-def is_prediction(node: Node) -> bool:
-    """Whether an item of FROM is a call of ML_PREDICT."""
-    call = call_of_relation(node)
-    return call is not None and call.name.upper() == NAME
 
 
 def put_prediction(workspace: Workspace, node: Node, ctes: Sequence[Node]) -> None:
@@ -39,22 +33,20 @@ def put_prediction(workspace: Workspace, node: Node, ctes: Sequence[Node]) -> No
     assert call is not None
     try:
         given = by_name(call, _PARAMETERS)
-        table, columns = given_table(given["INPUT"]), described(given["ARGS"])
-        if table is None or table.partition_by or table.order_by:
-            raise PlanError(f"{NAME}: INPUT is TABLE name or TABLE (query), without PARTITION BY and ORDER BY")
+        table, columns = plain_table(call, "INPUT", given), described(given["ARGS"])
         if columns is None:
-            raise PlanError(f"{NAME}: ARGS is DESCRIPTOR(column, ...)")
+            raise PlanError(f"{_NAME}: ARGS is DESCRIPTOR(column, ...)")
         model = workspace.functions.model(_model_name(given["MODEL"]))
-        frame = _predicted(workspace, without_time(workspace.run(table.query, ctes)), model, columns)
+        frame = _predicted(workspace, without_time(workspace.run(table, ctes)), model, columns)
     except PlanError as error:
         raise in_place(place_of(call), error) from None
-    workspace.stages.append(f"{NAME} with {model.name}: 1 call of {model.function} per row")
-    put_in_place(workspace, node, frame, NAME.lower())
+    workspace.stages.append(f"{_NAME} with {model.name}: 1 call of {model.function} per row")
+    put_in_place(workspace, node, frame, _NAME.lower())
 
 
 def _model_name(value: Node) -> str:
     if not isinstance(value, exp.Anonymous) or value.name.upper() != "MODEL":
-        raise PlanError(f"{NAME}: MODEL is the word MODEL and the name of a model")
+        raise PlanError(f"{_NAME}: MODEL is the word MODEL and the name of a model")
     return value.expressions[0].name
 
 
@@ -63,11 +55,11 @@ def _predicted(workspace: Workspace, frame: DataFrame, model: Model, columns: Se
     parameters = model.parameters(function.spec)
     if len(columns) > len(parameters) or (model.inputs and len(columns) != len(model.inputs)):
         takes = len(model.inputs) or f"at most {len(parameters)}"
-        raise PlanError(f"{NAME}: model {model.name!r} takes {takes} columns, DESCRIPTOR has {len(columns)}")
+        raise PlanError(f"{_NAME}: model {model.name!r} takes {takes} columns, DESCRIPTOR has {len(columns)}")
     taken = workspace.identifiers.keys(frame.columns)
     missing = [name for name in columns if workspace.identifiers.key(name) not in taken]
     if missing:
-        raise PlanError(f"{NAME}: the table has no column {missing[0]!r}; it has {', '.join(frame.columns)}")
+        raise PlanError(f"{_NAME}: the table has no column {missing[0]!r}; it has {', '.join(frame.columns)}")
     call = function(
         **{name: quoted(column) for name, column in zip(parameters, columns, strict=False)},
         **{name: F.lit(value) for name, value in model.constants.items()},

@@ -1,6 +1,6 @@
 """Rewrites every SELECT with remote aggregates, from the inside out, into one over a DataFrame."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from pyspark.errors import AnalysisException
 from sqlglot import exp
@@ -11,11 +11,12 @@ from spark_client.sql.calls import has_aggregate, is_remote, is_remote_window, r
 from spark_client.sql.grouping import read_grouping
 from spark_client.sql.nodes import Node
 from spark_client.sql.parsing import error_at
-from spark_client.sql.predictions import is_prediction, put_prediction
+from spark_client.sql.predictions import put_prediction
 from spark_client.sql.sources import Source
 from spark_client.sql.stream_times import carry, is_carried_out
-from spark_client.sql.vector_search import is_search, put_search
-from spark_client.sql.window_functions import put_windows, window_call_of
+from spark_client.sql.table_calls import call_of_relation
+from spark_client.sql.vector_search import put_search
+from spark_client.sql.window_functions import is_window_call, put_windows, window_call_of
 from spark_client.sql.window_groups import groups_windows, with_plain_grouping_id
 from spark_client.sql.window_joins import join_windows
 from spark_client.sql.window_ranking import rank_windows
@@ -24,7 +25,7 @@ from spark_client.sql.workspace import Workspace
 from spark_client.windows.columns import WINDOW_START
 from spark_client.windows.updates import is_only_updated
 
-__all__ = ["Rewriting"]
+__all__ = ["MODEL_CALLS", "Rewriting"]
 
 
 class Rewriting:
@@ -141,13 +142,17 @@ class Rewriting:
 
 def _put_of(node: Node) -> Callable[[Workspace, Node, Sequence[Node]], None] | None:
     """What replaces an item of FROM that is a table function of SQL; None for any other node."""
-    if window_call_of(node) is not None:
-        return put_windows
-    if is_prediction(node):
-        return put_prediction
-    return put_search if is_search(node) else None
+    call = call_of_relation(node)
+    if call is None:
+        return None
+    return put_windows if is_window_call(call) else MODEL_CALLS.get(call.name.upper())
 
 
+MODEL_CALLS: Mapping[str, Callable[[Workspace, Node, Sequence[Node]], None]] = {
+    "ML_PREDICT": put_prediction,
+    "VECTOR_SEARCH": put_search,
+}
+"""What replaces the calls of these functions."""
 _CLAUSE_NAMES = {
     "where": "WHERE; use HAVING, or a subquery",
     "joins": "a join",

@@ -18,16 +18,14 @@ from spark_client.sql.nodes import Node
 from spark_client.sql.parquet_tables import NAME as REMOTE_PARQUET
 from spark_client.sql.parquet_tables import put_parquet
 from spark_client.sql.parsing import Text, error_at
-from spark_client.sql.predictions import NAME as ML_PREDICT
 from spark_client.sql.process_functions import ProcessFunctions
-from spark_client.sql.rewriting import Rewriting
+from spark_client.sql.rewriting import MODEL_CALLS, Rewriting
 from spark_client.sql.shared_calls import SharedCalls
 from spark_client.sql.single_calls import SingleCalls
 from spark_client.sql.statement_sets import run_set, statements_of
 from spark_client.sql.stream_times import without_time
 from spark_client.sql.unknown_names import naming_unknown
 from spark_client.sql.unused_columns import without_unused_columns
-from spark_client.sql.vector_search import NAME as VECTOR_SEARCH
 from spark_client.sql.window_functions import has_window_calls
 from spark_client.sql.workspace import Workspace
 from spark_client.windows.columns import WINDOW_START
@@ -86,9 +84,7 @@ class _Run:
         for name in functions.of_kind(FunctionKind.SCALAR, text.called):
             functions.register(name)
         kinds = {functions.kind(name) for name in text.called}
-        table_functions = has_window_calls(text.tokens) or any(
-            name.upper() in (ML_PREDICT, VECTOR_SEARCH) for name in text.called
-        )
+        table_functions = has_window_calls(text.tokens) or any(name.upper() in MODEL_CALLS for name in text.called)
         planned = FunctionKind.AGGREGATE in kinds or table_functions
         reads = any(name.lower() == REMOTE_PARQUET for name in text.called)
         if not planned and not reads and FunctionKind.PROCESS not in kinds:

@@ -1,6 +1,6 @@
 """Calls in FROM with table arguments, of process table functions and of window functions."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from pyspark.sql import DataFrame
@@ -12,7 +12,10 @@ from spark_client.sql.dialect import generate
 from spark_client.sql.nodes import Node
 from spark_client.sql.workspace import Workspace
 
-__all__ = ["GivenTable", "by_name", "call_of_relation", "column_name", "described", "given_table", "put_in_place"]
+__all__ = [
+    "GivenTable", "by_name", "call_of_relation", "column_name", "described", "given_table", "plain_table",
+    "put_in_place",
+]  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -77,6 +80,15 @@ def given_table(value: Node) -> GivenTable | None:
         [column_name(each) for each in value.args.get("partition_by") or ()],
         [_order(each) for each in value.args.get("order_by") or ()],
     )
+
+
+def plain_table(call: exp.Anonymous, name: str, arguments: Mapping[str, Node]) -> exp.Select:
+    """The query of a table argument of a call. Raises PlanError if it is no table, or has keys."""
+    table = given_table(arguments[name])
+    if table is None or table.partition_by or table.order_by:
+        shown = f"{call.name.upper()}: {name}"
+        raise PlanError(f"{shown} is TABLE name or TABLE (query), without PARTITION BY and ORDER BY")
+    return table.query
 
 
 def described(value: Node) -> list[str] | None:

@@ -21,21 +21,15 @@ from spark_client.sql.constants import evaluated
 from spark_client.sql.nodes import Node
 from spark_client.sql.parsing import in_place, place_of
 from spark_client.sql.stream_times import without_time
-from spark_client.sql.table_calls import by_name, call_of_relation, described, given_table
+from spark_client.sql.table_calls import by_name, call_of_relation, described, plain_table
 from spark_client.sql.workspace import Workspace
 
-__all__ = ["NAME", "is_search", "put_search"]
+__all__ = ["put_search"]
 
-NAME = "VECTOR_SEARCH"
+_NAME = "VECTOR_SEARCH"
 MOST_BYTES = 100 << 20
 """Maximum size of a searched table, in Arrow's format: it is part of the plan, and Connect takes plans of 128 MB."""
 _PARAMETERS = ("SEARCH_TABLE", "COLUMN_TO_SEARCH", "COLUMN_TO_QUERY", "TOP_K")
-
-
-def is_search(node: Node) -> bool:
-    """Whether an item of FROM is a call of VECTOR_SEARCH."""
-    call = call_of_relation(node)
-    return call is not None and call.name.upper() == NAME
 
 
 def put_search(workspace: Workspace, node: Node, ctes: Sequence[Node]) -> None:
@@ -47,21 +41,19 @@ def put_search(workspace: Workspace, node: Node, ctes: Sequence[Node]) -> None:
         # Releases of Flink differ in the order of these two; only one of them is a DESCRIPTOR.
         if described(given["COLUMN_TO_SEARCH"]) is None and described(given["COLUMN_TO_QUERY"]) is not None:
             given["COLUMN_TO_SEARCH"], given["COLUMN_TO_QUERY"] = given["COLUMN_TO_QUERY"], given["COLUMN_TO_SEARCH"]
-        table, columns = given_table(given["SEARCH_TABLE"]), described(given["COLUMN_TO_SEARCH"])
-        if table is None or table.partition_by or table.order_by:
-            raise PlanError(f"{NAME}: SEARCH_TABLE is TABLE name or TABLE (query), without PARTITION BY and ORDER BY")
+        table, columns = plain_table(call, "SEARCH_TABLE", given), described(given["COLUMN_TO_SEARCH"])
         if columns is None or len(columns) != 1:
-            raise PlanError(f"{NAME}: COLUMN_TO_SEARCH is DESCRIPTOR(column) with one column")
+            raise PlanError(f"{_NAME}: COLUMN_TO_SEARCH is DESCRIPTOR(column) with one column")
         most = evaluated(workspace, given["TOP_K"], pa.int32())
         if not isinstance(most, int) or isinstance(most, bool) or not 0 < most < 1 << 31:
-            raise PlanError(f"{NAME}: TOP_K is a positive number, not {most!r}")
-        frame = without_time(workspace.run(table.query, ctes))
+            raise PlanError(f"{_NAME}: TOP_K is a positive number, not {most!r}")
+        frame = without_time(workspace.run(table, ctes))
         name, rows = _registered(workspace, frame, columns[0])
     except PlanError as error:
         raise in_place(place_of(call), error) from None
     search = exp.Anonymous(this=name, expressions=[given["COLUMN_TO_QUERY"].copy(), exp.Literal.number(most)])
     node.set("this", exp.Anonymous(this="inline", expressions=[search]))
-    workspace.stages.append(f"{NAME}: {rows} rows, read now, are compared in Spark's workers")
+    workspace.stages.append(f"{_NAME}: {rows} rows, read now, are compared in Spark's workers")
 
 
 def _registered(workspace: Workspace, frame: DataFrame, column: str) -> tuple[str, int]:
@@ -69,16 +61,16 @@ def _registered(workspace: Workspace, frame: DataFrame, column: str) -> tuple[st
     identifiers = workspace.identifiers
     position = next((at for at, name in enumerate(frame.columns) if identifiers.same(name, column)), None)
     if frame.isStreaming:
-        raise PlanError(f"{NAME}: SEARCH_TABLE is a stream; a stream can be searched from, but not searched")
+        raise PlanError(f"{_NAME}: SEARCH_TABLE is a stream; a stream can be searched from, but not searched")
     if position is None:
-        raise PlanError(f"{NAME}: SEARCH_TABLE has no column {column!r}; it has {', '.join(frame.columns)}")
+        raise PlanError(f"{_NAME}: SEARCH_TABLE has no column {column!r}; it has {', '.join(frame.columns)}")
     type_ = frame.schema.fields[position].dataType
     if not isinstance(type_, ArrayType) or not isinstance(type_.elementType, NumericType):
-        raise PlanError(f"{NAME}: column {column!r} is {type_.simpleString()}; an array of numbers is expected")
+        raise PlanError(f"{_NAME}: column {column!r} is {type_.simpleString()}; an array of numbers is expected")
     rows = frame.where(F.col(quoted(column)).isNotNull()).toArrow()
     if rows.nbytes > MOST_BYTES:
         raise PlanError(
-            f"{NAME}: SEARCH_TABLE has {rows.nbytes >> 20} MB, at most {MOST_BYTES >> 20} MB are searched in Spark: "
+            f"{_NAME}: SEARCH_TABLE has {rows.nbytes >> 20} MB, at most {MOST_BYTES >> 20} MB are searched in Spark: "
             "select fewer columns, or call a function that asks a vector database"
         )
     try:
@@ -96,8 +88,9 @@ def _registered(workspace: Workspace, frame: DataFrame, column: str) -> tuple[st
         return nearest.search(vectors, most[0].as_py()) if len(vectors) else nearest.search(vectors, 0)
 
     # Under a name of its content, because on Connect a DataFrame finds its functions only when it runs.
-    digest = hashlib.sha256(nearest.rows + repr((position, fields)).encode()).hexdigest()[:16]
-    name = hidden(f"search_{digest}")
+    digest = hashlib.sha256(nearest.rows)
+    digest.update(repr((position, fields)).encode())
+    name = hidden(f"search_{digest.hexdigest()[:16]}")
     # Spark's overloads have no type for a function of two arrays with an ArrayType.
     function = F.arrow_udf(search, ArrayType(StructType(fields)))  # type: ignore[call-overload]
     workspace.spark.udf.register(name, function)

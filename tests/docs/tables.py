@@ -17,6 +17,7 @@ from remote_udf.process_planning import MAX_TABLES
 from spark_client.executor.engine.row_engine import HELD_BYTES
 from spark_client.executor.segments.cutting import BUNDLE_BYTES
 from spark_client.executor.stream.message_sizing import MESSAGE_BYTES
+from spark_client.sql.vector_search import MOST_BYTES as SEARCHED_BYTES
 from spark_client.windows.emitting import EMIT_OPTIONS
 from spark_client.windows.hop import _MOST as MOST_WINDOWS
 from udf_server.base.bulk_histogram import BulkHistogram
@@ -200,6 +201,7 @@ def limits() -> str:
         ("rows of lost streams whose calls go on for the cache", MOST_ORPHANS, "rows", "other calls are cancelled"),
         ("calls of a guard with `adaptive` and no `max-concurrency`", ADAPTIVE_MOST, "calls", "calls wait"),
         ("windows of a row in HOP or CUMULATE", MOST_WINDOWS, "", "the query is refused"),
+        ("table that `VECTOR_SEARCH` searches", SEARCHED_BYTES, "bytes", "the query is refused"),
         ("time series of a plugin's metric", MOST_SERIES, "", "further ones are counted as `other`"),
     ]  # fmt: skip
     rows = [(what, _amount(value, unit), then) for what, value, unit, then in bounded]

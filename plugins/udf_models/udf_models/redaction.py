@@ -1,6 +1,6 @@
 """Redaction: the operator's function changes the texts of rows before they are sent to the service."""
 
-import importlib
+import pkgutil
 from collections.abc import Callable
 from typing import Any
 
@@ -53,9 +53,8 @@ class Redaction:
 
 def redaction_of(name: str) -> Redaction:
     """The function `module:function`. Raises ValueError if there is none."""
-    module, _, attribute = name.partition(":")
     try:
-        function = getattr(importlib.import_module(module), attribute)
+        function = pkgutil.resolve_name(name)
     except (ImportError, AttributeError, ValueError):
         raise ValueError(f"redact: {name!r} cannot be imported; expected module:function") from None
     if not callable(function):
