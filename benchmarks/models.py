@@ -1,23 +1,22 @@
-"""The suite of models: completions in flight against a scripted service, and requests after a job is killed."""
+"""The suite of models: completions in flight against a scripted service, after a job is killed, and in Spark."""
 
 import asyncio
 import contextlib
 import multiprocessing
-import os
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 
 import aiohttp
 import pyarrow as pa
 
 from benchmarks.direct import Client
+from benchmarks.model_jobs import measure_conditions
+from benchmarks.model_server import model_server
 from benchmarks.results import Results
-from benchmarks.server import ServerProcess, server_process
+from benchmarks.spark import local_spark
 from benchmarks.timing import alternating
 from udf_models.testing import ScriptedService
 
@@ -31,16 +30,18 @@ MESSAGE_ROWS = 500
 
 
 def run_models(results: Results, quick: bool) -> None:
-    """Measures without Spark: the client of its Python workers sends the rows."""
+    """Measures without Spark where it can: the client of its Python workers sends the rows."""
     _measure_in_flight(results, quick)
     _measure_kill(results, quick)
+    with local_spark() as spark:
+        measure_conditions(results, quick, spark)
 
 
 def _measure_in_flight(results: Results, quick: bool) -> None:
     """Every prompt is new, so the cache, which is on as by default, never hits."""
     rows = (2 if quick else 20) * IN_FLIGHT
     ideal = rows / IN_FLIGHT * LATENCY
-    with _service() as url, _server(url) as server:
+    with _service() as url, model_server(url) as server:
         client, cpu = Client(server.target), []
         new = iter(range(100))
 
@@ -79,7 +80,7 @@ def _measure_kill(results: Results, quick: bool) -> None:
     """A job that is killed after half of its requests and runs again."""
     rows = 2_000 if quick else 10_000
     prompts = _prompts("paid", rows)
-    with ScriptedService(latency=LATENCY) as service, _server(service.url) as server:
+    with ScriptedService(latency=LATENCY) as service, model_server(service.url) as server:
         context = multiprocessing.get_context("spawn")
         job = context.Process(target=_run, args=(server.target, prompts), daemon=True)
         job.start()
@@ -118,17 +119,3 @@ def _service() -> Iterator[str]:
             yield process.stdout.readline().strip()
         finally:
             process.terminate()
-
-
-@contextlib.contextmanager
-def _server(url: str) -> Iterator[ServerProcess]:
-    """A server with one model of the service."""
-    with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder) / "models.toml"
-        file.write_text(f'[models.small]\nurl = "{url}"\nmodel = "scripted"\n')
-        os.environ["UDF_MODELS_FILE"] = str(file)
-        try:
-            with server_process(Path("udf_models")) as server:
-                yield server
-        finally:
-            del os.environ["UDF_MODELS_FILE"]

@@ -37,6 +37,7 @@ def connect(
     short_tracebacks: bool = True,
     budget: Mapping[str, float | str] | None = None,
     over_budget: OverBudget = "fail",
+    condition_sample: int = 0,
 ) -> RemoteSession:
     """Connect a Spark session, classic or Connect, to a server.
 
@@ -59,6 +60,9 @@ def connect(
             report with `context.spend`. It never refills.
         over_budget: Once the budget is spent, queries `fail`, or rows that are left get the error BUDGET_SPENT and
             follow their `on_error`.
+        condition_sample: In `sql`, order the remote conditions of a WHERE by their cost and by how many rows they drop.
+            Both are measured when a query is planned: all conditions are called for that number of rows. 0, the
+            default, leaves the order of the text. `remote.explain` shows the order and its reasons.
         short_tracebacks: In notebooks, show only the `root_cause` of an error; `%tb` shows the whole traceback.
 
     Returns:
@@ -70,7 +74,7 @@ def connect(
         AccessDenied: The server rejects the caller, or a file of `security` cannot be read.
         NotARemoteUdfServer: Something else answers at the target.
         EmbeddedServerFailed: The embedded server does not start, or executors cannot reach it.
-        InvalidOption: The budget is malformed.
+        InvalidOption: The budget or `condition_sample` is malformed.
         TypeError: `spark` is not a Spark session.
         ValueError: The target is not an address, or a token would be sent unencrypted.
     """
@@ -82,6 +86,8 @@ def connect(
         raise InvalidOption("over_budget needs a budget")
     if bound is not None and (target or "").startswith("local:"):
         raise InvalidOption("a budget needs a server: at a target local:... each worker counts its own calls")
+    if type(condition_sample) is not int or condition_sample < 0:
+        raise InvalidOption(f"condition_sample: {condition_sample!r} is not a number of rows")
     embedded = None
     if target is None:
         require_local_executors(spark)
@@ -107,7 +113,7 @@ def connect(
     if checkpoint is not None:
         functions = pinned(spark, checkpoint, functions)
     cancel_on_interrupt(spark)
-    return RemoteSession(spark, config, functions, embedded, collector)
+    return RemoteSession(spark, config, functions, embedded, collector, condition_sample)
 
 
 def _require_session(spark: object) -> None:

@@ -31,6 +31,7 @@ from spark_client.planning.process.planner import plan_process
 from spark_client.planning.process.uids import StreamUids
 from spark_client.planning.rows.planner import plan_select, plan_with_columns
 from spark_client.planning.scans import selected
+from spark_client.sql.condition_order import ConditionOrder
 from spark_client.sql.conditions import Conditions
 from spark_client.sql.parsing import Parameters, Text
 from spark_client.sql.queries import SqlQueries
@@ -46,7 +47,7 @@ class RemoteSession:
 
     def __init__(
         self, spark: SparkSession, config: ClientConfig, functions: Functions,
-        embedded: EmbeddedServer | None = None, collector: Collector | None = None,
+        embedded: EmbeddedServer | None = None, collector: Collector | None = None, condition_sample: int = 0,
     ) -> None:  # fmt: skip
         self.spark = spark
         self.config = config
@@ -56,7 +57,9 @@ class RemoteSession:
         self._functions = functions
         self._uids = StreamUids()
         self._planned: dict[object, SparkFunction] = {}
-        self._queries = SqlQueries(spark, functions, self._function, self.process)
+        self._queries = SqlQueries(
+            spark, functions, self._function, self.process, ConditionOrder(condition_sample, self.summary)
+        )
 
     def functions(self) -> FunctionList:
         """Every version of every function, sorted by name and version. A notebook shows the list as a table."""

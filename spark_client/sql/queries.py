@@ -10,6 +10,7 @@ from spark_client.functions.aggregate import RemoteAggregate
 from spark_client.functions.directory import Functions
 from spark_client.functions.fused import FusedFunctions
 from spark_client.functions.scalar import RemoteFunction
+from spark_client.sql.condition_order import ConditionOrder
 from spark_client.sql.explaining import frame_stages, plan_of, query_of, scalar_stages, sorting_stages
 from spark_client.sql.functions import SqlFunctions
 from spark_client.sql.models import Model
@@ -25,13 +26,14 @@ class SqlQueries:
     def __init__(
         self, spark: SparkSession, functions: Functions,
         function: Callable[[str, Mapping[str, object]], RemoteFunction | RemoteAggregate],
-        process: Callable[..., DataFrame],
+        process: Callable[..., DataFrame], order: ConditionOrder,
     ) -> None:  # fmt: skip
         """`function` returns the function with a name, given call options; `process` is `RemoteSession.process`."""
         self._spark = spark
         self._functions = functions
         self._function = function
         self._process = process
+        self._order = order
         self._registered: dict[str, Mapping[str, object]] = {}
         """The options of functions that the user registered, by case-folded name: a query must not change them."""
         self._fused = FusedFunctions()
@@ -45,14 +47,14 @@ class SqlQueries:
 
     def run(self, text: Text) -> DataFrame:
         """Run a query, as `RemoteSession.sql` does."""
-        return run_text(self._sql_functions(), text)
+        return run_text(self._sql_functions(), text, self._order)
 
     def explained(self, text: Text) -> Explanation:
         """Describe the plan of a query, as `RemoteSession.explain` does."""
         stages: list[str] = []
         query = query_of(text)
         functions = self._sql_functions()
-        plan = plan_of(run_text(functions, query, stages))
+        plan = plan_of(run_text(functions, query, self._order, stages))
         scalars = functions.of_kind(FunctionKind.SCALAR, query.called)
         calls = scalar_stages(plan, scalars, query.called, self._fused.templates)
         return _explanation([*dict.fromkeys(stages), *calls, *self._sorting(plan)], plan)

@@ -9,6 +9,7 @@ from sqlglot import exp
 from remote_udf.functions import FunctionKind
 from spark_client.base.errors import PlanError
 from spark_client.base.identifiers import quoted
+from spark_client.sql.condition_order import ConditionOrder
 from spark_client.sql.empty_calls import with_shown_names, without_empty_calls
 from spark_client.sql.functions import SqlFunctions
 from spark_client.sql.fused_calls import FusedCalls
@@ -33,7 +34,9 @@ from spark_client.windows.columns import WINDOW_START
 __all__ = ["run_text"]
 
 
-def run_text(functions: SqlFunctions, text: Text, stages: list[str] | None = None) -> DataFrame:
+def run_text(
+    functions: SqlFunctions, text: Text, order: ConditionOrder, stages: list[str] | None = None
+) -> DataFrame:  # fmt: skip
     """Return the DataFrame of a query, or the result of a statement.
 
     A text without remote aggregates and table functions is passed to Spark unchanged. The steps that the text is
@@ -41,15 +44,16 @@ def run_text(functions: SqlFunctions, text: Text, stages: list[str] | None = Non
     """
     with naming_unknown(functions, text):
         ready = without_empty_calls(text, functions.empty)
-        frame = _Run(functions, stages).frame(ready)
+        frame = _Run(functions, order, stages).frame(ready)
         return frame if ready is text else with_shown_names(frame)
 
 
 class _Run:
     """The execution of one text. With `stages` its statements are planned, but not run."""
 
-    def __init__(self, functions: SqlFunctions, stages: list[str] | None) -> None:
+    def __init__(self, functions: SqlFunctions, order: ConditionOrder, stages: list[str] | None) -> None:
         self._functions = functions
+        self._order = order
         self._stages = stages
         self._shared = SharedCalls()
         self._single = SingleCalls(functions)
@@ -95,7 +99,8 @@ class _Run:
         rewriting = Rewriting(workspace)
         before = len(workspace.stages)
         process = ProcessFunctions(workspace, rewriting.table, self._shared)
-        tree = process.rewritten(put_parquet(workspace, text.tree) if reads else text.tree)
+        ordered = self._ordered(workspace.as_is(), text.tree)
+        tree = process.rewritten(put_parquet(workspace, ordered) if reads else ordered)
         if not planned and not reads and not process.called:
             return None
         rewritten = rewriting.statement(tree)
@@ -109,6 +114,9 @@ class _Run:
         self._explain([f"{name}: a process table function on the server" for name in process.called])
         self._explain(workspace.stages)
         return workspace, rewritten
+
+    def _ordered(self, workspace: Workspace, tree: Node) -> Node:
+        return self._order.ordered(self._functions, workspace, tree, self._stages)
 
     def _explain(self, stages: list[str]) -> None:
         if self._stages is not None:
@@ -141,7 +149,8 @@ class _Run:
         if not isinstance(tree, (exp.Query, exp.Insert, exp.Create)):
             return None
         workspace = self._workspace(text).as_is()
-        once = self._single(workspace, tree, ()) if max(called.values()) > 1 else tree
+        ordered = self._ordered(workspace, tree)
+        once = self._single(workspace, ordered, ()) if max(called.values()) > 1 else ordered
         rewritten = once if _is_view(tree) else without_derived_calls(workspace, once)
         if isinstance(rewritten, exp.Query):
             fused = self._fuse.frame(workspace, rewritten)

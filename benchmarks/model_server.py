@@ -1,0 +1,25 @@
+"""A server with one model of a scripted service."""
+
+import contextlib
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from benchmarks.server import ServerProcess, server_process
+
+__all__ = ["model_server"]
+
+
+@contextlib.contextmanager
+def model_server(url: str) -> Iterator[ServerProcess]:
+    """A server with the model `small` of the service."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "models.toml"
+        file.write_text(f'[models.small]\nurl = "{url}"\nmodel = "scripted"\n')
+        os.environ["UDF_MODELS_FILE"] = str(file)
+        try:
+            with server_process(Path("udf_models")) as server:
+                yield server
+        finally:
+            del os.environ["UDF_MODELS_FILE"]
