@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from benchmarks.direct import Client
 from benchmarks.model_jobs import measure_conditions
+from benchmarks.model_peers import measure_model_peers
 from benchmarks.model_server import model_server
 from benchmarks.results import Results
 from benchmarks.spark import local_spark
@@ -35,6 +36,8 @@ def run_models(results: Results, quick: bool) -> None:
     _measure_kill(results, quick)
     with local_spark() as spark:
         measure_conditions(results, quick, spark)
+        with _service() as url:
+            measure_model_peers(results, quick, spark, url)
 
 
 def _measure_in_flight(results: Results, quick: bool) -> None:

@@ -1,0 +1,104 @@
+"""The same prompts from Spark, from the usual pandas UDF with the openai package, and from Daft, on one service."""
+
+import asyncio
+import contextlib
+import importlib
+import itertools
+import subprocess
+import sys
+import venv
+from collections.abc import Callable
+from pathlib import Path
+
+import pandas as pd
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from benchmarks.model_server import model_server
+from benchmarks.results import Results
+from benchmarks.spark import TASKS, run_query
+from benchmarks.timing import alternating
+from spark_client import connect
+
+__all__ = ["measure_model_peers"]
+
+ENVIRONMENT = Path("build/bench/model-peers")
+VERSIONS = ["daft[openai]==0.7.26", "openai==2.38.0"]
+IN_FLIGHT = 1_000
+"""Over all tasks. Daft has no such setting for prompts: it decides itself."""
+DAFT_ROWS = 500
+"""With 1,000 prompts Daft 0.7.26 sometimes hangs here, and with 2,000 always. Its rate at 500 is that at 1,000."""
+DAFT_SECONDS = 20
+DAFT_ATTEMPTS = 5
+
+
+def measure_model_peers(results: Results, quick: bool, spark: SparkSession, url: str) -> None:
+    """Rows per second, new prompts in each run."""
+    rows, repetitions = (2_000, 1) if quick else (5_000, 3)
+    packages = _packages()
+    new = itertools.count()
+    with model_server(url) as server:
+        complete = connect(spark, server.target).function("complete_small", buffer_capacity=IN_FLIGHT // TASKS)
+        gathered = _gathering(url, packages, IN_FLIGHT // TASKS)
+        sides = {
+            "ours": lambda: run_query(_prompts(spark, next(new), rows).select(complete("prompt"))),
+            "openai_gather": lambda: run_query(_prompts(spark, next(new), rows).select(gathered("prompt"))),
+            "daft": lambda: _daft(url, f"run {next(new)}"),
+        }
+        times = results.medians("model_peers", alternating(sides, repetitions))
+    counts = {"ours": rows, "openai_gather": rows, "daft": DAFT_ROWS}
+    rates = {name: counts[name] / times[name] for name in sides}
+    note = f"rows/s, {rows:,} new prompts ({DAFT_ROWS:,} for Daft), at most {IN_FLIGHT:,} in flight, {TASKS} tasks"
+    results.add_all({f"prompts_{name}": rate for name, rate in rates.items()}, note)
+    results.add("vs_openai_gather_in_pandas_udf", rates["ours"] / rates["openai_gather"], "rows/s of ours over its")
+    results.add("vs_ray_data_llm_or_daft", rates["ours"] / rates["daft"], "rows/s of ours over those of Daft")
+
+
+def _prompts(spark: SparkSession, run: int, rows: int) -> DataFrame:
+    text = F.concat(F.lit(f"run {run}: summarize ticket "), "id")
+    return spark.range(0, rows, 1, TASKS).select(text.alias("prompt"))
+
+
+def _gathering(url: str, packages: str, at_once: int) -> Callable[..., Column]:
+    """A pandas UDF that gathers the answers of each batch, with one client and a bound on what is in flight."""
+
+    async def every(prompts: list[str]) -> list[str]:
+        openai = importlib.import_module("openai")  # of the peers' environment
+        room = asyncio.Semaphore(at_once)
+        async with openai.AsyncOpenAI(api_key="none", base_url=url) as client:
+
+            async def one(prompt: str) -> str:
+                async with room:
+                    answer = await client.chat.completions.create(
+                        model="scripted", messages=[{"role": "user", "content": prompt}]
+                    )
+                    return answer.choices[0].message.content
+
+            return await asyncio.gather(*map(one, prompts))
+
+    def gathering(prompt: pd.Series) -> pd.Series:
+        if packages not in sys.path:
+            sys.path.append(packages)
+        return pd.Series(asyncio.run(every(prompt.tolist())))
+
+    return F.pandas_udf(gathering, "string")  # type: ignore[call-overload]
+
+
+def _daft(url: str, what: str) -> float:
+    script = Path(__file__).parent / "peers" / "daft_prompts.py"
+    command = [str(ENVIRONMENT / "bin/python"), str(script), url, what, str(DAFT_ROWS)]
+    for _ in range(DAFT_ATTEMPTS):
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=DAFT_SECONDS)
+            return float(done.stdout.split()[-1])
+    raise TimeoutError(f"Daft hangs in {DAFT_ATTEMPTS} of {DAFT_ATTEMPTS} runs")
+
+
+def _packages() -> str:
+    """The folder of the peers' packages, which are installed if they are not there."""
+    python = ENVIRONMENT / "bin/python"
+    if not python.exists():
+        venv.create(ENVIRONMENT, with_pip=True)
+    subprocess.run([str(python), "-m", "pip", "install", "--quiet", *VERSIONS], check=True)
+    command = [str(python), "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
