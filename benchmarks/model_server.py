@@ -3,7 +3,7 @@
 import contextlib
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from benchmarks.server import ServerProcess, server_process
@@ -12,14 +12,14 @@ __all__ = ["model_server"]
 
 
 @contextlib.contextmanager
-def model_server(url: str) -> Iterator[ServerProcess]:
+def model_server(url: str, settings: Sequence[str] = (), parameters: str = "") -> Iterator[ServerProcess]:
     """A server with the model `small` of the service."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "models.toml"
-        file.write_text(f'[models.small]\nurl = "{url}"\nmodel = "scripted"\n')
+        file.write_text(f'[models.small]\nurl = "{url}"\nmodel = "scripted"\nparameters = {{ {parameters} }}\n')
         os.environ["UDF_MODELS_FILE"] = str(file)
         try:
-            with server_process(Path("udf_models")) as server:
+            with server_process(Path("udf_models"), settings=settings) as server:
                 yield server
         finally:
-            del os.environ["UDF_MODELS_FILE"]
+            os.environ.pop("UDF_MODELS_FILE", None)

@@ -16,6 +16,7 @@ from benchmarks.direct import Client
 from benchmarks.model_jobs import measure_conditions
 from benchmarks.model_peers import measure_model_peers
 from benchmarks.model_server import model_server
+from benchmarks.model_tokens import measure_tokens
 from benchmarks.results import Results
 from benchmarks.spark import local_spark
 from benchmarks.timing import alternating
@@ -34,6 +35,7 @@ def run_models(results: Results, quick: bool) -> None:
     """Measures without Spark where it can: the client of its Python workers sends the rows."""
     _measure_in_flight(results, quick)
     _measure_kill(results, quick)
+    measure_tokens(results, quick)
     with local_spark() as spark:
         measure_conditions(results, quick, spark)
         with _service() as url:
