@@ -19,8 +19,8 @@ RATE = 2_000
 """Tokens per second."""
 PROMPT_TOKENS = 10
 CALL_TOKENS = 2 * PROMPT_TOKENS
-"""The answer is the prompt. Bytes and max_tokens estimate more, which is corrected when a call ends. An estimate that is
-too small would let the first calls exceed the rate by its error."""
+"""The answer is the prompt. Bytes and max_tokens estimate more, which is corrected when a call ends. One that
+is too small would let the first calls exceed the rate by its error."""
 SERVERS = 2
 
 
