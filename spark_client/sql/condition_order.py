@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from pyspark.errors import PySparkException
-from pyspark.sql import Row
+from pyspark.sql import DataFrame, Row
 from sqlglot import exp
 
 from spark_client.base.errors import PlanError, SummaryUnavailable
@@ -24,7 +24,7 @@ from spark_client.sql.sources import Source, column
 from spark_client.sql.workspace import Workspace
 from spark_client.summary.job_summary import JobSummary
 
-__all__ = ["ConditionOrder", "Measured"]
+__all__ = ["ConditionOrder"]
 
 MOST_KEPT = 1_000
 """Number of latest WHERE clauses whose order a session knows."""
@@ -34,7 +34,7 @@ Cost = tuple[float, float, float]
 
 
 @dataclass(frozen=True)
-class Measured:
+class _Measured:
     """The order of the remote conditions of one WHERE, and why."""
 
     order: tuple[int, ...]
@@ -53,7 +53,7 @@ class ConditionOrder:
         """
         self._sample = sample
         self._summary = summary
-        self._known: OrderedDict[str, Measured] = OrderedDict()
+        self._known: OrderedDict[str, _Measured] = OrderedDict()
         """By the text of what is read and of the conditions."""
         self._costs: dict[str, tuple[float, float]] = {}
         """USD and seconds of a call, by function: a sample whose values are kept in a cache does not show them."""
@@ -72,53 +72,46 @@ class ConditionOrder:
             remote = [part for part in parts if _is_remote(part, functions)]
             if len(remote) < 2 or not all(_can_move(part, functions) for part in remote):
                 continue
-            rest = [part for part in parts if not any(part is each for each in remote)]
-            measured = self._measured(functions, workspace, select, rest, remote)
+            measured = self._measured(functions, workspace, select, parts, remote)
             lines.append(measured.line)
-            moved = [each.copy() for each in [*rest, *(remote[index] for index in measured.order)]]
-            select.set("where", exp.Where(this=exp.and_(*moved)))
+            # Only remote conditions change places: Spark moves its own before them, unless their values would differ.
+            after = iter(measured.order)
+            moved = [remote[next(after)] if _is_remote(part, functions) else part for part in parts]
+            select.set("where", exp.Where(this=exp.and_(*(each.copy() for each in moved))))
         if stages is not None:
             stages += lines
         return holder.expressions[0] if lines else tree
 
     def _measured(
-        self, functions: SqlFunctions, workspace: Workspace, select: Node, rest: Sequence[Node], remote: Sequence[Node]
-    ) -> Measured:
+        self, functions: SqlFunctions, workspace: Workspace, select: Node, parts: Sequence[Node], remote: Sequence[Node]
+    ) -> _Measured:
         ctes = visible_ctes(select)
+        rest = [part for part in parts if not _is_remote(part, functions)]
         rows = select.copy()
         rows.set("where", exp.Where(this=exp.and_(*[each.copy() for each in rest])) if rest else None)
         source = Source(workspace, rows, ctes)
         text = generate(exp.Tuple(expressions=[*(cte.copy() for cte in ctes), source.selecting([exp.Star()])]))
         text += " ".join(map(generate, remote))
-        if text not in self._known:
+        known: _Measured | str | None = self._known.pop(text, None)
+        if known is None:
             try:
-                self._known[text] = self._measure(functions, source, remote)
+                known = self._measure(functions, source, remote)
             except (PySparkException, PlanError) as error:
                 why = root_cause(error).partition("\n")[0]
-                line = f"WHERE: conditions run in the order of the text, for they could not be measured: {why[:200]}"
-                return Measured(tuple(range(len(remote))), line)
-            while len(self._known) > MOST_KEPT:
-                self._known.popitem(last=False)
-        self._known.move_to_end(text)
-        return self._known[text]
+                known = f"they could not be measured: {why[:200]}"
+        if isinstance(known, str):
+            line = f"WHERE: conditions run in the order of the text, for {known}"
+            return _Measured(tuple(range(len(remote))), line)
+        self._known[text] = known
+        if len(self._known) > MOST_KEPT:
+            self._known.popitem(last=False)
+        return known
 
-    def _measure(self, functions: SqlFunctions, source: Source, remote: Sequence[Node]) -> Measured:
+    def _measure(self, functions: SqlFunctions, source: Source, remote: Sequence[Node]) -> _Measured | str:
+        """The order, or why there is none."""
         if source.frame.isStreaming:
-            line = "WHERE: conditions on a stream run in the order of the text, for a stream has no sample"
-            return Measured(tuple(range(len(remote))), line)
-        columns = {generate(node): node for condition in remote for node in condition.find_all(exp.Column)}
-        names = dict(zip(columns, map("column_{}".format, range(len(columns))), strict=True))
-
-        def over_sample(node: Node) -> Node:
-            return column(names[generate(node)]) if isinstance(node, exp.Column) else node
-
-        rows = source.base({names[text]: node for text, node in columns.items()}).limit(self._sample)
-        # Spark would push the limit below the calls, to each part of the rows, and end their tasks early.
-        one = rows.repartition(1)
-        computed = [
-            f"coalesce({generate(each.transform(over_sample))}, false) AS c{i}" for i, each in enumerate(remote)
-        ]
-        sample = one.selectExpr(*computed).groupBy(*(f"c{i}" for i in range(len(remote)))).count()
+            return "a stream has no sample"
+        sample = _computed(source, remote, self._sample)
         statistics: Mapping[str, Statistics] = {}
         try:
             summary = self._summary()
@@ -132,6 +125,8 @@ class ConditionOrder:
             if each.calls:
                 self._costs[key] = (each.spent.get("usd", 0.0) / each.calls, each.function_seconds / each.calls)
         costs = [self._cost(functions, condition) for condition in remote]
+        if not found:
+            return "no row was left to measure"
         return _best(found, costs, [generate(condition) for condition in remote])
 
     def _cost(self, functions: SqlFunctions, condition: Node) -> Cost:
@@ -140,12 +135,25 @@ class ConditionOrder:
         return sum(usd for usd, _ in known), sum(seconds for _, seconds in known), float(len(keys))
 
 
-def _best(found: Sequence[Row], costs: Sequence[Cost], shown: Sequence[str]) -> Measured:
+def _computed(source: Source, remote: Sequence[Node], rows: int) -> DataFrame:
+    """How many rows of a sample each combination of the values of the conditions has."""
+    columns = {generate(node): node for condition in remote for node in condition.find_all(exp.Column)}
+    names = dict(zip(columns, map("column_{}".format, range(len(columns))), strict=True))
+
+    def over_sample(node: Node) -> Node:
+        return column(names[generate(node)]) if isinstance(node, exp.Column) else node
+
+    few = source.base({names[text]: node for text, node in columns.items()}).limit(rows)
+    # Spark would push the limit below the calls, to each part of the rows, and end their tasks early.
+    one = few.repartition(1)
+    computed = [f"coalesce({generate(each.transform(over_sample))}, false) AS c{i}" for i, each in enumerate(remote)]
+    return one.selectExpr(*computed).groupBy(*(f"c{i}" for i in range(len(remote)))).count()
+
+
+def _best(found: Sequence[Row], costs: Sequence[Cost], shown: Sequence[str]) -> _Measured:
     """The order in which the next condition costs least per row that it drops, at each place."""
     left, rows, order, parts = list(range(len(costs))), found, [], []
     total = _count(found)
-    if not total:
-        return Measured(tuple(left), "WHERE: conditions run in the order of the text, for no row was left to measure")
     while left:
         best = min(left, key=lambda place: _rank(rows, place, costs[place]))
         before, rows = _count(rows), _passing(rows, best)
@@ -156,7 +164,7 @@ def _best(found: Sequence[Row], costs: Sequence[Cost], shown: Sequence[str]) -> 
         left.remove(best)
     made, written = _calls(found, costs, order), _calls(found, costs, range(len(costs)))
     line = f"WHERE: conditions run in the order measured on {total} rows, {made:g} calls rather than {written:g}: "
-    return Measured(tuple(order), line + ", ".join(parts))
+    return _Measured(tuple(order), line + ", ".join(parts))
 
 
 def _rank(rows: Sequence[Row], place: int, cost: Cost) -> tuple[float, ...]:
