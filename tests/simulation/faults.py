@@ -10,6 +10,8 @@ from udf_server.base.functions import Function
 __all__ = ["heal", "inject"]
 
 LATE_SECONDS = 10.0
+LAG_SECONDS = 3.0
+"""The longest time by which a replica of the Redis is behind when it takes over."""
 MESSAGE_BYTES = 800
 """A message that takes more ends a server that is out of memory."""
 OTHER_FUNCTIONS: tuple[Callable[[Sequence[Function]], Sequence[Function]], ...] = (
@@ -70,6 +72,8 @@ def _ledger(world: Any, fault: Fault) -> None:
     redis, after = world.redis, world.network.process.after
     if fault.kind == "ledger-lost":
         redis.lose_data()
+    elif fault.kind == "ledger-older":
+        redis.fail_over(min(fault.seconds, LAG_SECONDS))
     else:
         what = "away" if fault.kind == "ledger-away" else "late"
         setattr(redis, what, True)

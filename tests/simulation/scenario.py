@@ -21,7 +21,7 @@ __all__ = [
 ]
 
 SERVER_FAULTS = ("crash", "freeze", "drain", "slow-server", "out-of-memory", "deployment")
-LEDGER_FAULTS = ("ledger-away", "ledger-late", "ledger-lost")
+LEDGER_FAULTS = ("ledger-away", "ledger-late", "ledger-lost", "ledger-older")
 """What happens to the Redis with the guards that servers share."""
 EXECUTORS = 2
 """Of an application."""

@@ -21,10 +21,12 @@ LATE_SECONDS = 1.5
 """Longest delay of a claim, and of its answer, while the Redis is late. Some have no answer in time."""
 LEASED_AHEAD_SECONDS = 0.5
 """Tokens from before the Redis lost its data are spent within this time."""
+COPIES = 500
+"""Number of claims after which a replica has a copy of the ledger."""
 
 
 class SimulatedRedis:
-    """Answers the claims of all servers of a world. It may be away, late, or lose its data."""
+    """Answers the claims of all servers of a world. It may be away or late, lose data, or go back to a copy."""
 
     def __init__(self, settings: GuardSettings, clock: Any, random: Random) -> None:
         self.clock, self._random = clock, random
@@ -35,9 +37,28 @@ class SimulatedRedis:
         self._rates = settings.rate
         self._begun = [deque[float](maxlen=int(rate.amount)) for rate in settings.rate]
         self._lost_at = float("-inf")
+        self._run = 0
+        self._copies: deque[tuple[float, str]] = deque(maxlen=COPIES)
+        """The states of the ledger after its latest claims, and when these were."""
 
     def lose_data(self) -> None:
         self.ledger, self._lost_at = Ledger(may_be_lost=True), self.clock()
+        self._run += 1
+        self._copies.clear()
+
+    def fail_over(self, lag: float) -> None:
+        """Another Redis takes over, which lacks the claims of the last `lag` seconds."""
+        older = [state for at, state in self._copies if at <= self.clock() - lag]
+        self.lose_data()
+        if older:
+            self.ledger._state = json.loads(older[-1])
+
+    def exchange(self, claim: dict[str, Any]) -> dict[str, Any]:
+        """The grant for a claim."""
+        now = self.clock()
+        grant = self.ledger.exchange(claim, now, str(self._run))
+        self._copies.append((now, json.dumps(self.ledger._state)))
+        return grant
 
     async def travel(self) -> None:
         """What a claim or its answer takes. Raises OSError if the Redis is away."""
@@ -85,7 +106,7 @@ class ServerLedgers(Ledgers):
         try:
             async with asyncio.timeout(ANSWER_SECONDS):
                 await redis.travel()
-                grant = redis.ledger.exchange(json.loads(json.dumps(claim)), redis.clock())
+                grant = redis.exchange(json.loads(json.dumps(claim)))
                 await redis.travel()
         except OSError as error:
             raise CoordinationFailed(f"Redis does not answer: {type(error).__name__}") from None

@@ -31,6 +31,13 @@ def claim(member="a", **given):
     }  # fmt: skip
 
 
+def copy_of(ledger):
+    """What a replica has of a ledger."""
+    copy = Ledger()
+    copy._state = json.loads(json.dumps(ledger._state))
+    return copy
+
+
 def rate(take=0.0, **given):
     return {
         "amount": 10.0, "seconds": 1, "settled": 0.0, "back": [], "keep": 0.01, "take": take, "least": min(take, 1.0),
@@ -99,6 +106,26 @@ def test_a_new_member_that_finds_no_ledger_gets_nothing_until_leases_of_a_lost_o
     assert ledger.exchange(claim("new", epoch="e1", wanted=8), LEASE_SECONDS)["permits"] == 0
     assert ledger.exchange(claim("old", epoch="e1", wanted=2, ceiling=2), LEASE_SECONDS + 0.1)["permits"] == 2
     assert ledger.exchange(claim("new", epoch="e1", wanted=8), LEASE_SECONDS + 0.2)["permits"] == 6
+
+
+def test_a_redis_that_takes_over_with_an_older_copy_gives_nothing_new_until_leases_that_it_lacks_have_ended():
+    ledger = Ledger()
+    assert ledger.exchange(claim("a", wanted=2), 0.0, "first")["permits"] == 2
+    copy = copy_of(ledger)
+    assert ledger.exchange(claim("b", wanted=6), 0.1, "first")["permits"] == 6
+    # The copy does not know of b, but of another Redis.
+    assert copy.exchange(claim("a", epoch="e1", wanted=8, ceiling=2, fresh="e2"), 0.2, "second")["permits"] == 2
+    assert copy.exchange(claim("a", epoch="e2", wanted=8, ceiling=2), 5.1, "second")["permits"] == 2
+    assert copy.exchange(claim("b", epoch="e1", wanted=6, ceiling=6), 5.15, "second")["permits"] <= 6
+    assert copy.exchange(claim("a", epoch="e2", wanted=8, ceiling=2), 5.3, "second")["permits"] == 2
+
+
+def test_tokens_that_another_redis_has_granted_are_not_taken_back():
+    ledger = Ledger()
+    ledger.exchange(claim("a", rates=[rate(4.0)]), 0.0, "first")
+    late = claim("b", epoch="e1", fresh="e2", rates=[rate(0.0, back=[[0, 4.0]])])
+    assert ledger.exchange(late, 0.5, "second")["epoch"] == "e2"
+    assert ledger.exchange(claim("a", rates=[rate(10.0)]), 0.6, "second")["tokens"] == [[6.0, 0.0]]
 
 
 @given(st.randoms(use_true_random=False), st.integers(1, 12), st.integers(1, 5))
@@ -283,6 +310,8 @@ def test_the_script_grants_what_the_ledger_grants(redis_process, seed):
     # The script reads Redis's clock; here the test gives the time, so that both see the same one.
     script = SCRIPT.replace("redis.call('TIME')", "{ARGV[2], ARGV[3]}")
     assert script != SCRIPT
+    with_run = script.replace("redis.pcall('INFO', 'server')", "ARGV[4]")
+    assert with_run != script
     draw, ledger, now = random.Random(seed), Ledger(may_be_lost=True), 10.0
     fixed = {
         "adaptive": seed % 2 == 1, "most": draw.choice([-1, 5, 30]) if seed % 2 == 0 else 30, "first": 8,
@@ -298,9 +327,10 @@ def test_the_script_grants_what_the_ledger_grants(redis_process, seed):
             if step % 97 == 96:
                 given["settings"] = "other"
             seconds = math.floor(now)
-            arguments = [json.dumps(given), 1_700_000_000 + seconds, round((now - seconds) * 1e6)]
-            theirs = json.loads(client.eval(script, 1, "ledger", *arguments))
-            mine = ledger.exchange(given, now)
+            run = f"run{step // 130}"
+            arguments = [json.dumps(given), 1_700_000_000 + seconds, round((now - seconds) * 1e6), f"run_id:{run}\r\n"]
+            theirs = json.loads(client.eval(with_run, 1, "ledger", *arguments))
+            mine = ledger.exchange(given, now, run)
             assert set(theirs) == set(mine), (seed, step)
             for name, value in mine.items():
                 found = theirs[name] or [] if isinstance(value, list) else theirs[name]
@@ -321,6 +351,27 @@ async def test_a_redis_that_is_away_is_an_error_without_its_password(redis_proce
     redis_process.start()
     assert (await ledgers.exchange("f@1", claim(wanted=3, epoch="e0", ceiling=3)))["permits"] == 3
     await ledgers.close()
+
+
+@with_redis
+async def test_a_redis_that_was_started_with_an_older_copy_gives_nothing_new_at_first(redis_process):
+    async with contextlib.AsyncExitStack() as stack:
+        ledgers = RedisLedgers(redis_process.url, "n")
+        stack.push_async_callback(ledgers.close)
+        await ledgers.exchange("f@1", claim("a", epoch="e0", wanted=2, ceiling=2))
+        with redis.Redis.from_url(redis_process.url) as client:
+            [key] = client.keys()
+            copy = client.get(key)
+            # A permit for b, which the copy lacks.
+            await ledgers.exchange("f@1", claim("b", epoch="e0", wanted=1, ceiling=1))
+        redis_process.stop()
+        with pytest.raises(CoordinationFailed):
+            await ledgers.exchange("f@1", claim("a"))
+        redis_process.start()
+        with redis.Redis.from_url(redis_process.url) as client:
+            client.set(key, copy)
+        grant = await ledgers.exchange("f@1", claim("a", fresh="e2", epoch="e1", wanted=8, ceiling=2))
+        assert (grant["permits"], grant["epoch"]) == (2, "e2")
 
 
 async def test_workers_of_a_host_share_ledgers_by_a_socket():

@@ -42,23 +42,29 @@ class Ledger:
         self._state: dict[str, Any] | None = None
         self._settling = LEASE_SECONDS if may_be_lost else 0.0
 
-    def exchange(self, claim: dict[str, Any], now: float) -> dict[str, Any]:
-        """The grant for a claim. It has only `conflict`, with their settings, if other members have other settings."""
-        state = self._state
+    def exchange(self, claim: dict[str, Any], now: float, run: str = "") -> dict[str, Any]:
+        """The grant for a claim. It has only `conflict`, with their settings, if other members have other settings.
+
+        `run` identifies the process that has the data: each Redis has another one after each start.
+        """
+        state, settling = self._state, now + self._settling
         if state is not None:
+            if state["run"] != run:
+                state.update(run=run, epoch=claim["fresh"], settling=now + LEASE_SECONDS)
+            settling = state["settling"]
             members = state["members"]
             for member in [member for member, (until, *_) in members.items() if until <= now]:
                 del members[member]
             if state["settings"] != claim["settings"]:
                 if any(member != claim["member"] for member in members):
                     return {"conflict": state["settings"]}
-                state, self._settling = None, 0.0
+                state = None
         if state is None:
             # Until the leases of a ledger that was lost have ended, members get no more permits than they have.
             state = self._state = {
                 "settings": claim["settings"], "epoch": claim["fresh"], "members": {}, "used": {}, "paused": 0.0,
                 "failures": 0, "open": 0.0, "probe": 0.0, "limit": claim["first"], "spared": 0,
-                "settling": now + self._settling,
+                "settling": settling, "run": run,
             }  # fmt: skip
         _adapt(state, claim)
         grant = {"epoch": state["epoch"], "now": now, "limit": state["limit"], "permits": _permits(state, claim, now)}

@@ -22,8 +22,15 @@ local now = tonumber(clock[1]) - 1700000000 + tonumber(clock[2]) / 1e6
 local raw = redis.call('GET', KEYS[1])
 local state = raw and cjson.decode(raw) or nil
 local me = claim.member
+local about = redis.pcall('INFO', 'server')
+local run = type(about) == 'string' and string.match(about, 'run_id:(%w+)') or ''
+local settling = now + LEASE_SECONDS
 
 if state then
+  if state.run ~= run then
+    state.run, state.epoch, state.settling = run, claim.fresh, settling
+  end
+  settling = state.settling
   for id, member in pairs(state.members) do
     if member[1] <= now then state.members[id] = nil end
   end
@@ -38,7 +45,7 @@ if not state then
   -- Until the leases of a ledger that was lost have ended, members get no more permits than they have.
   state = {settings = claim.settings, epoch = claim.fresh, members = {}, used = {}, paused = 0,
            failures = 0, open = 0, probe = 0, limit = claim.first, spared = 0,
-           settling = raw and 0 or now + LEASE_SECONDS}
+           settling = settling, run = run}
 end
 
 local function adapt()
