@@ -22,7 +22,7 @@ PROBLEM_LIMIT = 1_000
 """The maximum number of characters of a file system's error message."""
 
 _URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
-_PARTS = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):(?://([^/]*))?(/.*)")
+_PARTS = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):(?://([^/]*)(/.*)?|(/.*))")
 _SAME = {"s3a": "s3", "s3n": "s3"}
 """Schemes that Hadoop names differently."""
 _LOCAL = fs.LocalFileSystem()
@@ -53,7 +53,7 @@ def located(uri: str) -> tuple[fs.FileSystem, str]:
     found = _PARTS.fullmatch(uri)
     if found is None:
         return _LOCAL, uri
-    scheme, host, path = _SAME.get(found[1], found[1]), found[2] or "", unquote(found[3])
+    scheme, host, path = _SAME.get(found[1], found[1]), found[2] or "", unquote(found[3] or found[4] or "")
     if scheme == "file":
         return _LOCAL, path
     system, base = _system(scheme, host)

@@ -256,6 +256,12 @@ def test_files_of_an_object_store_are_read(bucket):
 
 
 @pytest.mark.slow
+def test_a_bucket_without_a_path_is_its_root(bucket):
+    store = bucket.partition("//")[2].rstrip("/")
+    assert [located_directory(uri)[1].rstrip("/") for uri in (f"s3a://{store}", f"s3a://{store}/")] == [store, store]
+
+
+@pytest.mark.slow
 def test_plans_have_no_secrets(bucket):
     plan = plan_in(f"{bucket}/out")
     began(plan)
