@@ -7,13 +7,13 @@ import json
 import os
 import subprocess
 import sys
-import tempfile
 import threading
 from collections.abc import Sequence
 from pathlib import Path
 
 from pyspark.sql import SparkSession
 
+from remote_udf.sockets import socket_directory
 from spark_client.base.errors import EmbeddedServerFailed
 
 __all__ = ["EmbeddedServer", "embedded_server", "require_local_executors"]
@@ -40,7 +40,7 @@ class EmbeddedServer:
             )
         self._start_seconds = start_seconds
         self._copier: threading.Thread | None = None
-        self.directory = tempfile.TemporaryDirectory(prefix="remote-udf-")
+        self.directory = socket_directory("remote-udf-")
         folder = Path(self.directory.name)
         self.log = folder / "server.log"
         command = [

@@ -4,6 +4,7 @@ import os
 import stat
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -45,6 +46,20 @@ def server(tmp_path_factory):
     server = EmbeddedServer([str(path)])
     yield server
     server.stop()
+
+
+def test_it_starts_where_the_path_of_a_socket_in_tmpdir_would_be_too_long(tmp_path, monkeypatch):
+    (tmp_path / "some_udfs.py").write_text(PLUGIN)
+    folder = tmp_path / ("x" * 100)
+    folder.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    monkeypatch.setenv("TMPDIR", str(folder))
+    server = EmbeddedServer([str(tmp_path / "some_udfs.py")])
+    try:
+        assert list_functions(ClientConfig(server.target)).find("plus_one").key == "plus_one@1"
+    finally:
+        server.stop()
+    assert not Path(server.directory.name).exists()
 
 
 def test_it_serves_the_plugins_on_a_socket_only_its_owner_reaches(server):

@@ -6,6 +6,7 @@ import itertools
 import json
 import math
 import random
+import tempfile
 from urllib.parse import unquote, urlsplit
 
 import pytest
@@ -386,6 +387,17 @@ async def test_workers_of_a_host_share_ledgers_by_a_socket():
     server.close()
     with pytest.raises(CoordinationFailed):
         await one.exchange("f@1", claim("a"))
+
+
+async def test_workers_share_ledgers_where_the_path_of_a_socket_in_tmpdir_would_be_too_long(tmp_path, monkeypatch):
+    folder = tmp_path / ("x" * 100)
+    folder.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    server = LedgerServer()
+    ledgers = ledgers_from_url(server.url, "")
+    assert (await ledgers.exchange("f@1", claim("a", wanted=5)))["permits"] == 5
+    await ledgers.close()
+    server.close()
 
 
 class Peer:

@@ -3,13 +3,12 @@
 import contextlib
 import json
 import logging
-import shutil
 import socketserver
-import tempfile
 import threading
 from pathlib import Path
 from urllib.parse import quote
 
+from remote_udf.sockets import socket_directory
 from udf_server.coordination.ledgers import LINE_BYTES, LocalLedgers
 
 __all__ = ["LedgerServer"]
@@ -21,8 +20,8 @@ class LedgerServer:
     """Listens on a Unix socket in a folder of its own, which only this user can open. Call `close` at the end."""
 
     def __init__(self) -> None:
-        self._folder = Path(tempfile.mkdtemp(prefix="udf-"))
-        path = self._folder / "ledgers"
+        self._folder = socket_directory("udf-")
+        path = Path(self._folder.name) / "ledgers"
         self.url = f"parent://{quote(str(path))}"
         """The setting `coordination_url` of the workers."""
         ledgers, lock = LocalLedgers(), threading.Lock()
@@ -53,4 +52,4 @@ class LedgerServer:
         """Stop listening and remove the socket."""
         self._server.shutdown()
         self._server.server_close()
-        shutil.rmtree(self._folder, ignore_errors=True)
+        self._folder.cleanup()
