@@ -10,6 +10,7 @@ import pytest
 import udf_server as udf
 from remote_udf.messages import encode
 from remote_udf.v1 import message_pb2 as pb
+from tests.udf_server.file_stores import two_file_stores
 from tests.udf_server.streams import Talk, batch, eventually
 from udf_server.base.metrics import ServerMetrics
 from udf_server.cache.memory import MemoryStore
@@ -25,9 +26,9 @@ OPTIONS = {"cache-ttl": "1 h", "buffer-capacity": "4"}
 class World:
     """A server with one function, whose calls wait until they are let go."""
 
-    def __init__(self, execution="async", most=10_000, fails=False, **options):
+    def __init__(self, execution="async", most=10_000, fails=False, store=None, **options):
         self.calls, self.cancelled, self.gate = [], [], threading.Event()
-        self.cache = OutcomeCache(MemoryStore(1 << 20), ServerMetrics())
+        self.cache = OutcomeCache(store or MemoryStore(1 << 20), ServerMetrics())
         self.cache.orphans = Orphans(most)
         self.admission = Admission()
 
@@ -197,6 +198,28 @@ async def test_a_server_that_stops_cancels_its_orphans_and_takes_no_more():
         await world.lose(range(10, 14))
         await eventually(lambda: len(world.cancelled) == 8)
         await world.settled()
+
+
+async def test_a_server_that_drains_waits_for_orphans_whose_values_outlive_it(tmp_path):
+    async with two_file_stores(tmp_path) as (one, two, _):
+        async with World(store=one) as world:
+            await world.lose(range(4))
+            draining = asyncio.create_task(world.cache.wait_for_orphans())
+            done, _ = await asyncio.wait([draining], timeout=0.05)
+            assert not done
+            world.gate.set()
+            await draining
+            assert not world.cancelled
+        async with World(store=two) as later:
+            assert await later.run(range(4)) == (4, 0)
+
+
+async def test_a_server_that_drains_does_not_wait_for_orphans_whose_values_end_with_it():
+    async with World() as world:
+        await world.lose(range(4))
+        async with asyncio.timeout(5):
+            await world.cache.wait_for_orphans()
+        assert world.cache.orphans.rows == 4
 
 
 async def test_an_error_of_an_orphaned_call_is_not_kept_and_holds_nobody_up():

@@ -50,6 +50,11 @@ class Orphans:
 
         task.add_done_callback(done)
 
+    async def wait(self) -> None:
+        """Wait until all calls have ended, those that are taken meanwhile included."""
+        while self._tasks:
+            await asyncio.wait(self._tasks)
+
     async def close(self) -> None:
         """Cancel all calls and take no more. Safe to call twice."""
         self._closed = True

@@ -105,6 +105,11 @@ class OutcomeCache:
         """Connect to the store. Raises InvalidConfig."""
         await self.store.open()
 
+    async def wait_for_orphans(self) -> None:
+        """Wait until orphaned calls have ended, if their values outlive this process."""
+        if self.store.shared:
+            await self.orphans.wait()
+
     async def close(self) -> None:
         """End orphaned calls, write what is queued, within a limit, and disconnect. Safe to call twice."""
         await self.orphans.close()

@@ -185,6 +185,7 @@ class Server:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(limit):
                 await self._service.wait_idle()
+                await self._cache.wait_for_orphans()
         # Streams that are cancelled from here on leave no calls behind.
         await self._cache.orphans.close()
         if self._service.streams:
