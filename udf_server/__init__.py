@@ -10,6 +10,7 @@ from udf_server.aggregate.segments import BundledKeySegment, BundledKeySegmentAp
 from udf_server.base.context import BatchContext, CallContext
 from udf_server.base.errors import DeclarationError, Failure, PluginError, RetryableError, RowErrors
 from udf_server.base.functions import Function
+from udf_server.base.hooks import FunctionContext
 from udf_server.plugins.hookspecs import hookimpl
 from udf_server.plugins.metrics import Counter, Gauge, Histogram, counter, gauge, histogram
 from udf_server.process.base import ProcessTableFunction, StateHint
@@ -32,6 +33,7 @@ __all__ = [
     "DeclarationError",
     "Failure",
     "Function",
+    "FunctionContext",
     "Gauge",
     "Histogram",
     "ListView",

@@ -160,7 +160,8 @@ _HOSTED = (
     ),
     Option(
         "instances", count(1), str, 1,
-        "Maximum number of common calls at once per server process: on threads, or for `async def` on its event loop.",
+        "Maximum number of common calls at once per server process: on threads, or for `async def` on its event loop. "
+        "Each call of a class whose `eval` is a `def` has an object of the class for itself.",
     ),
     Option(
         "mix-callers", switch, lambda value: str(value).lower(), True,

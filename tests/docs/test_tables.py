@@ -85,4 +85,4 @@ def test_types_are_what_annotations_become():
 
 def test_changelog_has_this_version():
     versions = re.findall(r"^## \[(\S+)\]", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
-    assert versions[0] == __version__
+    assert next(version for version in versions if version != "Unreleased") == __version__

@@ -1,7 +1,6 @@
 """Function represents a plugin's function in the server: its code, types and hooks."""
 
-import inspect
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,12 +11,11 @@ from udf_server.base.codecs import Codec
 from udf_server.base.context import BatchContext, CallContext
 from udf_server.base.errors import InvalidCost
 from udf_server.base.failures import describe
+from udf_server.base.hooks import FunctionContext, Hook, checked_hook, close_all, open_all
+from udf_server.base.instances import Instances
 from udf_server.base.spending import checked_amounts
 
-__all__ = ["Function", "Hook"]
-
-Hook = Callable[[], Awaitable[None] | None]
-"""An `open` or `close` hook. It takes no arguments and is sync or async."""
+__all__ = ["Function"]
 
 
 @dataclass
@@ -53,17 +51,25 @@ class Function:
     """Takes the arguments and returns what distinguishes rows in the cache; None if all arguments do."""
     cost: Callable[..., Any] | None = None
     """Takes the arguments of a call and returns an estimate of its cost, by unit; None if undeclared."""
+    instances: Instances | None = None
+    """The objects that `call` chooses from; None if the function has none, or if all calls share one."""
     opens: list[Hook] = field(default_factory=list)
     closes: list[Hook] = field(default_factory=list)
 
     def on_open(self, hook: Hook) -> Hook:
-        """Decorator: run `hook` on the function's event loop before its first call, once per server process."""
-        self.opens.append(hook)
+        """Decorator: run `hook` on the function's event loop before its first call, once per server process.
+
+        It may have a parameter of type FunctionContext. Raises DeclarationError if it requires others.
+        """
+        self.opens.append(checked_hook(hook, "open", f"function {self.spec.key}"))
         return hook
 
     def on_close(self, hook: Hook) -> Hook:
-        """Decorator: run `hook` when the server stops, after the last call; in reverse order of declaration."""
-        self.closes.insert(0, hook)
+        """Decorator: run `hook` when the server stops, after the last call; in reverse order of declaration.
+
+        Raises DeclarationError if it requires arguments.
+        """
+        self.closes.insert(0, checked_hook(hook, "close", f"function {self.spec.key}"))
         return hook
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -100,24 +106,16 @@ class Function:
         choices = self.parameters[min(position, len(self.parameters) - 1)]
         return next(codec for codec in choices if codec.type == type_)
 
-    async def open(self) -> None:
-        """Run the open hooks in the order of declaration."""
-        for hook in self.opens:
-            await _run(hook)
+    @property
+    def waits(self) -> bool:
+        """Whether a call on a thread may wait until its `call_deadline`."""
+        return self.guarded or self.instances is not None
+
+    async def open(self, context: FunctionContext) -> None:
+        """Run the open hooks in the order of declaration, after those of `instances`."""
+        await open_all(self.opens, context)
 
     async def close(self) -> None:
-        """Run every close hook. The first exception is raised after the last hook."""
-        failures: list[BaseException] = []
-        for hook in self.closes:
-            try:
-                await _run(hook)
-            except BaseException as error:
-                failures.append(error)
-        if failures:
-            raise failures[0]
-
-
-async def _run(hook: Hook) -> None:
-    result = hook()
-    if inspect.isawaitable(result):
-        await result
+        """Run every close hook, then those of the objects. The first exception is raised after the last hook."""
+        objects = [] if self.instances is None else [self.instances.close]
+        await close_all([*self.closes, *objects])

@@ -12,7 +12,7 @@ from remote_udf.functions import Execution, FunctionKind, FunctionSpec, NullCall
 from remote_udf.option_values import Option
 from remote_udf.options import AGGREGATE_OPTIONS
 from udf_server.base.errors import DeclarationError
-from udf_server.base.functions import Hook
+from udf_server.base.hooks import Hook, hooks_of
 
 __all__ = ["Implementation", "implementation_of", "options_of"]
 
@@ -47,8 +47,8 @@ class Implementation(Generic[ClassT]):
         return f"{kind.__module__}:{kind.__qualname__}"
 
     def hooks(self, name: str) -> list[Hook]:
-        """The method `open` or `close`, if the class has it."""
-        return [getattr(self.instance, name)] if hasattr(self.instance, name) else []
+        """The method `open` or `close`, if the class has it. Raises DeclarationError."""
+        return hooks_of(self.instance, name, self.where)
 
     def spec(self, kind: FunctionKind, nulls: str, **fields: Any) -> FunctionSpec:
         """The function's spec, from the attributes of the class and these fields. Raises DeclarationError."""

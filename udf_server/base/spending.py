@@ -57,7 +57,7 @@ current_spending: contextvars.ContextVar[Spending | None] = contextvars.ContextV
 budgeted_spending: contextvars.ContextVar[Spending | None] = contextvars.ContextVar("budgeted_spending", default=None)
 """Where the current call adds what it spends for a job with a budget; None if its job has none."""
 call_deadline: contextvars.ContextVar[float] = contextvars.ContextVar("call_deadline", default=math.inf)
-"""When a call on a thread must stop waiting for its guard, as a reading of the clock."""
+"""When a call on a thread must stop waiting for its guard or for an instance, as a reading of the clock."""
 
 
 def checked_amounts(amounts: object, source: str) -> dict[str, float]:

@@ -269,7 +269,7 @@ class MergedCall:
 
     def _result(self, arguments: Sequence[Any], call: Call, rows: Sequence[int]) -> Any:
         """What the function returns: a coroutine if it is asynchronous."""
-        if self._function.guarded and not self._function.is_async:
+        if self._function.waits and not self._function.is_async:
             call_deadline.set(self.began + self._timeout)
         if self._function.context_parameter is None:
             return self._function.call(*arguments)

@@ -17,11 +17,13 @@ from remote_udf.effective_options import (
     resolve_hosted,
     resolve_scalar,
 )
-from remote_udf.errors import ErrorCode, ErrorKind, InvalidOption, StreamError, capped
+from remote_udf.errors import InvalidOption
 from remote_udf.options import AGGREGATE_OPTIONS
 from udf_server.base.errors import FunctionBlocked
-from udf_server.base.failures import describe, traceback_of
+from udf_server.base.failures import describe
 from udf_server.base.functions import Function
+from udf_server.base.hooks import CPU, FunctionContext
+from udf_server.base.instances import open_failed
 from udf_server.guards.hedge import Hedge
 from udf_server.hosting.configured import Ignored, ignored_options, without_effect
 from udf_server.hosting.executors import Executors, LoopExecutor, ThreadExecutor
@@ -45,7 +47,7 @@ class HostLimits:
     lost_calls: int = 16
     """If this number of calls have not returned, the function is refused. Each of them may hold a thread."""
     open_seconds: float = 600.0
-    """How long a function's `open` hooks may take. Loading a model may take minutes."""
+    """How long a function's `open` hooks may take, for each of its instances. Loading a model may take minutes."""
     close_seconds: float = 5.0
     """How long its `close` hooks may take when the server stops."""
 
@@ -70,9 +72,12 @@ class HostedFunction:
     """
 
     def __init__(
-        self, function: Function, defaults: Mapping[str, str], limits: HostLimits, executors: Executors
-    ) -> None:
+        self, function: Function, defaults: Mapping[str, str], limits: HostLimits, executors: Executors,
+        device: str = CPU,
+    ) -> None:  # fmt: skip
+        """`device` is where models of the function run."""
         self.executors = executors
+        self._device = device
         self.function = function
         self.spec = function.spec
         self._defaults = defaults
@@ -205,35 +210,57 @@ class HostedFunction:
         return self.loop_executor
 
     async def open(self) -> None:
-        """Run the function's `open` hooks unless they have run.
+        """Run the function's `open` hooks unless they have run; those of a class for each of its instances, in turn.
 
         Raises StreamError OPEN_FAILED if a hook fails or takes too long. The next stream then tries again.
         """
-        if self._opened or not self.function.opens:
+        if self._opened or not self._opens:
             self._opened = True
             return
         async with self._opening:
             if self._opened:
                 return
-            executor, limit = self.loop_executor, self._limits.open_seconds
+            executor, limit = self.loop_executor, self._limits.open_seconds * (self._own_instances or 1)
             try:
-                error = await _run_hooks(executor, self.function.open(), limit)
+                error = await _run_hooks(executor, self._open(), limit)
             except TimeoutError:
                 # This code cannot distinguish a hook that waits from one that blocks its loop.
                 self.replace_loop_executor(executor)
-                raise self._open_failed(f"not done after {format_seconds(limit)}") from None
+                raise open_failed(self.spec.key, f"not done after {format_seconds(limit)}") from None
             if error is not None:
-                raise self._open_failed(describe(error), capped(traceback_of(error))) from error
+                raise open_failed(self.spec.key, describe(error), error) from error
             self._opened = True
 
-    def _open_failed(self, why: str, traceback: str = "") -> StreamError:
-        message = f"function {self.spec.key}: open failed: {why}"
-        return StreamError(ErrorKind.USER, ErrorCode.OPEN_FAILED, message, traceback=traceback, retryable=True)
+    @property
+    def _own_instances(self) -> int:
+        """The number of objects of a class of which each call has one for itself; 0 if all calls share one."""
+        merging = self.merging if self.function.instances is not None else None
+        return 0 if merging is None else merging.instances
+
+    @property
+    def _opens(self) -> bool:
+        instances = self.function.instances
+        return bool(self.function.opens) or (instances is not None and (instances.has_hooks or self._own_instances > 0))
+
+    async def _open(self) -> None:
+        spec, own = self.spec, self._own_instances
+        context = FunctionContext(spec.name, spec.version, self._device, instances=own or 1)
+        if self.function.instances is not None:
+            await self.function.instances.open(
+                context, own=own > 0, threads=self.executors.threads, clock=self.executors.clock,
+                seconds=self._limits.open_seconds,
+            )  # fmt: skip
+        await self.function.open(context)
+
+    @property
+    def _closes(self) -> bool:
+        instances = self.function.instances
+        return bool(self.function.closes) or (instances is not None and instances.has_hooks)
 
     async def close(self) -> None:
         """Run the `close` hooks if the function was opened, stop the executors, and wait for the loop's thread."""
         try:
-            if self._opened and self.function.closes:
+            if self._opened and self._closes:
                 error = await _run_hooks(self.loop_executor, self.function.close(), self._limits.close_seconds)
                 if error is not None:
                     log.error("close hook failed", exc_info=error, extra={"function": self.spec.key})
@@ -260,16 +287,18 @@ class FunctionHost:
         defaults: Mapping[str, Mapping[str, str]] | None = None,
         guard: Callable[[Function], Function] | None = None,
         executors: Executors | None = None,
+        device: str = CPU,
     ) -> None:
         """`defaults` has the configuration's options by function name; "*" applies to every function.
 
-        `guard` may wrap each function before it is hosted.
+        `guard` may wrap each function before it is hosted. `device` is where models of this process run.
         """
         self.registry = registry
         self._guard = guard or (lambda function: function)
         self._limits = limits or HostLimits()
         self._executors = executors or Executors()
         self._defaults = defaults or {}
+        self._device = device
         self._hosted: dict[str, HostedFunction] = {}
 
     def ignored(self) -> Iterable[Ignored]:
@@ -287,7 +316,9 @@ class FunctionHost:
         key = function.spec.key
         if key not in self._hosted:
             defaults = {**self._defaults.get("*", {}), **self._defaults.get(name, {})}
-            self._hosted[key] = HostedFunction(self._guard(function), defaults, self._limits, self._executors)
+            self._hosted[key] = HostedFunction(
+                self._guard(function), defaults, self._limits, self._executors, self._device
+            )
         return self._hosted[key]
 
     def hosted(self) -> Iterable[HostedFunction]:

@@ -93,7 +93,7 @@ class BatchCalls:
         except StopIteration as end:
             return bool(end.value)
         finally:
-            if self._function.guarded:
+            if self._function.waits:
                 current_party.set(ANYONE)  # the thread must not keep an ended stream in memory
         raise AssertionError("a plain function was awaited")
 
@@ -160,7 +160,7 @@ class BatchCalls:
         return self._calling.returned(result, rows) if rows else Returned(None)
 
     def _call(self, work: Work, columns: Sequence[pa.Array], call: Call, arguments: list[Any]) -> Any:
-        if self._function.guarded and not self._function.is_async:
+        if self._function.waits and not self._function.is_async:
             call_deadline.set(work.deadline)
             current_party.set(self._setup.party)
         if self._function.emits:

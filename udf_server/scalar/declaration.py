@@ -21,7 +21,9 @@ from udf_server.base.codecs import Codec
 from udf_server.base.context import BatchContext, CallContext
 from udf_server.base.errors import DeclarationError, Failure
 from udf_server.base.functions import Function
+from udf_server.base.hooks import hooks_of
 from udf_server.base.implementations import options_of
+from udf_server.base.instances import Instance, Instances
 from udf_server.base.values import codec_for_type
 
 __all__ = ["scalar"]
@@ -72,10 +74,10 @@ def scalar(
 
     Decorate an `async def` (many rows run at once on the function's own event loop), a plain `def`
     (rows run on threads, so it must be thread-safe), or a class with a method `eval`,
-    which may also have `open` and `close`. With `vectorized=True` the function gets one Arrow array
-    per argument, all of the same length, and returns one array of that length, row i for row i. With `batched=True`
-    it gets and returns Python lists instead. Such a function must not keep state between rows, because any rows may be
-    in one call. Return a Failure in place of the value of a row that failed, or raise RowErrors.
+    which may also have `open` and `close`; `open` may take a FunctionContext. With `vectorized=True` the function gets
+    one Arrow array per argument, all of the same length, and returns one array of that length, row i for row i. With
+    `batched=True` it gets and returns Python lists instead. Such a function must not keep state between rows, because
+    any rows may be in one call. Return a Failure in place of the value of a row that failed, or raise RowErrors.
 
     Types come from annotations, see `udf_server.base.annotations`; those of a list function are `list[T]`, where T is
     the type of a row's argument or value. They are not used where `parameters` ("a int, b
@@ -142,9 +144,14 @@ def scalar(
             _require_hedgeable(spec, inspect.iscoroutinefunction(code), idempotent)
         except (ValueError, InvalidOption) as error:
             raise DeclarationError(f"{where}: {error}") from error
+        is_async = inspect.iscoroutinefunction(code)
+        instances = None
+        if inspect.isclass(target) and many is not None and not is_async:
+            instances = Instances(Instance.of(instance, where), lambda: Instance.of(target(), where))
+        shared = None if instances is not None else instance
         return Function(
             spec=spec,
-            call=code,
+            call=code if instances is None else instances.caller,
             parameters=[column.codecs for column in columns],
             result=result,
             context_parameter=body.context_parameter,
@@ -152,9 +159,10 @@ def scalar(
             takes_batch_context=body.takes_batch_context,
             idempotent=idempotent,
             origin=_origin(code),
-            is_async=inspect.iscoroutinefunction(code),
-            opens=[instance.open] if hasattr(instance, "open") else [],
-            closes=[instance.close] if hasattr(instance, "close") else [],
+            is_async=is_async,
+            instances=instances,
+            opens=hooks_of(shared, "open", where),
+            closes=hooks_of(shared, "close", where),
             cache_key=cache_key if callable(cache_key) else None,
             cost=cost,
         )

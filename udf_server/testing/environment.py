@@ -16,6 +16,7 @@ from udf_server.aggregate.declaration import Aggregate, declare_aggregate
 from udf_server.aggregate.segments import BundledKeySegment, BundledKeySegmentApplied
 from udf_server.base.codecs import Codec
 from udf_server.base.functions import Function
+from udf_server.base.hooks import CPU
 from udf_server.base.metrics import ServerMetrics
 from udf_server.base.values import ListCodec
 from udf_server.cache.memory import MemoryStore
@@ -51,7 +52,7 @@ class FunctionEnvironment:
 
     def __init__(
         self, *, seed: int = 0, message_bytes: int = 64 << 20, cache: OutcomeCache | None = None,
-        clock: ManualClock | None = None,
+        clock: ManualClock | None = None, device: str = CPU,
     ) -> None:  # fmt: skip
         """Create an environment.
 
@@ -60,12 +61,14 @@ class FunctionEnvironment:
             message_bytes: Maximum size of a message.
             cache: The cache of functions with `cache_ttl`. By default each environment has one in memory.
             clock: A clock that the test moves. By default it is the clock of the machine.
+            device: The device that `open` finds in its FunctionContext.
         """
         self._random = random.Random(seed)
         self._limits = StreamLimits(message_bytes=message_bytes)
         self._metrics = ServerMetrics()
         self._cache = cache or OutcomeCache(MemoryStore(CACHE_BYTES), self._metrics)
         self._executors = Executors(clock=clock, later=clock.later) if clock is not None else Executors()
+        self._device = device
         self._declared: dict[int, Aggregate] = {}
         self._hosts: dict[int, FunctionHost] = {}
 
@@ -247,7 +250,9 @@ class FunctionEnvironment:
 
     async def _exchanged(self, function: Function, exchange: Exchange, caller: str = "") -> RunResult:
         if id(function) not in self._hosts:
-            self._hosts[id(function)] = FunctionHost(Registry([("test", function)]), executors=self._executors)
+            self._hosts[id(function)] = FunctionHost(
+                Registry([("test", function)]), executors=self._executors, device=self._device
+            )
         stream = ExecuteStream(
             self._hosts[id(function)], self._metrics, self._limits, cache=self._cache, random=self._random,
             caller=Caller(caller), clock=self._executors.clock,

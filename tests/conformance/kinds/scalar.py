@@ -170,6 +170,7 @@ def _local(bound: Bound) -> Callable[..., Any] | None:
             function is None
             or function.context_parameter is not None
             or function.opens
+            or function.instances is not None
             or str(function.spec.kind) != "scalar"
         ):
             return None
