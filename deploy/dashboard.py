@@ -176,8 +176,9 @@ SERVER = (
           ((f"sum({_rate('udf_process_restarts_total', SERVERS)}) or vector(0)", "restarts"),), "cps"),
     Panel("Files reloaded", "Reloads of TLS and access files, by outcome.",
           ((f"sum by (files, outcome) ({_rate('udf_file_reloads_total', SERVERS)})", "{{files}} {{outcome}}"),), "cps"),
-    Panel("Versions", "Servers by version.",
-          ((f"count by (version) (max without (process) (udf_server_info{{{SERVERS}}}))", "{{version}}"),)),
+    Panel("Versions and devices", "Servers by version; worker processes by the device that each has.",
+          ((f"count by (version) (max without (process) (udf_server_info{{{SERVERS}}}))", "{{version}}"),
+           (f"sum by (device) (udf_device_info{{{SERVERS}}})", "{{device}}"))),
 )  # fmt: skip
 SECTIONS = {
     "Overview": OVERVIEW,

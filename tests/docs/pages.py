@@ -112,9 +112,12 @@ class Page:
         return None
 
     def _serve(self, command: str, wanted: str) -> str:
+        variables = self._shell.variables()
+        if '"devices"' in wanted:
+            del variables["UDF_CONFIG_PROCESSES"]  # the number of processes follows from the devices
         server = subprocess.Popen(
             f"exec {command} --port 0 --metrics-port 0 --log-level error", shell=True,
-            cwd=self._shell.directory(), env=self._shell.variables(), stdout=subprocess.PIPE, text=True,
+            cwd=self._shell.directory(), env=variables, stdout=subprocess.PIPE, text=True,
         )  # fmt: skip
         self._servers.append(server)
         assert server.stdout is not None

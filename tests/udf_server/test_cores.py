@@ -72,6 +72,7 @@ def test_a_server_has_a_process_for_each_core_of_the_limit_unless_the_setting_sa
     assert worker_processes(ServerConfig(), limited) == 4
     assert worker_processes(ServerConfig(processes=2), limited) == 2
     assert worker_processes(ServerConfig(unix_socket="/tmp/x.sock"), limited) == 1
+    assert worker_processes(ServerConfig(devices=("0", "1", "2")), limited) == 3
 
 
 def test_a_server_without_a_limit_has_one_process(machine):

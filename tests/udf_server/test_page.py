@@ -150,8 +150,8 @@ def test_statistics_are_those_of_the_metrics(serve):
     assert "FUNCTION_ERROR 1" in text
 
 
-def test_statistics_of_processes_are_added():
-    def one(ready, ok, **errors):
+def test_statistics_of_processes_are_added_and_their_devices_are_listed():
+    def one(ready, device, ok, **errors):
         statistics = {
             **dict.fromkeys(("failed", "skipped", "retries", "in_flight", "streams", "row_seconds", "row_count"), 1),
             **dict.fromkeys(("cache_hit", "cache_miss", "cache_shared", "cache_uncached"), 1),
@@ -159,10 +159,11 @@ def test_statistics_of_processes_are_added():
             "errors": errors,
             "spent": {"tokens": ok},
         }
-        return {"server": {"ready": ready, "processes": 1}, "functions": [{"key": "f@1", "statistics": statistics}]}
+        server = {"ready": ready, "processes": 1, "devices": [device]}
+        return {"server": server, "functions": [{"key": "f@1", "statistics": statistics}]}
 
-    total = added_up([one(False, 3, A=1), one(True, 4, A=1, B=2)])
-    assert total["server"] == {"ready": True, "processes": 2}
+    total = added_up([one(False, "cuda:0", 3, A=1), one(True, "cuda:1", 4, A=1, B=2)])
+    assert total["server"] == {"ready": True, "processes": 2, "devices": ["cuda:0", "cuda:1"]}
     statistics = total["functions"][0]["statistics"]
     assert (statistics["ok"], statistics["failed"], statistics["errors"]) == (7, 2, {"A": 2, "B": 2})
     assert statistics["spent"] == {"tokens": 7}

@@ -37,6 +37,10 @@ class ServerMetrics:
             "udf_server_info", "Always 1; the label is the version of the server.", ["version"], registry=registry
         )
         self.info.labels(__version__).set(1)
+        self.device = Gauge(
+            "udf_device_info", "Always 1; the label is the device of the process, of the setting devices.", ["device"],
+            registry=registry,
+        )  # fmt: skip
         self.ready = Gauge("udf_server_ready", "1 while the server accepts new streams.", registry=registry)
         self.streams = Gauge("udf_streams_open", "Open streams.", FUNCTION, registry=registry)
         self.streams_total = Counter(

@@ -27,6 +27,7 @@ from udf_server.plugins.loading import build_plugin_manager, load_functions
 from udf_server.security.access import hashed, new_token
 from udf_server.serving.config import ENVIRONMENT_PREFIX, ServerConfig, load_config, settings
 from udf_server.serving.cores import worker_processes
+from udf_server.serving.devices import environment_of
 from udf_server.serving.health import health_url, is_well
 from udf_server.serving.logs import configure_logging
 from udf_server.serving.parts import part_of
@@ -103,8 +104,9 @@ def main() -> None:
 @main.command()
 @_flags()
 @click.option("--stop-with-stdin", is_flag=True, help="Stop when standard input ends, as when the parent process dies.")
-@click.option("--one-of", type=int, default=1, hidden=True, help="The number of worker processes of the server.")
-def serve(file: Path | None, stop_with_stdin: bool, one_of: int, **flags: Any) -> None:
+@click.option("--one-of", type=int, hidden=True, help="This is a worker process of a server with this many.")
+@click.option("--worker-device", "device", hidden=True, help="The device that this worker process alone sees.")
+def serve(file: Path | None, stop_with_stdin: bool, one_of: int | None, device: str | None, **flags: Any) -> None:
     """Serve the functions of every plugin until SIGTERM or SIGINT.
 
     Once ready, prints one line of JSON to standard output: where it listens and what it serves. Logs
@@ -112,11 +114,15 @@ def serve(file: Path | None, stop_with_stdin: bool, one_of: int, **flags: Any) -
     """
     config = _config(file, flags)
     configure_logging(config.log_level, config.log_format)
-    processes = worker_processes(config)
-    if processes > 1:
+    processes = one_of or worker_processes(config)
+    if one_of is None and processes > 1:
         _serve_by_processes(config, processes, stop_with_stdin)
         return
-    server = Server(part_of(config, one_of), _registry(config), share_port=one_of > 1)
+    if one_of is None and config.devices:
+        (device,) = config.devices
+        # Before plugins are imported, because libraries read it then.
+        os.environ.update(environment_of(device, os.environ))
+    server = Server(part_of(config, processes), _registry(config), share_port=processes > 1, device=device)
     tune_process()
     uvloop.run(_serve(server, stop_with_stdin))
     sys.stdout.flush()

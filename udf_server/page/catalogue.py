@@ -14,7 +14,7 @@ from udf_server.hosting.registry import Registry
 __all__ = ["Catalogue", "added_up", "catalogue"]
 
 Catalogue = dict[str, Any]
-"""`server` has version, ready, try_calls and processes; `functions` has one dictionary per function."""
+"""`server` has version, ready, try_calls, processes and devices; `functions` has one dictionary per function."""
 
 _CACHE = ("cache_hit", "cache_miss", "cache_shared", "cache_uncached")
 _NUMBERS = ("ok", "failed", "skipped", "retries", "in_flight", "streams", "row_seconds", "row_count", *_CACHE)
@@ -23,8 +23,9 @@ _BY_NAME = ("errors", "spent")
 
 
 def catalogue(
-    registry: Registry, metrics: ServerMetrics, *, may_see: Callable[[str], bool], ready: bool, try_calls: bool
-) -> Catalogue:
+    registry: Registry, metrics: ServerMetrics, *, may_see: Callable[[str], bool], ready: bool, try_calls: bool,
+    devices: Sequence[str] = (),
+) -> Catalogue:  # fmt: skip
     """The functions that a caller may see. `may_see` is called with the name of each function."""
     statistics = _statistics(metrics)
     functions = [
@@ -36,7 +37,7 @@ def catalogue(
         for function in registry
         if may_see(function.spec.name)
     ]
-    server = {"version": __version__, "ready": ready, "try_calls": try_calls, "processes": 1}
+    server = {"version": __version__, "ready": ready, "try_calls": try_calls, "processes": 1, "devices": [*devices]}
     return {"server": server, "functions": functions}
 
 
@@ -45,6 +46,7 @@ def added_up(catalogues: Sequence[Catalogue]) -> Catalogue:
     first = catalogues[0]
     for other in catalogues[1:]:
         first["server"]["ready"] |= other["server"]["ready"]
+        first["server"]["devices"] += other["server"]["devices"]
         for mine, theirs in zip(first["functions"], other["functions"], strict=True):
             for name in _NUMBERS:
                 mine["statistics"][name] += theirs["statistics"][name]

@@ -37,9 +37,10 @@ def _page(catalogue: Catalogue) -> Iterator[str]:
     yield _HEAD.format(title="udf-server", script=_SCRIPT)
     state = "ready" if server["ready"] else "not ready"
     processes = f", {server['processes']} processes" if server["processes"] > 1 else ""
+    devices = f", on {escape(', '.join(server['devices']))}" if server["devices"] else ""
     count = f"{len(functions)} function{'s' if len(functions) != 1 else ''}"
     yield (
-        f"<header><h1>udf-server</h1><p>version {escape(server['version'])}{processes}, "
+        f"<header><h1>udf-server</h1><p>version {escape(server['version'])}{processes}{devices}, "
         f'<span id="state">{state}</span>, {count}</p>'
         '<p><a href="metrics">metrics</a> <a href="catalog.json">catalog.json</a></p></header>\n<main>\n'
     )

@@ -36,8 +36,10 @@ class LocalSource:
     def __init__(
         self, registry: Registry, metrics: ServerMetrics, access: Access, service: UdfService,
         loop: asyncio.AbstractEventLoop, ready: Callable[[], bool], *, try_calls: bool, tokens_allowed: bool,
+        device: str | None = None,
     ) -> None:  # fmt: skip
-        """If `tokens_allowed` is set, tokens are accepted over plain HTTP."""
+        """If `tokens_allowed` is set, tokens are accepted over plain HTTP. `device` is that of the process."""
+        self._devices = [] if device is None else [device]
         self._registry, self._metrics, self._access, self._service = registry, metrics, access, service
         self._loop, self._ready = loop, ready
         self._try_calls, self._tokens_allowed = try_calls, tokens_allowed
@@ -45,8 +47,9 @@ class LocalSource:
     def catalogue(self, credentials: Credentials) -> Catalogue:
         caller = self._caller(credentials)
         return catalogue(
-            self._registry, self._metrics, may_see=caller.may_call, ready=self._ready(), try_calls=self._try_calls
-        )
+            self._registry, self._metrics, may_see=caller.may_call, ready=self._ready(), try_calls=self._try_calls,
+            devices=self._devices,
+        )  # fmt: skip
 
     def try_call(self, credentials: Credentials, function: str, arguments: list[str]) -> dict[str, Any]:
         caller = self._caller(credentials)

@@ -23,6 +23,7 @@ from udf_server.guards.settings import GuardSettings, WithoutCoordination
 from udf_server.hosting.turns import DEFAULT_CALLS
 from udf_server.runners.room import RESULT_BYTES
 from udf_server.security.callers import CallerSettings, parse_callers
+from udf_server.serving.devices import named_devices
 
 __all__ = ["AT_LEAST", "ENVIRONMENT_PREFIX", "ServerConfig", "load_config", "settings"]
 
@@ -55,7 +56,12 @@ class ServerConfig:
     processes: int = _setting(
         0,
         "Number of worker processes on the port; each uses one core. 0: one for each whole core of the container's CPU "
-        "limit, or one process if nothing limits the CPU time or if there is a unix_socket.",
+        "limit, or one process if nothing limits the CPU time or if there is a unix_socket. devices have one each.",
+    )
+    devices: tuple[str, ...] = _setting(
+        (),
+        "Accelerator with a worker process that sees no other one: `cuda:0` or `0`, `rocm:0` (AMD), `xpu:0` (Intel). "
+        "Commas separate several.",
     )
     unix_socket: str | None = _setting(None, "Listen on this Unix socket instead of host and port.")
     metrics_host: str = _setting("127.0.0.1", "Address of the HTTP server for metrics and health.")
@@ -173,6 +179,12 @@ class ServerConfig:
         for name, least in AT_LEAST.items():
             if getattr(self, name) < least:
                 raise InvalidConfig(f"setting {name!r}: {getattr(self, name)} is less than {least}")
+        object.__setattr__(self, "devices", named_devices(self.devices))
+        if self.devices and self.processes not in (0, len(self.devices)):
+            raise InvalidConfig(
+                f"setting 'processes': {self.processes}, but each of the {len(self.devices)} devices has one process "
+                f"(devices: {', '.join(self.devices)}); remove 'processes', or list as many devices"
+            )
         for name in ("port", "metrics_port"):
             if getattr(self, name) > 65_535:
                 raise InvalidConfig(f"setting {name!r}: {getattr(self, name)} is not a port")

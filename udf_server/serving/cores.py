@@ -1,4 +1,4 @@
-"""The number of worker processes: by default one for each core of a CPU limit, such as that of the container."""
+"""The number of worker processes: one for each device, or for each core of a CPU limit, as of the container."""
 
 import os
 from collections.abc import Iterator
@@ -13,6 +13,8 @@ CGROUPS = Path("sys/fs/cgroup")
 
 def worker_processes(config: ServerConfig, root: Path = Path("/")) -> int:
     """The number of worker processes of a server with these settings. A Unix socket has one by default."""
+    if config.devices:
+        return len(config.devices)
     if config.processes or config.unix_socket:
         return max(config.processes, 1)
     return limited_cores(root) or 1

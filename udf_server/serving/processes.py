@@ -28,6 +28,7 @@ from udf_server.http.server import HttpServer
 from udf_server.page.forwarding import ForwardedSource
 from udf_server.page.site import Credentials, Site
 from udf_server.serving.config import ServerConfig
+from udf_server.serving.devices import environment_of
 from udf_server.serving.exposure import check_exposure, tokens_allowed
 
 __all__ = ["Processes"]
@@ -48,8 +49,15 @@ STOP_SECONDS = 15.0
 class _Worker:
     """One worker process and its successors after restarts."""
 
-    def __init__(self, number: int, command: Sequence[str]) -> None:
+    def __init__(self, number: int, command: Sequence[str], device: str | None = None) -> None:
+        """With a device, the process and its successors see no other one. Raises InvalidConfig."""
         self.number = number
+        self.device = device
+        variables = {} if device is None else environment_of(device, os.environ)
+        self._environment = {**os.environ, **variables}
+        if device is not None:
+            command = [*command, "--worker-device", device]
+            log.info("worker has a device", extra={"worker": number, "device": device, **variables})
         self.restarts = 0
         self.ready: dict[str, Any] = {}
         self._command = command
@@ -61,7 +69,10 @@ class _Worker:
         self.began = time.monotonic()
         self.ready = {}
         # The worker stops when its standard input is closed, so it ends with this process in any case.
-        self.process = subprocess.Popen(self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)  # noqa: S603 - ours
+        # The variable of a device is set from the beginning: libraries read it when they are imported.
+        self.process = subprocess.Popen(  # noqa: S603 - ours
+            self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=self._environment
+        )
 
     def wait_ready(self) -> None:
         """Wait until the process is ready. Raises InvalidConfig if it ends first; the log says why."""
@@ -154,7 +165,7 @@ class Processes:
         config = self._config
         self._port = self._reserve()
         command = [
-            sys.executable, "-m", "udf_server", *self._arguments, "--processes", "1", "--one-of", str(self._number),
+            sys.executable, "-m", "udf_server", *self._arguments, "--one-of", str(self._number),
             "--stop-with-stdin", "--port", str(self._port.getsockname()[1]),
             "--metrics-host", "127.0.0.1", "--metrics-port", "0",
         ]  # fmt: skip
@@ -167,9 +178,10 @@ class Processes:
             log.info("limits apply per server: no coordination_url is set", extra={"limits": config.coordinated})
         try:
             # What prevents the first one from starting is reported once. The others then start at the same time.
-            self._workers.append(_Worker(0, command))
+            devices = config.devices or [None] * self._number
+            self._workers.append(_Worker(0, command, devices[0]))
             self._workers[0].wait_ready()
-            self._workers += [_Worker(number, command) for number in range(1, self._number)]
+            self._workers += [_Worker(number, command, devices[number]) for number in range(1, self._number)]
             for worker in self._workers[1:]:
                 worker.wait_ready()
         except InvalidConfig:
@@ -195,6 +207,7 @@ class Processes:
         return {
             "target": first["target"], "metrics": self._http.url, "pid": os.getpid(),
             "functions": first["functions"], "processes": [worker.process.pid for worker in self._workers],
+            **({"devices": list(config.devices)} if config.devices else {}),
         }  # fmt: skip
 
     def stop(self) -> None:
@@ -240,7 +253,11 @@ class Processes:
             if self._stopping.is_set():
                 return
             pause = first if time.monotonic() - worker.began > STEADY_SECONDS else min(pause * 2, longest)
-            log.error("worker ended", extra={"worker": worker.number, "status": status, "restart_seconds": pause})
+            device = {} if worker.device is None else {"device": worker.device}
+            log.error(
+                "worker ended",
+                extra={"worker": worker.number, "status": status, "restart_seconds": pause, **device},
+            )
             if self._stopping.wait(pause):
                 return
             self._restarts.inc()

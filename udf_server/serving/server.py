@@ -24,6 +24,7 @@ from prometheus_client import ProcessCollector
 from remote_udf.tracing import flush_spans, prepare_tracing
 from udf_server.base.errors import InvalidConfig
 from udf_server.base.functions import Function
+from udf_server.base.hooks import CPU
 from udf_server.base.metrics import ServerMetrics
 from udf_server.budgets.budgets import Budgets
 from udf_server.cache.outcome_cache import OutcomeCache
@@ -47,6 +48,7 @@ from udf_server.security.access import Access, access_rules
 from udf_server.security.callers import OTHERS
 from udf_server.security.tls import server_credentials
 from udf_server.serving.config import ServerConfig
+from udf_server.serving.devices import device_inside
 from udf_server.serving.exposure import check_exposure, tokens_allowed
 from udf_server.streams.accounting import StreamLimits
 from udf_server.streams.admission import Admission, AdmissionLimits
@@ -73,10 +75,14 @@ ALIVE_SECONDS = 10.0
 class Server:
     """One server in this process. Call `start`, then `stop`; `running_server` does both."""
 
-    def __init__(self, config: ServerConfig, registry: Registry | None = None, *, share_port: bool = False) -> None:
+    def __init__(
+        self, config: ServerConfig, registry: Registry | None = None, *, share_port: bool = False,
+        device: str | None = None,
+    ) -> None:  # fmt: skip
         """Without a registry, the plugins are loaded. Raises PluginError or InvalidConfig, before anything listens.
 
-        With `share_port`, other processes may listen on the same port.
+        With `share_port`, other processes may listen on the same port. `device` is the one that this process sees, by
+        the name that it has in the configuration.
         """
         check_exposure(config)
         self._share_port = share_port
@@ -92,7 +98,13 @@ class Server:
             self.metrics.function(function.spec.name, function.spec.version)  # rates need the metrics at 0 first
         limits = HostLimits(config.calls_per_function, config.threads_per_function, config.lost_calls_per_function)
         self._guards = self._make_guards()
-        self._host = FunctionHost(registry, limits=limits, defaults=config.functions, guard=self._guarded)
+        self._device = device
+        if device is not None:
+            self.metrics.device.labels(device).set(1)
+        self._host = FunctionHost(
+            registry, limits=limits, defaults=config.functions, guard=self._guarded,
+            device=CPU if device is None else device_inside(device),
+        )  # fmt: skip
         self._coordinator, self._budgets = self._make_coordinator()
         stream_limits = StreamLimits(
             config.max_message_bytes, config.max_stream_rows, config.max_stream_bytes, config.max_stream_result_bytes,
@@ -162,7 +174,8 @@ class Server:
         self._heart = asyncio.create_task(self._beat_on())
         self._watch = LoopWatch(self._host, self._loop_blocked)
         await self._set_ready(True)
-        log.info("server started", extra={"target": self.target, "metrics": self.metrics_url})
+        device = {} if self._device is None else {"device": self._device}
+        log.info("server started", extra={"target": self.target, "metrics": self.metrics_url, **device})
 
     def _make_grpc(self) -> aio.Server:
         options = _grpc_options(self.config, share_port=self._share_port)
@@ -280,7 +293,7 @@ class Server:
             return None
         source = LocalSource(
             self.registry, self.metrics, self._access, self._service, asyncio.get_running_loop(), self._is_ready,
-            try_calls=config.try_calls, tokens_allowed=tokens_allowed(config),
+            try_calls=config.try_calls, tokens_allowed=tokens_allowed(config), device=self._device,
         )  # fmt: skip
         return Site(source, try_calls=config.try_calls, host=config.metrics_host)
 
