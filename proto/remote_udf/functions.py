@@ -70,7 +70,8 @@ class FunctionSpec:
     Only aggregate functions have `accumulator` and the `supports_...` fields; their parameters are those of a row, and
     their result is the value of a key. Only process table functions have `process`; their parameters are all arguments
     (a table is the struct of its rows, or null), and their result is the struct of their own columns. `owner` names
-    the people who answer questions about the function, or is empty.
+    the people who answer questions about the function, or is empty. The result of a scalar function that
+    `returns_rows` is an array of structs, whose elements are rows. A client that does not know the flag gets the array.
     """
 
     name: str
@@ -91,6 +92,7 @@ class FunctionSpec:
     sees_key: bool = False
     process: ProcessSignature | None = None
     owner: str = ""
+    returns_rows: bool = False
 
     @property
     def key(self) -> str:
@@ -99,7 +101,10 @@ class FunctionSpec:
 
     @property
     def signature(self) -> str:
-        """The readable signature: `geocode(address string, limit bigint = ...) -> struct<...>`."""
+        """The readable signature: `geocode(address string, limit bigint = ...) -> struct<...>`.
+
+        The result of a function that returns rows is `rows<...>`.
+        """
         shown = []
         for index, parameter in enumerate(self.parameters):
             last = index == len(self.parameters) - 1
@@ -108,7 +113,10 @@ class FunctionSpec:
             is_table = self.process is not None and self.process.table(parameter.name) is not None
             type_ = "table" if is_table else spelled(parameter.type)
             shown.append(f"{star}{parameter.name} {type_}{default}")
-        return f"{self.name}({', '.join(shown)}) -> {spelled(self.result)}"
+        result = spelled(self.result)
+        if self.returns_rows:
+            result = spelled(self.result.value_type).replace("struct", "rows", 1)
+        return f"{self.name}({', '.join(shown)}) -> {result}"
 
     @property
     def fingerprint(self) -> str:
@@ -181,17 +189,21 @@ class FunctionSpec:
             sees_key=self.sees_key,
             process=self.process.to_proto() if self.process is not None else None,
             owner=self.owner,
+            returns_rows=self.returns_rows,
         )
 
     @classmethod
     def from_proto(cls, message: pb.FunctionSpec) -> "FunctionSpec":
         """Read a spec. Raises ProtocolViolation for an invalid schema or an enum value of a newer server."""
+        result = read_schema(message.result).field(0).type
+        if message.returns_rows and not (pa.types.is_list(result) and pa.types.is_struct(result.value_type)):
+            raise ProtocolViolation(f"function {message.name} returns rows, but its result is {spelled(result)}")
         return cls(
             name=message.name,
             version=message.version,
             kind=_known(_KINDS, message.kind, "kind"),
             parameters=tuple(Parameter(field.name, field.type) for field in read_schema(message.parameters)),
-            result=read_schema(message.result).field(0).type,
+            result=result,
             required_parameters=message.required_parameters,
             variadic=message.variadic,
             description=message.description,
@@ -205,6 +217,7 @@ class FunctionSpec:
             sees_key=message.sees_key,
             process=ProcessSignature.from_proto(message.process) if message.HasField("process") else None,
             owner=message.owner,
+            returns_rows=message.returns_rows,
         )
 
 

@@ -15,7 +15,7 @@ import pyarrow as pa
 from remote_udf.errors import InvalidOption, UnsupportedType
 from remote_udf.functions import Execution, FunctionKind, FunctionSpec, NullCall, Parameter, split_name
 from remote_udf.options import HOSTED_OPTIONS, SCALAR_OPTIONS
-from remote_udf.types import require_supported
+from remote_udf.types import require_supported, spelled
 from udf_server.base.annotations import array_type, codecs_for, hints_of, signature_of, type_given
 from udf_server.base.codecs import Codec
 from udf_server.base.context import BatchContext, CallContext
@@ -24,7 +24,8 @@ from udf_server.base.functions import Function
 from udf_server.base.hooks import hooks_of
 from udf_server.base.implementations import options_of
 from udf_server.base.instances import Instance, Instances
-from udf_server.base.values import codec_for_type
+from udf_server.base.values import ListCodec, codec_for_type
+from udf_server.scalar.rows import collecting, row_of, type_of_row
 
 __all__ = ["scalar"]
 
@@ -43,6 +44,7 @@ def scalar(
     returns: Any = None,
     vectorized: bool = False,
     batched: bool = False,
+    rows: bool = False,
     deterministic: bool = True,
     idempotent: bool = False,
     nulls: str = "call",
@@ -63,6 +65,7 @@ def scalar(
     returns: Any = None,
     vectorized: bool = False,
     batched: bool = False,
+    rows: bool = False,
     deterministic: bool = True,
     idempotent: bool = False,
     nulls: str = "call",
@@ -83,6 +86,10 @@ def scalar(
     the type of a row's argument or value. They are not used where `parameters` ("a int, b
     string", or a mapping from name to type) and `returns` give them as Spark DDL, Arrow types or
     annotations of a row. A parameter of type CallContext is not an argument: it receives the call's context.
+
+    With `rows=True` the function returns rows: a list of dataclasses, named tuples or dictionaries, or it is a
+    generator that yields them. Each becomes a row of the query; an empty list and None are no rows. The type of a row
+    is T of `list[T]` or `Iterator[T]`, or `returns`, such as "name string, price double".
 
     With `nulls="skip"` the result for a row with a null argument is null, and the function is not called.
     With `deterministic=False` Spark may not merge or repeat calls. With `idempotent=True` a second call for the same
@@ -108,6 +115,7 @@ def scalar(
         code = getattr(instance, "eval", None) if instance is not None else target
         if not callable(code):
             raise DeclarationError(f"{where}: class {title} has no method 'eval'")
+        code = collecting(code) if rows else code
         if cost is not None and not callable(cost):
             raise DeclarationError(f"{where}: cost {cost!r} is not a function of the arguments")
         if cache_key is not None and not isinstance(cache_key, str) and not callable(cache_key):
@@ -119,7 +127,7 @@ def scalar(
         if description is not None and not isinstance(description, str):
             raise DeclarationError(f"{where}: description {description!r} is not text")
         many = Execution.VECTORIZED if vectorized else Execution.BATCHED if batched else None
-        body = _Body(where, code, many)
+        body = _Body(where, code, many, rows)
         columns = body.parameters(parameters)
         result = body.result(returns)
         given = {**options, "cache_key": cache_key} if isinstance(cache_key, str) else options
@@ -139,6 +147,7 @@ def scalar(
                 nulls=NullCall(nulls),
                 execution=body.execution,
                 options=texts,
+                returns_rows=rows,
             )
             _require_mergeable(spec, body.context_parameter, body.takes_batch_context)
             _require_hedgeable(spec, inspect.iscoroutinefunction(code), idempotent)
@@ -222,11 +231,18 @@ class _Column:
 class _Body:
     """The signature of the author's code."""
 
-    def __init__(self, where: str, code: Callable[..., Any], many: Execution | None) -> None:
-        """`many` is the execution of a function that is called for many rows."""
-        if inspect.isgeneratorfunction(code) or inspect.isasyncgenfunction(code):
-            raise DeclarationError(f"{where}: is a generator; a scalar function returns one value per row")
+    def __init__(self, where: str, code: Callable[..., Any], many: Execution | None, rows: bool) -> None:
+        """`many` is the execution of a function that is called for many rows. `rows` tells that it returns rows."""
+        generator = inspect.unwrap(code)
+        if inspect.isgeneratorfunction(generator) or inspect.isasyncgenfunction(generator):
+            if not rows:
+                raise DeclarationError(
+                    f"{where}: is a generator; a scalar function returns one value per row, or declare rows=True"
+                )
+            if many is not None:
+                raise DeclarationError(f"{where}: is a generator; a {many} function returns the rows of many calls")
         self._where = where
+        self._rows = rows
         self._hints = hints_of(inspect.unwrap(code), where)
         self._signature = list(signature_of(code, where).parameters.values())
         contexts = [p.name for p in self._signature if self._hints.get(p.name) in (CallContext, BatchContext)]
@@ -290,12 +306,19 @@ class _Body:
             raise DeclarationError(f"{where}: has no type: annotate it or give 'returns'")
         if given is None:
             wanted = _without_failure(self._of_row(wanted, where))
+        if self._rows:
+            wanted = row_of(wanted, where) if given is None else type_of_row(given, where)
         codecs = self._codecs(wanted, where)
         if len(codecs) > 1:
             raise DeclarationError(f"{where}: {wanted} is a union; a result has one type")
         if pa.types.is_null(codecs[0].type):
             raise DeclarationError(f"{where}: a function in a query must return a value")
-        return codecs[0]
+        if self._rows and not (pa.types.is_struct(codecs[0].type) and codecs[0].type.num_fields):
+            raise DeclarationError(
+                f"{where}: a row has columns, so its type is a dataclass, a NamedTuple or a text such as "
+                f"'name string, price double', not {spelled(codecs[0].type)}"
+            )
+        return ListCodec(codecs[0]) if self._rows else codecs[0]
 
     def _explicit(self, given: str | Mapping[str, Any] | None) -> dict[str, Any] | None:
         if isinstance(given, str):

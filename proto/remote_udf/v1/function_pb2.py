@@ -14,7 +14,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1cremote_udf/v1/function.proto\x12\rremote_udf.v1\"\xcb\x04\n\x0c\x46unctionSpec\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\t\x12)\n\x04kind\x18\x03 \x01(\x0e\x32\x1b.remote_udf.v1.FunctionKind\x12\x13\n\x0b\x64\x65scription\x18\x04 \x01(\t\x12\x15\n\rdeterministic\x18\x05 \x01(\x08\x12&\n\x05nulls\x18\x06 \x01(\x0e\x32\x17.remote_udf.v1.NullCall\x12+\n\texecution\x18\x07 \x01(\x0e\x32\x18.remote_udf.v1.Execution\x12\x12\n\nparameters\x18\x08 \x01(\x0c\x12\x0e\n\x06result\x18\t \x01(\x0c\x12\x1b\n\x13required_parameters\x18\n \x01(\x05\x12\x10\n\x08variadic\x18\x0b \x01(\x08\x12\x39\n\x07options\x18\x0c \x03(\x0b\x32(.remote_udf.v1.FunctionSpec.OptionsEntry\x12\x13\n\x0b\x66ingerprint\x18\r \x01(\t\x12\x13\n\x0b\x61\x63\x63umulator\x18\x0e \x01(\x0c\x12\x1b\n\x13supports_retracting\x18\x0f \x01(\x08\x12\x18\n\x10supports_merging\x18\x10 \x01(\x08\x12\x10\n\x08sees_key\x18\x11 \x01(\x08\x12\x30\n\x07process\x18\x12 \x01(\x0b\x32\x1f.remote_udf.v1.ProcessSignature\x12\r\n\x05owner\x18\x13 \x01(\t\x1a.\n\x0cOptionsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\x9e\x01\n\x10ProcessSignature\x12,\n\x06tables\x18\x01 \x03(\x0b\x32\x1c.remote_udf.v1.TableArgument\x12\r\n\x05state\x18\x02 \x01(\x0c\x12\x17\n\x0f\x62roadcast_state\x18\x03 \x01(\x0c\x12\x34\n\x0e\x63hangelog_mode\x18\x04 \x01(\x0b\x32\x1c.remote_udf.v1.ChangelogMode\":\n\rTableArgument\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0e\n\x06traits\x18\x02 \x03(\t\x12\x0b\n\x03row\x18\x03 \x01(\x0c\"8\n\rChangelogMode\x12\r\n\x05kinds\x18\x01 \x03(\x05\x12\x18\n\x10key_only_deletes\x18\x02 \x01(\x08*\x7f\n\x0c\x46unctionKind\x12\x1d\n\x19\x46UNCTION_KIND_UNSPECIFIED\x10\x00\x12\x18\n\x14\x46UNCTION_KIND_SCALAR\x10\x01\x12\x1b\n\x17\x46UNCTION_KIND_AGGREGATE\x10\x02\x12\x19\n\x15\x46UNCTION_KIND_PROCESS\x10\x03*\x8e\x01\n\tExecution\x12\x19\n\x15\x45XECUTION_UNSPECIFIED\x10\x00\x12\x18\n\x14\x45XECUTION_ASYNC_ROWS\x10\x01\x12\x1b\n\x17\x45XECUTION_THREADED_ROWS\x10\x02\x12\x18\n\x14\x45XECUTION_VECTORIZED\x10\x03\x12\x15\n\x11\x45XECUTION_BATCHED\x10\x04*M\n\x08NullCall\x12\x19\n\x15NULL_CALL_UNSPECIFIED\x10\x00\x12\x12\n\x0eNULL_CALL_CALL\x10\x01\x12\x12\n\x0eNULL_CALL_SKIP\x10\x02\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1cremote_udf/v1/function.proto\x12\rremote_udf.v1\"\xe1\x04\n\x0c\x46unctionSpec\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\t\x12)\n\x04kind\x18\x03 \x01(\x0e\x32\x1b.remote_udf.v1.FunctionKind\x12\x13\n\x0b\x64\x65scription\x18\x04 \x01(\t\x12\x15\n\rdeterministic\x18\x05 \x01(\x08\x12&\n\x05nulls\x18\x06 \x01(\x0e\x32\x17.remote_udf.v1.NullCall\x12+\n\texecution\x18\x07 \x01(\x0e\x32\x18.remote_udf.v1.Execution\x12\x12\n\nparameters\x18\x08 \x01(\x0c\x12\x0e\n\x06result\x18\t \x01(\x0c\x12\x1b\n\x13required_parameters\x18\n \x01(\x05\x12\x10\n\x08variadic\x18\x0b \x01(\x08\x12\x39\n\x07options\x18\x0c \x03(\x0b\x32(.remote_udf.v1.FunctionSpec.OptionsEntry\x12\x13\n\x0b\x66ingerprint\x18\r \x01(\t\x12\x13\n\x0b\x61\x63\x63umulator\x18\x0e \x01(\x0c\x12\x1b\n\x13supports_retracting\x18\x0f \x01(\x08\x12\x18\n\x10supports_merging\x18\x10 \x01(\x08\x12\x10\n\x08sees_key\x18\x11 \x01(\x08\x12\x30\n\x07process\x18\x12 \x01(\x0b\x32\x1f.remote_udf.v1.ProcessSignature\x12\r\n\x05owner\x18\x13 \x01(\t\x12\x14\n\x0creturns_rows\x18\x14 \x01(\x08\x1a.\n\x0cOptionsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\x9e\x01\n\x10ProcessSignature\x12,\n\x06tables\x18\x01 \x03(\x0b\x32\x1c.remote_udf.v1.TableArgument\x12\r\n\x05state\x18\x02 \x01(\x0c\x12\x17\n\x0f\x62roadcast_state\x18\x03 \x01(\x0c\x12\x34\n\x0e\x63hangelog_mode\x18\x04 \x01(\x0b\x32\x1c.remote_udf.v1.ChangelogMode\":\n\rTableArgument\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0e\n\x06traits\x18\x02 \x03(\t\x12\x0b\n\x03row\x18\x03 \x01(\x0c\"8\n\rChangelogMode\x12\r\n\x05kinds\x18\x01 \x03(\x05\x12\x18\n\x10key_only_deletes\x18\x02 \x01(\x08*\x7f\n\x0c\x46unctionKind\x12\x1d\n\x19\x46UNCTION_KIND_UNSPECIFIED\x10\x00\x12\x18\n\x14\x46UNCTION_KIND_SCALAR\x10\x01\x12\x1b\n\x17\x46UNCTION_KIND_AGGREGATE\x10\x02\x12\x19\n\x15\x46UNCTION_KIND_PROCESS\x10\x03*\x8e\x01\n\tExecution\x12\x19\n\x15\x45XECUTION_UNSPECIFIED\x10\x00\x12\x18\n\x14\x45XECUTION_ASYNC_ROWS\x10\x01\x12\x1b\n\x17\x45XECUTION_THREADED_ROWS\x10\x02\x12\x18\n\x14\x45XECUTION_VECTORIZED\x10\x03\x12\x15\n\x11\x45XECUTION_BATCHED\x10\x04*M\n\x08NullCall\x12\x19\n\x15NULL_CALL_UNSPECIFIED\x10\x00\x12\x12\n\x0eNULL_CALL_CALL\x10\x01\x12\x12\n\x0eNULL_CALL_SKIP\x10\x02\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -23,20 +23,20 @@ if _descriptor._USE_C_DESCRIPTORS == False:
   DESCRIPTOR._options = None
   _globals['_FUNCTIONSPEC_OPTIONSENTRY']._options = None
   _globals['_FUNCTIONSPEC_OPTIONSENTRY']._serialized_options = b'8\001'
-  _globals['_FUNCTIONKIND']._serialized_start=916
-  _globals['_FUNCTIONKIND']._serialized_end=1043
-  _globals['_EXECUTION']._serialized_start=1046
-  _globals['_EXECUTION']._serialized_end=1188
-  _globals['_NULLCALL']._serialized_start=1190
-  _globals['_NULLCALL']._serialized_end=1267
+  _globals['_FUNCTIONKIND']._serialized_start=938
+  _globals['_FUNCTIONKIND']._serialized_end=1065
+  _globals['_EXECUTION']._serialized_start=1068
+  _globals['_EXECUTION']._serialized_end=1210
+  _globals['_NULLCALL']._serialized_start=1212
+  _globals['_NULLCALL']._serialized_end=1289
   _globals['_FUNCTIONSPEC']._serialized_start=48
-  _globals['_FUNCTIONSPEC']._serialized_end=635
-  _globals['_FUNCTIONSPEC_OPTIONSENTRY']._serialized_start=589
-  _globals['_FUNCTIONSPEC_OPTIONSENTRY']._serialized_end=635
-  _globals['_PROCESSSIGNATURE']._serialized_start=638
-  _globals['_PROCESSSIGNATURE']._serialized_end=796
-  _globals['_TABLEARGUMENT']._serialized_start=798
-  _globals['_TABLEARGUMENT']._serialized_end=856
-  _globals['_CHANGELOGMODE']._serialized_start=858
-  _globals['_CHANGELOGMODE']._serialized_end=914
+  _globals['_FUNCTIONSPEC']._serialized_end=657
+  _globals['_FUNCTIONSPEC_OPTIONSENTRY']._serialized_start=611
+  _globals['_FUNCTIONSPEC_OPTIONSENTRY']._serialized_end=657
+  _globals['_PROCESSSIGNATURE']._serialized_start=660
+  _globals['_PROCESSSIGNATURE']._serialized_end=818
+  _globals['_TABLEARGUMENT']._serialized_start=820
+  _globals['_TABLEARGUMENT']._serialized_end=878
+  _globals['_CHANGELOGMODE']._serialized_start=880
+  _globals['_CHANGELOGMODE']._serialized_end=936
 # @@protoc_insertion_point(module_scope)

@@ -40,7 +40,7 @@ NULL_CALL_CALL: NullCall
 NULL_CALL_SKIP: NullCall
 
 class FunctionSpec(_message.Message):
-    __slots__ = ("name", "version", "kind", "description", "deterministic", "nulls", "execution", "parameters", "result", "required_parameters", "variadic", "options", "fingerprint", "accumulator", "supports_retracting", "supports_merging", "sees_key", "process", "owner")
+    __slots__ = ("name", "version", "kind", "description", "deterministic", "nulls", "execution", "parameters", "result", "required_parameters", "variadic", "options", "fingerprint", "accumulator", "supports_retracting", "supports_merging", "sees_key", "process", "owner", "returns_rows")
     class OptionsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -67,6 +67,7 @@ class FunctionSpec(_message.Message):
     SEES_KEY_FIELD_NUMBER: _ClassVar[int]
     PROCESS_FIELD_NUMBER: _ClassVar[int]
     OWNER_FIELD_NUMBER: _ClassVar[int]
+    RETURNS_ROWS_FIELD_NUMBER: _ClassVar[int]
     name: str
     version: str
     kind: FunctionKind
@@ -86,7 +87,8 @@ class FunctionSpec(_message.Message):
     sees_key: bool
     process: ProcessSignature
     owner: str
-    def __init__(self, name: _Optional[str] = ..., version: _Optional[str] = ..., kind: _Optional[_Union[FunctionKind, str]] = ..., description: _Optional[str] = ..., deterministic: bool = ..., nulls: _Optional[_Union[NullCall, str]] = ..., execution: _Optional[_Union[Execution, str]] = ..., parameters: _Optional[bytes] = ..., result: _Optional[bytes] = ..., required_parameters: _Optional[int] = ..., variadic: bool = ..., options: _Optional[_Mapping[str, str]] = ..., fingerprint: _Optional[str] = ..., accumulator: _Optional[bytes] = ..., supports_retracting: bool = ..., supports_merging: bool = ..., sees_key: bool = ..., process: _Optional[_Union[ProcessSignature, _Mapping]] = ..., owner: _Optional[str] = ...) -> None: ...
+    returns_rows: bool
+    def __init__(self, name: _Optional[str] = ..., version: _Optional[str] = ..., kind: _Optional[_Union[FunctionKind, str]] = ..., description: _Optional[str] = ..., deterministic: bool = ..., nulls: _Optional[_Union[NullCall, str]] = ..., execution: _Optional[_Union[Execution, str]] = ..., parameters: _Optional[bytes] = ..., result: _Optional[bytes] = ..., required_parameters: _Optional[int] = ..., variadic: bool = ..., options: _Optional[_Mapping[str, str]] = ..., fingerprint: _Optional[str] = ..., accumulator: _Optional[bytes] = ..., supports_retracting: bool = ..., supports_merging: bool = ..., sees_key: bool = ..., process: _Optional[_Union[ProcessSignature, _Mapping]] = ..., owner: _Optional[str] = ..., returns_rows: bool = ...) -> None: ...
 
 class ProcessSignature(_message.Message):
     __slots__ = ("tables", "state", "broadcast_state", "changelog_mode")
