@@ -29,6 +29,7 @@ from spark_client.planning.process.inputs import ByTable, Mode, Names, inputs_of
 from spark_client.planning.process.normalising import normalised_inputs
 from spark_client.planning.process.planner import plan_process
 from spark_client.planning.process.uids import StreamUids
+from spark_client.planning.rows.lateral import How, plan_lateral_join
 from spark_client.planning.rows.planner import plan_select, plan_with_columns
 from spark_client.planning.scans import selected
 from spark_client.sql.condition_order import ConditionOrder
@@ -327,6 +328,31 @@ class RemoteSession:
         """
         wide, chosen = select_over(frame, columns)
         return plan_select(self.spark, self.config, wide, chosen, options)
+
+    @settings_read_once()
+    def lateral_join(
+        self, frame: DataFrame, call: Column, how: How = "inner", *, names: Sequence[str] | None = None,
+        **options: Unpack[ScalarCallOptions],
+    ) -> DataFrame:  # fmt: skip
+        """Join each row with the rows that a function returns for it: `remote.lateral_join(df, offers("item"))`.
+
+        Args:
+            frame: A table or a stream.
+            call: The call of a function that returns rows, or an array of structs. Null and an empty array are no rows.
+            how: "inner" omits rows of the frame for which the function returns no rows, "left" joins them with nulls.
+            names: Other names for the columns of the rows, in order.
+            **options: Call options and error policies, as for `with_columns`.
+
+        Returns:
+            The columns of the frame, then those of the rows. With `on_error="column"` a column `<function>_error` is
+            between them; a row whose call failed appears once, with nulls, whatever `how` is.
+
+        Raises:
+            PlanError: The call cannot be planned, or a column would appear twice.
+            InvalidOption: An option is unknown or malformed.
+            UnsupportedType: A column has a type that cannot be sent to a function.
+        """
+        return plan_lateral_join(self.spark, self.config, frame, call, how, names, options)
 
     def replay(self, path: str, *, run: str | None = None) -> DataFrame:
         """Read the original rows of dead letters: `remote.with_columns(remote.replay(path), ...)`.

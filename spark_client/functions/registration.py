@@ -10,13 +10,19 @@ from spark_client.base.options import session_options
 from spark_client.functions.aggregate import RemoteAggregate
 from spark_client.functions.scalar import RemoteFunction, SparkFunction
 
-__all__ = ["EMPTY", "ONCE", "register_empty", "register_function", "register_once"]
+__all__ = [
+    "EMPTY", "LATERAL", "ONCE", "carrier_of", "register_empty", "register_function", "register_lateral",
+    "register_once",
+]  # fmt: skip
 
 ONCE = hidden("once_")
 """The prefix of functions that are registered as nondeterministic, so that Spark does not duplicate their calls."""
 
 EMPTY = hidden("empty_")
 """The prefix of registered calls without arguments of functions that have parameters."""
+
+LATERAL = hidden("lateral_")
+"""The prefix of nondeterministic functions that are registered as deterministic, for lateral joins."""
 
 
 def register_function(function: RemoteFunction | RemoteAggregate, name: str) -> str:
@@ -51,8 +57,13 @@ def register_empty(function: RemoteFunction, name: str) -> str | None:
     return _register_without_arguments(function.spark, f"{EMPTY}{name}", udf)
 
 
+def carrier_of(name: str) -> str:
+    """The function that a function registered without parameters calls with a constant."""
+    return hidden(name.replace("@", "_").replace(".", "_"))
+
+
 def _register_without_arguments(spark: SparkSession, name: str, udf: SparkFunction) -> str:
-    carrier = hidden(name.replace("@", "_").replace(".", "_"))
+    carrier = carrier_of(name)
     registered = spark.udf.register(carrier, udf)
     result = registered.returnType.simpleString()
     made = f"CREATE OR REPLACE TEMPORARY FUNCTION {quoted(name)}() RETURNS {result} RETURN {quoted(carrier)}(true)"
@@ -74,3 +85,13 @@ def register_once(function: RemoteFunction, name: str) -> str | None:
     udf = own.user_defined_function(None, {**function.options, "output_mode": "ordered"}, session)
     function.spark.udf.register(f"{ONCE}{name}", udf.asNondeterministic())
     return f"{ONCE}{name}"
+
+
+def register_lateral(function: RemoteFunction, name: str) -> str:
+    """Register a nondeterministic function as deterministic, and return its name.
+
+    Spark refuses nondeterministic functions in lateral joins. There a call is alone in an operator over the rows on the
+    left, so Spark neither merges it with another call nor repeats it.
+    """
+    same = dataclasses.replace(function, spec=dataclasses.replace(function.spec, deterministic=True), _planned={})
+    return register_function(same, f"{LATERAL}{name}")

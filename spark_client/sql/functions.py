@@ -13,7 +13,7 @@ from spark_client.base.options import session_options
 from spark_client.functions.aggregate import AggregateExpression, RemoteAggregate
 from spark_client.functions.directory import Functions
 from spark_client.functions.fused import FusedFunctions
-from spark_client.functions.registration import register_empty, register_function, register_once
+from spark_client.functions.registration import register_empty, register_function, register_lateral, register_once
 from spark_client.functions.scalar import RemoteFunction, plan_call
 from spark_client.sql.models import Model, outputs_of, require_scalar
 from spark_client.sql.names import FunctionNames
@@ -85,6 +85,25 @@ class SqlFunctions(FunctionNames):
         """Register a scalar function with Spark by its name, unless the user did."""
         if name.casefold() not in self._registered:
             register_function(self._function(name, {}), name)
+
+    def lateral(self, name: str) -> str:
+        """Register a scalar function for a lateral join, and return its name there.
+
+        Raises PlanError if the errors of its calls are columns, because only its values are joined.
+        """
+        function = self._as_registered(name)
+        session = session_options(self.spark, function.spec.kind, function.spec.name)
+        call = plan_call(function.spec, function.config, None, function.options, session)
+        if call.policy.on_error is OnError.COLUMN:
+            raise PlanError(
+                f"{function.spec.key} has on-error column, but only its values are joined in SQL; choose fail or null, "
+                "or use remote.lateral_join"
+            )
+        if not function.spec.deterministic:
+            return register_lateral(function, name.casefold())
+        found = self.remote(name) or name
+        self.register(found)
+        return found
 
     def empty(self, name: str) -> str | None:
         """Register the call without arguments with Spark, and return its hidden name.

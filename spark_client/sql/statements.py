@@ -14,6 +14,7 @@ from spark_client.sql.empty_calls import with_shown_names, without_empty_calls
 from spark_client.sql.functions import SqlFunctions
 from spark_client.sql.fused_calls import FusedCalls
 from spark_client.sql.joined_calls import without_derived_calls
+from spark_client.sql.lateral_calls import may_have_lateral_calls, with_lateral_calls
 from spark_client.sql.model_statements import is_model_statement, run_model_statement
 from spark_client.sql.nodes import Node
 from spark_client.sql.parquet_tables import NAME as REMOTE_PARQUET
@@ -89,17 +90,20 @@ class _Run:
             functions.register(name)
         kinds = {functions.kind(name) for name in text.called}
         table_functions = has_window_calls(text.tokens) or any(name.upper() in MODEL_CALLS for name in text.called)
+        laterals = may_have_lateral_calls(text.tokens, functions)
         planned = FunctionKind.AGGREGATE in kinds or table_functions
         reads = any(name.lower() == REMOTE_PARQUET for name in text.called)
-        if not planned and not reads and FunctionKind.PROCESS not in kinds:
+        if not planned and not reads and not laterals and FunctionKind.PROCESS not in kinds:
             return None
         if isinstance(text.args, (list, tuple)) and text.args:
-            raise PlanError("a query with remote aggregates is run in pieces: give its parameters names, as in :limit")
+            raise PlanError("this query is run in pieces: give its parameters names, as in :limit")
         workspace = self._workspace(text)
+        plain = with_lateral_calls(workspace, text.tree) if laterals else text.tree
+        planned = planned or plain is not text.tree
         rewriting = Rewriting(workspace)
         before = len(workspace.stages)
         process = ProcessFunctions(workspace, rewriting.table, self._shared)
-        ordered = self._ordered(workspace.as_is(), text.tree)
+        ordered = self._ordered(workspace.as_is(), plain)
         tree = process.rewritten(put_parquet(workspace, ordered) if reads else ordered)
         if not planned and not reads and not process.called:
             return None

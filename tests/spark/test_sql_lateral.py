@@ -1,0 +1,214 @@
+"""Functions that return rows in FROM, in SQL."""
+
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass
+
+import pytest
+
+import udf_server as udf
+from spark_client import PlanError
+from udf_server.aggregate.declaration import declare_aggregate
+
+pytestmark = pytest.mark.connect
+CALLED = []
+"""The texts that `offers` was called with."""
+
+
+@dataclass
+class Offer:
+    shop: str
+    price: float
+
+
+@udf.scalar(rows=True, nulls="skip")
+async def offers(item: str) -> AsyncIterator[Offer]:
+    CALLED.append(item)
+    for place in range(len(item) - 3):
+        yield Offer(f"{item}{place}", float(place))
+
+
+@udf.scalar(rows=True, deterministic=False, returns="word string, at int")
+def words(text: str, least: int = 0) -> Iterator[dict]:
+    for at, word in enumerate((text or "none").split()):
+        if len(word) >= least:
+            yield {"word": word, "at": at}
+
+
+@udf.scalar(rows=True, returns="code string")
+def countries(only: str = "") -> list[dict]:
+    return [{"code": code} for code in ("no", "fr") if only in ("", code)]
+
+
+@udf.scalar
+async def doubled(x: int) -> int:
+    return 2 * x
+
+
+class Longest(udf.AggregateFunction):
+    """The longest text."""
+
+    def create_accumulator(self) -> str:
+        return ""
+
+    def accumulate(self, accumulator, text: str):
+        return max(accumulator, text, key=len)
+
+    def get_value(self, accumulator) -> str:
+        return accumulator
+
+
+@pytest.fixture
+def session(remote, spark):
+    CALLED.clear()
+    spark.sql(
+        "SELECT * FROM VALUES (1, 'pears', 1), (2, 'nut', 2), (3, NULL, NULL), (4, 'figs', 7), (4, 'figs', 3)"
+        " AS t(n, item, customer)"
+    ).createOrReplaceTempView("sales")
+    return remote(offers, words, countries, doubled, declare_aggregate(Longest))
+
+
+def found(session, text, *args, **fields):
+    return sorted((tuple(row) for row in session.sql(text, *args, **fields).collect()), key=repr)
+
+
+INNER = [(1, "pears0", 0.0), (1, "pears1", 1.0), (4, "figs0", 0.0), (4, "figs0", 0.0)]
+LEFT = sorted([*INNER, (2, None, None), (3, None, None)], key=repr)
+
+
+@pytest.mark.parametrize("text", [
+    "FROM sales AS t, LATERAL TABLE(offers(t.item)) AS r",
+    "FROM sales, LATERAL TABLE(offers(item)) AS r(shop, price)",
+    "FROM sales CROSS JOIN LATERAL TABLE(offers(item)) AS r",
+    "FROM sales JOIN LATERAL TABLE(offers(item)) r ON TRUE",
+    "FROM sales INNER JOIN LATERAL offers(item) ON true",
+    "FROM sales, LATERAL offers(item)",
+    "FROM sales, LATERAL `offers@1`(item)",
+    "FROM sales LATERAL VIEW offers(item) r AS shop, price",
+    "FROM sales, LATERAL (SELECT * FROM offers(sales.item))",
+    "FROM (SELECT n, concat(item, '') AS item FROM sales), LATERAL OFFERS(item) AS r",
+])  # fmt: skip
+def test_rows_are_joined_with_the_row_of_their_call(session, text):
+    assert found(session, f"SELECT n, shop, price {text}") == INNER
+
+
+@pytest.mark.parametrize("text", [
+    "FROM sales LEFT JOIN LATERAL TABLE(offers(item)) AS r ON TRUE",
+    "FROM sales AS t LEFT OUTER JOIN LATERAL TABLE(offers(t.item)) r(shop, price) ON TRUE",
+    "FROM sales LEFT JOIN LATERAL offers(item)",
+    "FROM sales LATERAL VIEW OUTER offers(item) r AS shop, price",
+])  # fmt: skip
+def test_a_left_join_keeps_rows_without_rows(session, text):
+    assert found(session, f"SELECT n, shop, price {text}") == LEFT
+
+
+def test_all_columns_are_those_of_the_left_side_and_of_the_rows(session):
+    renamed = session.sql("SELECT * FROM sales, LATERAL TABLE(offers(item)) AS r(a, b)")
+    assert renamed.columns == ["n", "item", "customer", "a", "b"]
+    two = session.sql("SELECT r.*, offers.shop FROM sales, LATERAL offers(item), LATERAL words(item) AS r")
+    assert two.columns == ["word", "at", "shop"]
+
+
+def test_conditions_of_a_left_join_choose_rows_and_keep_the_left_side(session):
+    rows = found(session, """
+        SELECT n, r.shop FROM sales LEFT JOIN LATERAL TABLE(offers(item)) AS r(shop, cost)
+        ON r.cost > 0 AND r.shop LIKE concat(sales.item, '%') AND sales.customer < 3""")  # fmt: skip
+    assert rows == [(1, "pears1"), (2, None), (3, None), (4, None), (4, None)]
+    rows = found(session, "SELECT n, r.shop FROM sales JOIN LATERAL offers(item) AS r ON r.price + customer > 2")
+    assert rows == [(4, "figs0"), (4, "figs0")]
+
+
+def test_a_row_is_called_once_in_one_operator(session):
+    text = "SELECT n, r.shop FROM sales LEFT JOIN LATERAL offers(item) AS r ON r.price > 0"
+    plan = session.explain(text)
+    assert "offers@1 in FROM: 1 call per row" in plan
+    assert "Join" not in plan.split("\n\n", 1)[1]
+    session.sql(text).collect()
+    assert sorted(CALLED) == ["figs", "figs", "nut", "pears"]
+
+
+def test_calls_in_from_may_be_constant_nested_and_anywhere(session):
+    assert found(session, "SELECT * FROM offers('pears')") == [("pears0", 0.0), ("pears1", 1.0)]
+    assert found(session, "SELECT * FROM TABLE(offers('pears')) AS r(a, b)") == [("pears0", 0.0), ("pears1", 1.0)]
+    assert found(session, "SELECT code FROM countries()") == [("fr",), ("no",)]
+    assert found(session, "SELECT code FROM TABLE(countries('no'))") == [("no",)]
+    assert found(session, "SELECT n, r.code FROM sales LEFT JOIN countries() r ON r.code = 'fr' WHERE n = 1") == [
+        (1, "fr")
+    ]
+    assert found(session, """
+        WITH few AS (SELECT n, r.shop FROM sales, LATERAL offers(item) AS r WHERE r.price < 1)
+        SELECT n, longest(w.word) FROM few, LATERAL TABLE(words(concat(shop, ' x'), CAST(2 AS INT))) AS w
+        GROUP BY n""") == [(1, "pears0"), (4, "figs0")]  # fmt: skip
+    assert found(session, "SELECT n FROM sales WHERE EXISTS (SELECT 1 FROM offers(item) AS r WHERE r.price > 0)") == [
+        (1,)
+    ]
+    assert found(session, """
+        SELECT a.n, r.shop, b.n FROM sales a, LATERAL offers(a.item) r
+        JOIN sales b ON b.n = a.n + 1 WHERE r.price = 0""") == [(1, "pears0", 2)]  # fmt: skip
+
+
+def test_functions_that_are_not_deterministic_return_rows(session):
+    rows = [("figs", 0), ("figs", 0), ("none", 0), ("nut", 0), ("pears", 0)]
+    assert found(session, "SELECT r.* FROM sales, LATERAL words(item) AS r") == rows
+    assert found(session, "SELECT r.* FROM sales LEFT JOIN LATERAL words(item) AS r ON TRUE") == rows
+
+
+def test_statements_and_views_take_rows(session, spark, tmp_path):
+    spark.sql(f"CREATE TABLE kept (n INT, shop STRING) USING parquet LOCATION '{tmp_path}/kept'")
+    try:
+        session.sql("INSERT INTO kept SELECT n, shop FROM sales, LATERAL offers(item)")
+        assert found(session, "SELECT n, shop FROM kept") == [row[:2] for row in INNER]
+    finally:
+        spark.sql("DROP TABLE kept")
+    session.sql(
+        "CREATE OR REPLACE TEMPORARY VIEW best AS SELECT n, shop FROM sales, LATERAL offers(item) WHERE price > 0"
+    )
+    assert found(session, "SELECT * FROM best") == [(1, "pears1")]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("SELECT * FROM sales, LATERAL doubled(n)", "line 1, column 30: doubled(x bigint) -> bigint returns a value"),
+        (
+            "SELECT *\nFROM sales, LATERAL offers(item) AS r(a)",
+            "line 2, column 21: r(a) names 1 columns, but there are 2",
+        ),
+        ("SELECT * FROM doubled(3)", "line 1, column 15: doubled(x bigint) -> bigint returns a value, not rows"),
+        ("SELECT * FROM sales, LATERAL offers(item => 'a')", "arguments of offers@1 in FROM are passed by position"),
+        ("SELECT * FROM sales, LATERAL offers(item) WITH ORDINALITY", "nothing but AS can follow the call of offers@1"),
+        ("SELECT * FROM sales LEFT JOIN LATERAL offers(item) AS r ON price > 1", "column 'price' in ON needs the name"),
+        (
+            "SELECT * FROM sales LEFT JOIN LATERAL offers(item) AS r ON r.cost > 1",
+            "r has no column 'cost'; it has shop",
+        ),
+        (
+            "SELECT * FROM sales LEFT JOIN LATERAL offers(item) AS r ON doubled(r.price) > 1",
+            "a call of doubled cannot be in a condition of ON on r: write it in WHERE",
+        ),
+        (
+            "SELECT * FROM sales LEFT JOIN LATERAL offers(item) AS r ON r.shop IN (SELECT 'x')",
+            "a subquery or a window cannot be in a condition of ON on r",
+        ),
+    ],
+)
+def test_what_cannot_be_joined_is_an_error(session, text, message):
+    with pytest.raises(PlanError) as caught:
+        session.sql(text)
+    assert message in str(caught.value)
+
+
+def test_errors_as_columns_are_not_joined(session):
+    session.register("offers", on_error="column")
+    with pytest.raises(PlanError, match="offers@1 has on-error column, but only its values are joined in SQL"):
+        session.sql("SELECT * FROM sales, LATERAL offers(item)")
+
+
+def test_a_stream_is_joined(session, spark, tmp_path):
+    spark.sql("SELECT n, item FROM sales").write.parquet(f"{tmp_path}/in")
+    spark.readStream.schema("n int, item string").parquet(f"{tmp_path}/in").createOrReplaceTempView("live")
+    frame = session.sql("SELECT n, r.shop FROM live LEFT JOIN LATERAL TABLE(offers(item)) AS r ON r.price < 1")
+    query = frame.writeStream.format("memory").queryName("lateral_out").trigger(availableNow=True).start()
+    query.awaitTermination()
+    assert sorted(map(tuple, spark.table("lateral_out").collect()), key=repr) == [
+        (1, "pears0"), (2, None), (3, None), (4, "figs0"), (4, "figs0"),
+    ]  # fmt: skip
