@@ -1,4 +1,4 @@
-"""Functions that return rows in FROM: `FROM t, LATERAL TABLE(f(t.x)) AS r(a, b)`, `FROM f(3)`.
+"""Functions that return rows in FROM: `FROM t, LATERAL TABLE(f(t.x)) AS r(a, b)`, `FROM f(3)`; and lookup joins.
 
 The calls become ones of Spark's `inline`, so the text remains one query of Spark.
 """
@@ -12,6 +12,7 @@ from spark_client.base.errors import PlanError
 from spark_client.functions.registration import EMPTY, carrier_of
 from spark_client.sql.functions import SqlFunctions
 from spark_client.sql.joined_rows import JoinedRows, conditions_of
+from spark_client.sql.lookup_joins import is_lookup, put_lookup
 from spark_client.sql.nodes import Node
 from spark_client.sql.parsing import in_place, place_of
 from spark_client.sql.table_calls import call_of_relation
@@ -28,10 +29,14 @@ _JOINS = ("", "INNER", "CROSS", "LEFT", "LEFT OUTER")
 
 
 def may_have_lateral_calls(tokens: Sequence[Token], functions: SqlFunctions) -> bool:
-    """Whether `with_lateral_calls` may change a text: it calls a function as a table."""
+    """Whether `with_lateral_calls` may change a text: it calls a function as a table, or as one of a time."""
     for index, token in enumerate(tokens):
-        after = [each.text.upper() for each in tokens[index + 1 : index + 2]]
-        if after[:1] == ["("] and token.token_type is not TokenType.STRING:
+        after = [each.text.upper() for each in tokens[index + 1 : index + 3]]
+        if token.text.upper() in ("SYSTEM_TIME", "TIMESTAMP") and after == ["AS", "OF"]:
+            place = index - 2 if tokens[index - 1].token_type is TokenType.FOR else index - 1
+            if place >= 0 and functions.kind(tokens[place].text) is not None:
+                return True
+        elif after[:1] == ["("] and token.token_type is not TokenType.STRING:
             name = token.text.removeprefix(EMPTY)
             before = [each.text.upper() for each in tokens[max(index - 2, 0) : index]]
             table = before == ["TABLE", "("] or before[-1:] in ([word] for word in _BEFORE)
@@ -48,7 +53,9 @@ def with_lateral_calls(workspace: Workspace, tree: Node) -> Node:
     changed = False
     for node in list(holder.find_all(exp.Table, exp.Lateral)):
         call = node.this if _is_view(node) else call_of_relation(node)
-        if isinstance(call, exp.Anonymous) and workspace.functions.is_remote_scalar(call.name.removeprefix(EMPTY)):
+        if is_lookup(node, workspace):
+            put_lookup(workspace, node)
+        elif isinstance(call, exp.Anonymous) and workspace.functions.is_remote_scalar(call.name.removeprefix(EMPTY)):
             try:
                 _put_rows(workspace, node, call)
             except PlanError as error:

@@ -128,3 +128,25 @@ def test_sql_gives_the_rows_of_sparks_own_generators(remote, spark, seed):
         sparks = spark.sql(text.format(f"inline({ROWS})"))
         assert ours.columns == sparks.columns
         assert found(ours) == found(sparks), (seed, rows, text)
+
+
+@udf.scalar(nulls="skip", returns="struct<id:int,name:string>")
+async def person(id: int, minimum: int = 0) -> dict | None:
+    return {"id": id % 5, "name": f"p{id}"} if minimum <= id < 7 else None
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_lookup_join_gives_the_rows_of_a_join_with_a_table(remote, spark, seed):
+    draw = random.Random(seed)
+    rows = [(draw.choice([None, *range(9)]), draw.choice([None, "p1", "p2", "p6"])) for _ in range(draw.randint(0, 15))]
+    spark.createDataFrame(rows, "k bigint, name string").createOrReplaceTempView("drawn")
+    spark.range(7).selectExpr("id", "concat('p', id) AS name").where("id < 5").createOrReplaceTempView("people")
+    session = remote(person)
+    others = ["", " AND c.name = t.name", " AND c.id > 2", " AND t.k > 2", " AND c.id + 1 < t.k + length(c.name)"]
+    for _ in range(4):
+        join = f"{draw.choice(['JOIN', 'LEFT JOIN'])} {{}} AS c ON {draw.choice(['t.k = c.id', 'c.id = t.k'])}"
+        text = f"SELECT t.*, c.* FROM drawn AS t {join}{draw.choice(others)}"
+        ours = session.sql(text.format("person FOR SYSTEM_TIME AS OF PROCTIME()"))
+        sparks = spark.sql(text.format("people"))
+        assert ours.columns == sparks.columns
+        assert found(ours) == found(sparks), (seed, rows, text)
