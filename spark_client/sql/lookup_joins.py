@@ -75,7 +75,7 @@ def _is_cast(node: Node) -> bool:
 
 
 def _joined(workspace: Workspace, table: exp.Table, join: exp.Join, spec: FunctionSpec) -> exp.Join:
-    alias = table.args.get("alias") or exp.TableAlias(this=exp.to_identifier(table.name, quoted=True))
+    alias = table.args.get("alias") or exp.TableAlias(this=exp.to_identifier(spec.name, quoted=True))
     if alias.args.get("columns"):
         raise PlanError(f"{alias.name} cannot have other names for its columns; name them in SELECT")
     key = workspace.identifiers.key
