@@ -68,15 +68,16 @@ class JoinedRows:
         If `outer`, a row on the left without such rows is joined with nulls. Raises PlanError, with the position in the
         text, for a condition that Spark cannot check in an array.
         """
-        own = [part for part in on if self.has_own(part)]
-        rest = [part for part in on if not self.has_own(part)]
+        # Spark can compute a Python function before an array is filtered, but not while it is.
+        before = [part for part in on if not self.has_own(part) and self._apart(part) is not None]
+        each = [part for part in on if part not in before]
         rows = self.call
-        if own:
-            rows = self._call("filter", rows, self._per_row(lambda row: exp.and_(*(self._over(row, x) for x in own))))
+        if each:
+            rows = self._call("filter", rows, self._per_row(lambda row: exp.and_(*(self._over(row, x) for x in each))))
         if self.arguments:
             rows = self._call("transform", rows, self._per_row(self._whole))
-        if rest:
-            rows = exp.Case(ifs=[exp.If(this=exp.and_(*(part.copy() for part in rest)), true=rows)])
+        if before:
+            rows = exp.Case(ifs=[exp.If(this=exp.and_(*(part.copy() for part in before)), true=rows)])
         generator = self._call("inline_outer" if outer else "inline", rows)
         return exp.Join(this=exp.Lateral(this=generator, view=False, alias=self.alias.copy()), kind="CROSS")
 
@@ -96,13 +97,22 @@ class JoinedRows:
             parts += [exp.Literal.string(name), _field(row, name)]
         return self._call("named_struct", *parts)
 
+    def _apart(self, condition: Node) -> Node | None:
+        """The first node of a condition that Spark cannot compute for an element of an array."""
+        functions = self.workspace.functions
+        for node in condition.walk():
+            if isinstance(node, (exp.Query, exp.Window)):
+                return node
+            # A function that is not built in may be one in Python.
+            if isinstance(node, exp.Anonymous) and not functions.is_built_in(node.name):
+                return node
+        return None
+
     def _over(self, row: Node, condition: Node) -> Node:
         """The condition with fields of the row in place of the columns of this table."""
-        for node in condition.walk():
-            called = isinstance(node, exp.Anonymous) and self.workspace.functions.kind(node.name) is not None
-            if called or isinstance(node, (exp.Query, exp.Window)):
-                what = f"a call of {node.name}" if called else "a subquery or a window"
-                raise error_at(node, f"{what} cannot be in a condition of ON on {self.alias.name}: write it in WHERE")
+        if (apart := self._apart(condition)) is not None:
+            what = f"a call of {apart.name}" if isinstance(apart, exp.Anonymous) else "a subquery or a window"
+            raise error_at(apart, f"{what} cannot be in a condition of ON on {self.alias.name}: write it in WHERE")
         keys = [self.workspace.identifiers.key(name) for name in self.columns]
         values = [*map(exp.paren, self.arguments.values()), *(_field(row, name) for name in self.fields)]
 

@@ -67,6 +67,10 @@ class FunctionNames:
     def is_remote_scalar(self, name: str) -> bool:
         return self.kind(name) is FunctionKind.SCALAR
 
+    def is_built_in(self, name: str) -> bool:
+        """Whether a name is a function of Spark's."""
+        return self._class_of(name).startswith(_BUILT_IN)
+
     def is_built_in_aggregate(self, name: str) -> bool:
         """Whether a name is an aggregate of Spark's, or `grouping` or `grouping_id`, which are used like aggregates."""
         return name.lower() in _OVER_AGGREGATES or self._class_of(name).startswith(_AGGREGATES)

@@ -117,6 +117,22 @@ def test_conditions_of_a_left_join_choose_rows_and_keep_the_left_side(session):
     assert rows == [(4, "figs0"), (4, "figs0")]
 
 
+def test_conditions_on_the_left_side_may_call_any_function(session, spark):
+    spark.udf.register("more_than_one", lambda n: n > 1, "boolean")
+    text = "SELECT n, r.shop FROM sales LEFT JOIN LATERAL offers(item) AS r ON {}"
+    left = [(1, None), (2, None), (3, None), (4, "figs0"), (4, "figs0")]
+    assert found(session, text.format("more_than_one(n)")) == left
+    assert found(session, text.format("doubled(n) > 2")) == left
+    with pytest.raises(PlanError, match="a call of more_than_one cannot be in a condition of ON on r"):
+        session.sql(text.format("more_than_one(r.price)"))
+
+
+def test_conditions_may_be_constant(session):
+    text = "SELECT n, r.shop FROM sales {} JOIN LATERAL offers(item) AS r ON {}"
+    assert found(session, text.format("", "1 = 2")) == []
+    assert found(session, text.format("LEFT", "1 = 2 AND r.price < 1")) == [(n, None) for n in (1, 2, 3, 4, 4)]
+
+
 def test_a_row_is_called_once_in_one_operator(session):
     text = "SELECT n, r.shop FROM sales LEFT JOIN LATERAL offers(item) AS r ON r.price > 0"
     plan = session.explain(text)

@@ -74,7 +74,7 @@ def rewritten(text):
         ("t LEFT JOIN LATERAL parts(x) AS r", "t CROSS JOIN LATERAL INLINE_OUTER(`parts`(x)) AS r"),
         (
             "t LEFT JOIN LATERAL parts(x) AS r(c, d) ON R.C > t.y AND t.z",
-            "t CROSS JOIN LATERAL INLINE_OUTER(CASE WHEN t.z THEN FILTER(`parts`(x), row -> (row.`a` > t.y)) END) "
+            "t CROSS JOIN LATERAL INLINE_OUTER(FILTER(`parts`(x), row -> (row.`a` > t.y) AND (t.z))) "
             "AS r(c, d)",
         ),
         ("t LATERAL VIEW OUTER parts(x) r AS c, d", "t LATERAL VIEW OUTER INLINE(`parts`(x)) r AS c, d"),
@@ -82,8 +82,8 @@ def rewritten(text):
         ("t RIGHT JOIN LATERAL parts(x) AS r ON TRUE", "t RIGHT JOIN LATERAL INLINE(`parts`(x)) AS r ON TRUE"),
         (
             "t JOIN people FOR SYSTEM_TIME AS OF t.at AS p ON t.k = p.id",
-            "t CROSS JOIN LATERAL INLINE(CASE WHEN NOT (t.k) IS NULL THEN TRANSFORM("
-            "ARRAY_COMPACT(ARRAY(`people`(t.k))), row -> NAMED_STRUCT('id', t.k, 'name', row.`name`)) END) AS p",
+            "t CROSS JOIN LATERAL INLINE(TRANSFORM(FILTER(ARRAY_COMPACT(ARRAY(`people`(t.k))), "
+            "row -> (NOT (t.k) IS NULL)), row -> NAMED_STRUCT('id', t.k, 'name', row.`name`))) AS p",
         ),
         ("plain FOR SYSTEM_TIME AS OF '2026-01-01' AS p", "plain TIMESTAMP AS OF '2026-01-01' AS p"),
         ("t, LATERAL inline(parts(x)) AS r", "t, LATERAL inline(parts(x)) AS r"),
