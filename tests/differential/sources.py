@@ -6,6 +6,7 @@ from tests.differential.both import Both, both, joined
 from tests.differential.choices import Choices
 from tests.differential.clauses import select
 from tests.differential.expressions import Field, Scope, condition, expression, scope_of
+from tests.differential.laterals import lateral_source, lookup_source
 from tests.differential.naming import Select
 from tests.differential.tables import Column, Settings, Table, quoted
 from tests.differential.values import ORDERABLE, total_order
@@ -16,12 +17,18 @@ __all__ = ["statement"]
 
 def statement(draw: Choices, tables: tuple[Table, ...], settings: Settings, tags: set[str]) -> Select:
     """A whole query over the tables."""
-    kind = draw.weighted([(40, "table"), (15, "join"), (15, "subquery"), (10, "CTE"), (20, "windows"), (5, "top-N")])
+    kind = draw.weighted([(40, "table"), (15, "join"), (15, "subquery"), (10, "CTE"), (20, "windows"), (5, "top-N"),
+                          (10, "lateral"), (6, "lookup")])  # fmt: skip
     tags.add(kind)
     if kind == "windows" and any(table.of_type("timestamp", "timestamp_ntz") for table in tables):
         return _windows(draw, tables, settings, tags)
     if kind == "join" and len(tables) > 1:
         return _join(draw, tables, settings, tags)
+    if kind in ("lateral", "lookup"):
+        left = scope_of(draw, tables[0], settings, "l.")
+        left.tags = tags
+        source = (lateral_source if kind == "lateral" else lookup_source)(draw, left, tables[0])
+        return select(draw, left, source)
     scope = scope_of(draw, tables[0], settings, others=tables if draw.chance(30) else ())
     scope.tags = tags
     if kind == "top-N":

@@ -41,4 +41,16 @@ async def pair(x, y):
     return {"x": x, "y": y}
 
 
-FUNCTIONS = (*_identities(), plus, one, pair)
+@udf.scalar(rows=True, parameters="n bigint, s string", returns="a bigint, b string")
+async def rows_of(n, s):
+    for a in range(0 if n is None else n % 3):
+        yield {"a": a, "b": s} if a < 2 else None
+
+
+@udf.scalar(nulls="skip", returns="struct<s:string,d:double>")
+async def looked_up(n: int) -> dict | None:
+    found = {0: ("a", 0.5), 1: ("b", None), 2: (None, 2.5)}.get(n)
+    return found and dict(zip(("s", "d"), found, strict=True))
+
+
+FUNCTIONS = (*_identities(), plus, one, pair, rows_of, looked_up)
