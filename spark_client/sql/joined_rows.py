@@ -20,7 +20,7 @@ from spark_client.sql.nodes import Node, conjuncts
 from spark_client.sql.parsing import error_at
 from spark_client.sql.workspace import Workspace
 
-__all__ = ["JoinedRows", "conditions_of"]
+__all__ = ["JoinedRows", "conditions_of", "without_common_parts"]
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ class JoinedRows:
             rows = self._call("transform", rows, self._per_row(self._whole))
         if before:
             rows = exp.Case(ifs=[exp.If(this=exp.and_(*(part.copy() for part in before)), true=rows)])
-        generator = self._call("inline_outer" if outer else "inline", rows)
+        generator = without_common_parts(self._call("inline_outer" if outer else "inline", rows))
         return exp.Join(this=exp.Lateral(this=generator, view=False, alias=self.alias.copy()), kind="CROSS")
 
     def _call(self, name: str, *arguments: Node) -> Node:
@@ -129,6 +129,23 @@ class JoinedRows:
 
 def _field(of: Node, name: str) -> Node:
     return exp.Dot(this=of.copy(), expression=exp.to_identifier(name, quoted=True))
+
+
+def without_common_parts(tree: Node) -> Node:
+    """The tree, which is changed, without BETWEEN and nullif inside.
+
+    Spark computes what they use twice in an operator of its own, which it refuses below a lateral join.
+    """
+    for node in reversed(list(tree.find_all(exp.Between, exp.Nullif))):  # the inner ones first
+        value = exp.paren(node.this)
+        if isinstance(node, exp.Between):
+            low = exp.GTE(this=value, expression=exp.paren(node.args["low"]))
+            high = exp.LTE(this=value.copy(), expression=exp.paren(node.args["high"]))
+            node.replace(exp.paren(exp.and_(low, high)))
+        else:
+            same = exp.EQ(this=value, expression=exp.paren(node.expression))
+            node.replace(exp.If(this=same, true=exp.null(), false=value.copy()))
+    return tree
 
 
 def conditions_of(join: exp.Join) -> list[Node]:

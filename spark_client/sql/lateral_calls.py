@@ -11,7 +11,7 @@ from sqlglot.tokens import Token, TokenType
 from spark_client.base.errors import PlanError
 from spark_client.functions.registration import EMPTY, carrier_of
 from spark_client.sql.functions import SqlFunctions
-from spark_client.sql.joined_rows import JoinedRows, conditions_of
+from spark_client.sql.joined_rows import JoinedRows, conditions_of, without_common_parts
 from spark_client.sql.lookup_joins import is_lookup, put_lookup
 from spark_client.sql.nodes import Node
 from spark_client.sql.parsing import in_place, place_of
@@ -94,7 +94,7 @@ def _put_rows(workspace: Workspace, node: Node, call: exp.Anonymous) -> None:
     if isinstance(node, exp.Lateral) and isinstance(join, exp.Join) and _is_planned(join):
         join.replace(rows.join(conditions_of(join), outer=join.side.upper() == "LEFT"))
         return
-    node.set("this", exp.Anonymous(this="inline", expressions=[call.copy()]))
+    node.set("this", without_common_parts(exp.Anonymous(this="inline", expressions=[call.copy()])))
     node.set("alias", alias.copy())
 
 

@@ -127,6 +127,17 @@ def test_conditions_on_the_left_side_may_call_any_function(session, spark):
         session.sql(text.format("more_than_one(r.price)"))
 
 
+def test_arguments_and_conditions_may_have_between_and_nullif(session, spark):
+    """Spark itself refuses them in the generator of a lateral join."""
+    fruit = [(1, "plum"), (2, "apple"), (3, "melon")]
+    spark.createDataFrame(fruit, "n int, item string").createOrReplaceTempView("fruit")
+    rows = session.sql("""
+        SELECT t.n, r.shop FROM fruit AS t LEFT JOIN LATERAL TABLE(offers(nullif(t.item, 'melon'))) AS r
+        ON r.price + 1 BETWEEN 1 AND nullif(t.n, 1) AND NOT t.n - 1 BETWEEN 5 AND 6 ORDER BY ALL
+    """).collect()
+    assert rows == [(1, None), (2, "apple0"), (2, "apple1"), (3, None)]
+
+
 def test_conditions_may_be_constant(session):
     text = "SELECT n, r.shop FROM sales {} JOIN LATERAL offers(item) AS r ON {}"
     assert found(session, text.format("", "1 = 2")) == []
