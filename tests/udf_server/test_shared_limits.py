@@ -2,6 +2,10 @@
 
 import threading
 
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from udf_server.coordination.ledger import LEASE_SECONDS, Ledger
 from udf_server.guards.limits import Demand
 from udf_server.guards.settings import GuardSettings
@@ -301,3 +305,65 @@ def test_tokens_of_a_ledger_that_was_lost_are_not_spent_after_the_new_one_has_an
     member.demand = Demand(0, 0, ())
     member.limits.granted(world.ledger.exchange(claim, world.now))
     assert member.limits.take((1.0,)) == float("inf")
+
+
+# What nearly every call takes.
+
+
+@given(
+    st.lists(st.floats(0, 5), min_size=1, max_size=30),
+    st.lists(st.floats(0, 0.02), min_size=30, max_size=30),
+    st.sampled_from([(), ("40 tokens/second",)]),
+)
+def test_a_call_that_begins_at_once_takes_what_it_would_take_one_by_one(costs, pauses, second):
+    """Both of two members have the same leases. The second one asks for each limit by itself."""
+    worlds = [World(rate=["20/second", *second], **{"max-concurrency": 8}) for _ in range(2)]
+    fast, slow = (world.member("a") for world in worlds)
+    for cost, pause in zip(costs, pauses, strict=False):
+        each = (1.0, cost)[: 1 + len(second)]
+        for member in (fast, slow):
+            member.demand = Demand(0, 2, (1.0, 5.0)[: 1 + len(second)])
+            member.exchange()
+        for world in worlds:
+            world.now += pause
+        if fast.limits.take_at_once(each, 0, worlds[0].now):
+            assert slow.limits.take(each) == 0.0
+        claims = [member.limits.claim() for member in (fast, slow)]
+        assert claims[0] == claims[1]
+        for member, world, claim in zip((fast, slow), worlds, claims, strict=True):
+            claim |= {"member": "a", "fresh": "e1", "leave": False}
+            member.limits.granted(world.ledger.exchange(claim, world.now))
+
+
+def test_a_call_that_one_rate_refuses_takes_nothing_of_the_others():
+    world = World(rate=["100/second", "10 tokens/second"])
+    member = world.member("a")
+    member.demand = Demand(0, 4, (1.0, 2.0))
+    member.exchange()
+    assert member.limits.take_at_once((1.0, 2.0), 0, world.now)
+    for _ in range(3):
+        assert not member.limits.take_at_once((1.0, 9.0), 0, world.now)
+    assert member.limits.take_at_once((1.0, 2.0), 0, world.now)
+
+
+@pytest.mark.parametrize("in_use", [7, 8])
+def test_a_call_begins_at_once_only_if_there_is_a_permit_whose_lease_runs(in_use):
+    world = World(**{"max-concurrency": 8})
+    member = world.member("a")
+    member.demand = Demand(0, 8, ())
+    member.exchange()
+    assert member.limits.take_at_once((), in_use, world.now) == (in_use < 8)
+    world.now += LEASE_SECONDS
+    assert not member.limits.take_at_once((), in_use, world.now)
+
+
+def test_no_call_begins_at_once_while_the_circuit_is_open_or_a_claim_has_failed():
+    world = World(**{"breaker-failures": 1})
+    member = world.member("a")
+    member.exchange()
+    assert member.limits.take_at_once((), 0, world.now)
+    member.exchange(lost=True)
+    assert not member.limits.take_at_once((), 0, world.now)
+    member.exchange()
+    member.limits.ended(False, True, 1)
+    assert not member.limits.take_at_once((), 0, world.now)

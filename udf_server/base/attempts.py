@@ -15,8 +15,8 @@ __all__ = ["AttemptTimeout", "call_begins", "is_decided", "limited", "with_attem
 is_decided: ContextVar[Callable[[], bool]] = ContextVar("is_decided", default=lambda: False)
 """Whether another call for the same rows has given their outcome, so that this one is cancelled but has not failed."""
 
-call_begins: ContextVar[Callable[[], object]] = ContextVar("call_begins", default=lambda: None)
-"""What is called when the guards of a function let a call of this task pass."""
+call_begins: ContextVar[Callable[[], object] | None] = ContextVar("call_begins", default=None)
+"""What is called when the guards of a function let a call of this task pass; None if nothing is."""
 
 _seconds: ContextVar[float | None] = ContextVar("attempt_seconds", default=None)
 """The `attempt-timeout` of the calls of a task whose function has guards."""
@@ -48,11 +48,12 @@ def with_attempt_timeout(function: Function, seconds: float) -> Function:
     return replace(function, call=limited_call)
 
 
-async def limited(called: Awaitable[Any]) -> Any:
-    """The result of a call that guards let pass, within the `attempt-timeout` of this task's calls if they have one."""
-    call_begins.get()()
+def limited(called: Awaitable[Any]) -> Awaitable[Any]:
+    """Note that guards let a call pass. Returns the call, within the `attempt-timeout` of this task if it has one."""
+    if (begins := call_begins.get()) is not None:
+        begins()
     seconds = _seconds.get()
-    return await called if seconds is None else await _within(seconds, called)
+    return called if seconds is None else _within(seconds, called)
 
 
 async def _within(seconds: float, called: Awaitable[Any]) -> Any:

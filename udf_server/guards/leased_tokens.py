@@ -2,6 +2,7 @@
 
 import bisect
 import math
+from dataclasses import dataclass
 from typing import Any
 
 from udf_server.coordination.ledger import LEASE_SECONDS, SLOTS, ahead_seconds
@@ -18,6 +19,17 @@ LONGEST_SECONDS = LEASE_SECONDS / 2
 """Longest time for which tokens are kept because answers are slow. Later the claim has failed."""
 
 
+@dataclass(slots=True)
+class _Lot:
+    """Tokens of one grant."""
+
+    until: float
+    """Until when calls may take them."""
+    slot: int
+    """A slot not after that in which the ledger counts them."""
+    amount: float
+
+
 class LeasedTokens:
     """The tokens of one rate. Times are those of the clock of this process, which need not be that of the ledger.
 
@@ -30,8 +42,8 @@ class LeasedTokens:
         self._rate = rate
         self._width = rate.seconds / SLOTS
         self._margin = self._width / 2
-        self._lots: list[tuple[float, int, float]] = []
-        """Until when they may be taken, a slot not after that in which they are counted, how many; in this order."""
+        self._lots: list[_Lot] = []
+        """In the order in which they end."""
         self._added, self._back = 0.0, dict[int, float]()
         """What calls have spent beyond what they took, and what comes back, by slot, since the last claim."""
         self._spent, self._recent = 0.0, 0.0
@@ -54,6 +66,20 @@ class LeasedTokens:
         """Whether anything happened since the last claim."""
         return bool(self._spent or self._added or self._back)
 
+    def take_at_once(self, cost: float, now: float) -> bool:
+        """Take tokens for a call if those that end first have more than enough. Otherwise ask whether it `fits`."""
+        lots = self._lots
+        if not lots or self._added or lots[0].amount <= cost or lots[0].until < now:
+            return False
+        lots[0].amount -= cost
+        self._spent += cost
+        return True
+
+    def put_back(self, cost: float) -> None:
+        """Undo `take_at_once`."""
+        self._lots[0].amount += cost
+        self._spent -= cost
+
     def fits(self, cost: float, now: float) -> bool:
         """Whether there are tokens for a call."""
         if not cost:
@@ -67,11 +93,11 @@ class LeasedTokens:
         """Take what fits, from the tokens that end first."""
         self._spent += cost
         while cost > 0 and self._lots:
-            until, slot, amount = self._lots[0]
-            if amount > cost:
-                self._lots[0] = (until, slot, amount - cost)
+            first = self._lots[0]
+            if first.amount > cost:
+                first.amount -= cost
                 return
-            cost -= amount
+            cost -= first.amount
             del self._lots[0]
 
     def begin(self, cost: float, taken: float, now: float) -> None:
@@ -118,13 +144,13 @@ class LeasedTokens:
         slot = math.floor(ledger_now / self._width)
         for amount, keep in zip(tokens, (self._keep, max(ahead_seconds(self._rate.seconds), self._keep)), strict=True):
             if amount > 0:
-                bisect.insort(self._lots, (sent + keep - self._margin, slot, amount))
+                bisect.insort(self._lots, _Lot(sent + keep - self._margin, slot, amount), key=lambda lot: lot.until)
         self._drop(now)
 
     def give_up(self) -> None:
         """Return all tokens with the next claim."""
-        for _, slot, amount in self._lots:
-            self._give_back(amount, slot)
+        for lot in self._lots:
+            self._give_back(lot.amount, lot.slot)
         self._lots.clear()
 
     def forget(self) -> None:
@@ -133,13 +159,13 @@ class LeasedTokens:
         self._back.clear()
 
     def _left(self) -> float:
-        return math.fsum(amount for _, _, amount in self._lots)
+        return math.fsum(lot.amount for lot in self._lots)
 
     def _drop(self, now: float) -> None:
         """Give back what was not spent in its time."""
-        while self._lots and now > self._lots[0][0]:
-            _, slot, amount = self._lots.pop(0)
-            self._give_back(amount, slot)
+        while self._lots and now > self._lots[0].until:
+            lot = self._lots.pop(0)
+            self._give_back(lot.amount, lot.slot)
 
     def _give_back(self, amount: float, slot: int) -> None:
         self._back[slot] = self._back.get(slot, 0.0) + amount
