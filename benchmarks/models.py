@@ -116,8 +116,8 @@ def _prompts(what: str, rows: int) -> list[pa.RecordBatch]:
 
 @contextlib.contextmanager
 def _service() -> Iterator[str]:
-    """A scripted service in a separate process; yields its URL."""
-    command = [sys.executable, "-m", "udf_models.testing", "--latency", str(LATENCY)]
+    """A service in a separate process; yields its URL."""
+    command = [sys.executable, "-m", "benchmarks.model_service", "--latency", str(LATENCY)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         try:
