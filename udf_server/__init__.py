@@ -11,6 +11,8 @@ from udf_server.base.context import BatchContext, CallContext
 from udf_server.base.errors import DeclarationError, Failure, PluginError, RetryableError, RowErrors
 from udf_server.base.functions import Function
 from udf_server.base.hooks import FunctionContext
+from udf_server.base.key_value_backend import KeyValueError
+from udf_server.base.key_value_store import KeyValueEntry, KeyValueStore
 from udf_server.plugins.hookspecs import hookimpl
 from udf_server.plugins.metrics import Counter, Gauge, Histogram, counter, gauge, histogram
 from udf_server.process.base import ProcessTableFunction, StateHint
@@ -36,6 +38,9 @@ __all__ = [
     "FunctionContext",
     "Gauge",
     "Histogram",
+    "KeyValueEntry",
+    "KeyValueError",
+    "KeyValueStore",
     "ListView",
     "MapView",
     "PluginError",

@@ -30,8 +30,8 @@ class RedisProcess:
         self.url = f"redis://:{SECRET}@127.0.0.1:{self.port}/0"
         self._process = None
 
-    def start(self):
-        command = ["redis-server", "--port", str(self.port), "--save", "", "--requirepass", SECRET]
+    def start(self, *settings):
+        command = ["redis-server", "--port", str(self.port), "--save", "", "--requirepass", SECRET, *settings]
         self._process = subprocess.Popen(command, stdout=subprocess.DEVNULL, env=os.environ)
         for _ in range(1_000):
             with socket.socket() as probe:

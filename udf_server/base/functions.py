@@ -11,7 +11,7 @@ from udf_server.base.codecs import Codec
 from udf_server.base.context import BatchContext, CallContext
 from udf_server.base.errors import InvalidCost
 from udf_server.base.failures import describe
-from udf_server.base.hooks import FunctionContext, Hook, checked_hook, close_all, open_all
+from udf_server.base.hooks import FunctionContext, Hook, checked_hook, close_all, open_all, takes_store
 from udf_server.base.instances import Instances
 from udf_server.base.spending import checked_amounts
 
@@ -53,13 +53,16 @@ class Function:
     """Takes the arguments of a call and returns an estimate of its cost, by unit; None if undeclared."""
     instances: Instances | None = None
     """The objects that `call` chooses from; None if the function has none, or if all calls share one."""
+    durable_store: bool = False
+    """Whether a server must refuse to start unless the function's key-value store outlives the process."""
     opens: list[Hook] = field(default_factory=list)
     closes: list[Hook] = field(default_factory=list)
 
     def on_open(self, hook: Hook) -> Hook:
         """Decorator: run `hook` on the function's event loop before its first call, once per server process.
 
-        It may have a parameter of type FunctionContext. Raises DeclarationError if it requires others.
+        It may have parameters of the types FunctionContext and KeyValueStore. Raises DeclarationError if it requires
+        others.
         """
         self.opens.append(checked_hook(hook, "open", f"function {self.spec.key}"))
         return hook
@@ -110,6 +113,12 @@ class Function:
     def waits(self) -> bool:
         """Whether a call on a thread may wait until its `call_deadline`."""
         return self.guarded or self.instances is not None
+
+    @property
+    def takes_store(self) -> bool:
+        """Whether an open hook takes the key-value store of the function."""
+        hooks = [*self.opens, *([] if self.instances is None else self.instances.opens)]
+        return takes_store(hooks, f"function {self.spec.key}")
 
     async def open(self, context: FunctionContext) -> None:
         """Run the open hooks in the order of declaration, after those of `instances`."""

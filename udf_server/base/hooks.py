@@ -3,19 +3,20 @@
 import inspect
 import logging
 from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from udf_server.base.annotations import hints_of, signature_of
 from udf_server.base.errors import DeclarationError
+from udf_server.base.key_value_store import KeyValueStore
 
-__all__ = ["CPU", "FunctionContext", "Hook", "checked_hook", "close_all", "hooks_of", "open_all"]
+__all__ = ["CPU", "FunctionContext", "Hook", "checked_hook", "close_all", "hooks_of", "open_all", "takes_store"]
 
 CPU = "cpu"
 """The device of a process that was given none."""
 
 Hook = Callable[..., Awaitable[None] | None]
-"""An `open` or `close` hook, sync or async. It takes no arguments; `open` may take a FunctionContext."""
+"""An `open` or `close` hook, sync or async. `open` may take a FunctionContext and a KeyValueStore, and nothing else."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +33,8 @@ class FunctionContext:
     device: str = CPU
     instance: int = 0
     instances: int = 1
+    store: KeyValueStore | None = field(default=None, repr=False, compare=False)
+    """The store of the function; None unless a hook takes a KeyValueStore."""
 
     @property
     def logger(self) -> "logging.LoggerAdapter[logging.Logger]":
@@ -49,11 +52,12 @@ def hooks_of(instance: Any, name: str, where: str) -> list[Hook]:
 
 def checked_hook(hook: Hook, name: str, where: str) -> Hook:
     """The hook. Raises DeclarationError if it requires arguments that it does not get; `where` begins its message."""
-    context = _context_parameter(hook, where) if name == "open" else None
+    given = _given(hook, where) if name == "open" else {}
     for parameter in signature_of(hook, where).parameters.values():
         variadic = parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
-        if parameter.name != context and parameter.default is parameter.empty and not variadic:
+        if parameter.name not in given and parameter.default is parameter.empty and not variadic:
             gets = "only a parameter that is annotated as FunctionContext" if name == "open" else "no arguments"
+            gets += " or KeyValueStore" if name == "open" else ""
             raise DeclarationError(f"{where}: '{name}' has a parameter {parameter.name!r}, but it gets {gets}")
     return hook
 
@@ -61,8 +65,9 @@ def checked_hook(hook: Hook, name: str, where: str) -> Hook:
 async def open_all(hooks: Iterable[Hook], context: FunctionContext) -> None:
     """Run open hooks in this order."""
     for hook in hooks:
-        name = _context_parameter(hook, f"function {context.function}")
-        await _awaited(hook() if name is None else hook(**{name: context}))
+        given = _given(hook, f"function {context.function}")
+        values = {name: context if kind is FunctionContext else context.store for name, kind in given.items()}
+        await _awaited(hook(**values))
 
 
 async def close_all(hooks: Iterable[Hook]) -> None:
@@ -77,9 +82,15 @@ async def close_all(hooks: Iterable[Hook]) -> None:
         raise failures[0]
 
 
-def _context_parameter(hook: Hook, where: str) -> str | None:
+def takes_store(hooks: Iterable[Hook], where: str) -> bool:
+    """Whether an open hook has a parameter of type KeyValueStore."""
+    return any(KeyValueStore in _given(hook, where).values() for hook in hooks)
+
+
+def _given(hook: Hook, where: str) -> dict[str, type]:
+    """The parameters that get what the host has, by name."""
     hints = hints_of(inspect.unwrap(getattr(hook, "__func__", hook)), where)
-    return next((name for name, hint in hints.items() if hint is FunctionContext and name != "return"), None)
+    return {name: hint for name, hint in hints.items() if hint in (FunctionContext, KeyValueStore) and name != "return"}
 
 
 async def _awaited(result: Awaitable[None] | None) -> None:

@@ -64,6 +64,11 @@ class Instances:
         return bool(self._first.opens or self._first.closes)
 
     @property
+    def opens(self) -> list[Hook]:
+        """The open hooks of the class."""
+        return self._first.opens
+
+    @property
     def caller(self) -> Callable[..., Any]:
         """The function that calls an object, with the signature of its `eval`."""
 

@@ -30,6 +30,7 @@ from udf_server.hosting.executors import Executors, LoopExecutor, ThreadExecutor
 from udf_server.hosting.load import Load
 from udf_server.hosting.registry import Registry
 from udf_server.hosting.turns import DEFAULT_CALLS
+from udf_server.keyvalue.stores import KeyValueStores, OpenedStore
 
 __all__ = ["FunctionHost", "HostLimits", "HostedFunction"]
 
@@ -73,9 +74,12 @@ class HostedFunction:
 
     def __init__(
         self, function: Function, defaults: Mapping[str, str], limits: HostLimits, executors: Executors,
-        device: str = CPU,
+        stores: KeyValueStores, device: str = CPU,
     ) -> None:  # fmt: skip
-        """`device` is where models of the function run."""
+        """`stores` opens its key-value store, if it takes one. `device` is where models of the function run."""
+        self._stores = stores
+        self._store: OpenedStore | None = None
+        """The key-value store, for the loop of the executor."""
         self.executors = executors
         self._device = device
         self.function = function
@@ -206,7 +210,7 @@ class HostedFunction:
             stuck.stop()
             self._loop_executor = self.executors.loop_executor(self.spec.key, self._limits.calls)
             # Resources that the hooks opened belong to the old loop.
-            self._opened = False
+            self._opened, self._store = False, None
         return self.loop_executor
 
     async def open(self) -> None:
@@ -245,6 +249,12 @@ class HostedFunction:
     async def _open(self) -> None:
         spec, own = self.spec, self._own_instances
         context = FunctionContext(spec.name, spec.version, self._device, instances=own or 1)
+        if self.function.durable_store:
+            self._stores.require_durable(spec.key)
+        if self.function.takes_store:
+            await self._close_store()  # of hooks that have failed
+            self._store = await self._stores.open(spec.key)
+            context = dataclasses.replace(context, store=self._store.store)
         if self.function.instances is not None:
             await self.function.instances.open(
                 context, own=own > 0, threads=self.executors.threads, clock=self.executors.clock,
@@ -255,13 +265,25 @@ class HostedFunction:
     @property
     def _closes(self) -> bool:
         instances = self.function.instances
-        return bool(self.function.closes) or (instances is not None and instances.has_hooks)
+        has_hooks = bool(self.function.closes) or (instances is not None and instances.has_hooks)
+        return has_hooks or self._store is not None
+
+    async def _close(self) -> None:
+        try:
+            await self.function.close()
+        finally:
+            await self._close_store()
+
+    async def _close_store(self) -> None:
+        store, self._store = self._store, None
+        if store is not None:
+            await store.close()
 
     async def close(self) -> None:
         """Run the `close` hooks if the function was opened, stop the executors, and wait for the loop's thread."""
         try:
             if self._opened and self._closes:
-                error = await _run_hooks(self.loop_executor, self.function.close(), self._limits.close_seconds)
+                error = await _run_hooks(self.loop_executor, self._close(), self._limits.close_seconds)
                 if error is not None:
                     log.error("close hook failed", exc_info=error, extra={"function": self.spec.key})
         except TimeoutError:
@@ -288,10 +310,12 @@ class FunctionHost:
         guard: Callable[[Function], Function] | None = None,
         executors: Executors | None = None,
         device: str = CPU,
+        stores: KeyValueStores | None = None,
     ) -> None:
         """`defaults` has the configuration's options by function name; "*" applies to every function.
 
         `guard` may wrap each function before it is hosted. `device` is where models of this process run.
+        `stores` has the key-value stores of functions, by default in memory.
         """
         self.registry = registry
         self._guard = guard or (lambda function: function)
@@ -299,6 +323,7 @@ class FunctionHost:
         self._executors = executors or Executors()
         self._defaults = defaults or {}
         self._device = device
+        self._stores = stores or KeyValueStores()
         self._hosted: dict[str, HostedFunction] = {}
 
     def ignored(self) -> Iterable[Ignored]:
@@ -317,7 +342,12 @@ class FunctionHost:
         if key not in self._hosted:
             defaults = {**self._defaults.get("*", {}), **self._defaults.get(name, {})}
             self._hosted[key] = HostedFunction(
-                self._guard(function), defaults, self._limits, self._executors, self._device
+                self._guard(function),
+                defaults,
+                self._limits,
+                self._executors,
+                self._stores,
+                self._device,
             )
         return self._hosted[key]
 

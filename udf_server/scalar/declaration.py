@@ -50,6 +50,7 @@ def scalar(
     nulls: str = "call",
     cache_key: str | Callable[..., Any] | None = None,
     cost: Callable[..., Any] | None = None,
+    durable_store: bool = False,
     **options: Any,
 ) -> Callable[[Callable[..., Any]], Function]: ...
 
@@ -71,6 +72,7 @@ def scalar(
     nulls: str = "call",
     cache_key: str | Callable[..., Any] | None = None,
     cost: Callable[..., Any] | None = None,
+    durable_store: bool = False,
     **options: Any,
 ) -> Function | Callable[[Callable[..., Any]], Function]:
     """Declare a scalar function, which returns one value for each row (FLIP-400).
@@ -104,6 +106,9 @@ def scalar(
     `cost` takes the arguments of a call and returns an estimate of what it costs, by unit, such as
     `{"tokens": len(text) / 4}`: a guard can limit such units per time. It must be fast and thread-safe.
     `CallContext.spend` replaces the estimate.
+
+    An `open` hook with a parameter of the type KeyValueStore gets that of the function. With `durable_store=True` a
+    server does not start if such a store would end with the process.
 
     Raises DeclarationError, naming function and parameter.
     """
@@ -174,6 +179,7 @@ def scalar(
             closes=hooks_of(shared, "close", where),
             cache_key=cache_key if callable(cache_key) else None,
             cost=cost,
+            durable_store=durable_store,
         )
 
     return declare if function is None else declare(function)

@@ -40,6 +40,7 @@ from udf_server.hosting.loop_watch import LoopWatch
 from udf_server.hosting.registry import Registry
 from udf_server.http.connections import affordable_connections
 from udf_server.http.server import HttpServer
+from udf_server.keyvalue.stores import KeyValueStores
 from udf_server.page.local import LocalSource
 from udf_server.page.site import Site
 from udf_server.plugins.loading import build_plugin_manager, load_functions
@@ -101,8 +102,14 @@ class Server:
         self._device = device
         if device is not None:
             self.metrics.device.labels(device).set(1)
+        variable = config.cache_encryption_variable
+        seal, unseal = sealing(variable, os.environ) if variable else (None, None)
+        stores = KeyValueStores(config.cache_url, config.cache_max_bytes, seal=seal, unseal=unseal)
+        for function in registry:
+            if function.durable_store:
+                stores.require_durable(function.spec.key)
         self._host = FunctionHost(
-            registry, limits=limits, defaults=config.functions, guard=self._guarded,
+            registry, limits=limits, defaults=config.functions, guard=self._guarded, stores=stores,
             device=CPU if device is None else device_inside(device),
         )  # fmt: skip
         self._coordinator, self._budgets = self._make_coordinator()
@@ -119,8 +126,6 @@ class Server:
                 config.idle_seconds,
             )
         )  # fmt: skip
-        variable = config.cache_encryption_variable
-        seal, unseal = sealing(variable, os.environ) if variable else (None, None)
         self._cache = OutcomeCache(
             store_from_url(config.cache_url, config.cache_max_bytes), self.metrics,
             callers_differ=self._access.restricted, seal=seal, unseal=unseal,

@@ -24,6 +24,7 @@ from udf_server.cache.outcome_cache import OutcomeCache
 from udf_server.hosting.executors import Executors
 from udf_server.hosting.function_host import FunctionHost
 from udf_server.hosting.registry import Registry
+from udf_server.keyvalue.stores import KeyValueStores
 from udf_server.security.access import Caller
 from udf_server.streams.accounting import StreamLimits
 from udf_server.streams.execute_stream import ExecuteStream
@@ -52,7 +53,7 @@ class FunctionEnvironment:
 
     def __init__(
         self, *, seed: int = 0, message_bytes: int = 64 << 20, cache: OutcomeCache | None = None,
-        clock: ManualClock | None = None, device: str = CPU,
+        clock: ManualClock | None = None, device: str = CPU, key_values: str = "memory:",
     ) -> None:  # fmt: skip
         """Create an environment.
 
@@ -62,6 +63,8 @@ class FunctionEnvironment:
             cache: The cache of functions with `cache_ttl`. By default each environment has one in memory.
             clock: A clock that the test moves. By default it is the clock of the machine.
             device: The device that `open` finds in its FunctionContext.
+            key_values: The `cache_url` of the key-value stores of functions, such as "file:///tmp/kept". Functions
+                that are declared with `durable_store=True` need one that is not in memory.
         """
         self._random = random.Random(seed)
         self._limits = StreamLimits(message_bytes=message_bytes)
@@ -69,6 +72,7 @@ class FunctionEnvironment:
         self._cache = cache or OutcomeCache(MemoryStore(CACHE_BYTES), self._metrics)
         self._executors = Executors(clock=clock, later=clock.later) if clock is not None else Executors()
         self._device = device
+        self._stores = KeyValueStores(key_values)
         self._declared: dict[int, Aggregate] = {}
         self._hosts: dict[int, FunctionHost] = {}
 
@@ -251,7 +255,7 @@ class FunctionEnvironment:
     async def _exchanged(self, function: Function, exchange: Exchange, caller: str = "") -> RunResult:
         if id(function) not in self._hosts:
             self._hosts[id(function)] = FunctionHost(
-                Registry([("test", function)]), executors=self._executors, device=self._device
+                Registry([("test", function)]), executors=self._executors, device=self._device, stores=self._stores
             )
         stream = ExecuteStream(
             self._hosts[id(function)], self._metrics, self._limits, cache=self._cache, random=self._random,

@@ -1,0 +1,245 @@
+"""Key-value stores of functions: compare-and-set in memory, in a folder and in a Redis."""
+
+import asyncio
+import base64
+import subprocess
+import sys
+
+import pytest
+
+import udf_server as udf
+from remote_udf.errors import StreamError
+from tests.udf_server.redis_process import WITH_REDIS, RedisProcess, with_redis
+from udf_server.base.errors import InvalidConfig
+from udf_server.base.key_value_backend import Change
+from udf_server.cache.sealing import sealing
+from udf_server.hosting.registry import Registry
+from udf_server.keyvalue.file import FileBackend
+from udf_server.keyvalue.memory import MemoryBackend
+from udf_server.keyvalue.stores import KeyValueStores
+from udf_server.serving.config import ServerConfig
+from udf_server.serving.server import Server
+from udf_server.testing import FunctionEnvironment
+
+KEY = base64.b64encode(bytes(32)).decode()
+
+
+@pytest.fixture(scope="module")
+def redis():
+    process = RedisProcess().start()
+    yield process
+    process.stop()
+
+
+@pytest.fixture(params=["memory", "file", pytest.param("redis", marks=WITH_REDIS)])
+def url(request, tmp_path):
+    if request.param == "redis":
+        return request.getfixturevalue("redis").url
+    return "memory:" if request.param == "memory" else f"file://{tmp_path}/kept"
+
+
+@pytest.fixture(params=["clear", "sealed"])
+async def opened(request, url):
+    """Opens stores of functions at the URL, in clear or encrypted."""
+    seals = sealing("K", {"K": KEY}) if request.param == "sealed" else (None, None)
+    stores, opened = KeyValueStores(url, seal=seals[0], unseal=seals[1]), []
+
+    async def open_(function):
+        opened.append(await stores.open(f"{request.node.name} {function}"))
+        return opened[-1].store
+
+    yield open_
+    for each in opened:
+        await each.close()
+
+
+def values(entries):
+    return [None if entry is None else entry.value for entry in entries]
+
+
+async def test_of_two_who_saw_the_same_entry_one_changes_it(opened):
+    one, two = await opened("f@1"), await opened("f@1")
+    assert await one.compare_and_set([(b"a", None, b"1"), (b"b\x00", None, b"\xff:2")], 60) == [True, True]
+    assert await two.compare_and_set([(b"a", None, b"3"), (b"c", None, b"4")], 60) == [False, True]
+    (seen,), (same,) = await one.get([b"a"]), await two.get([b"a"])
+    assert await two.compare_and_set([(b"a", same, b"5")], 60) == [True]
+    assert await one.compare_and_set([(b"a", seen, b"6")], 60) == [False]
+    assert values(await one.get([b"a", b"b\x00", b"c", b"d"])) == [b"5", b"\xff:2", b"4", None]
+
+
+async def test_functions_do_not_see_entries_of_others(opened):
+    one, other = await opened("f@1"), await opened("g@1")
+    await one.compare_and_set([(b"a", None, b"1")], 60)
+    assert values(await other.get([b"a"])) == [None]
+    assert await other.compare_and_set([(b"a", None, b"2")], 60) == [True]
+
+
+async def test_an_entry_that_has_expired_counts_as_none(opened):
+    store = await opened("f@1")
+    await store.compare_and_set([(b"a", None, b"1")], 0.001)
+    await asyncio.sleep(0.05)  # the clocks of SQLite and Redis are real
+    assert values(await store.get([b"a"])) == [None]
+    assert await store.compare_and_set([(b"a", None, b"2")], 60) == [True]
+    assert values(await store.get([b"a"])) == [b"2"]
+
+
+async def test_many_entries_of_some_size(opened):
+    store = await opened("f@1")
+    changes = [(b"%d" % number, None, bytes(2_000)) for number in range(3_000)]
+    assert all(await store.compare_and_set(changes, 60))
+    assert values(await store.get([key for key, _, _ in changes])) == [bytes(2_000)] * 3_000
+
+
+async def test_a_value_that_is_too_large_is_refused(opened):
+    store = await opened("f@1")
+    with pytest.raises(udf.KeyValueError, match="a value has 1048577 bytes; at most 1048576"):
+        await store.compare_and_set([(b"a", None, bytes((1 << 20) + 1))], 60)
+
+
+@pytest.mark.parametrize("is_file", [False, True])
+async def test_a_full_store_refuses_and_keeps_what_it_has(is_file, tmp_path):
+    now = [1_000.0]
+    clock = lambda: now[0]  # noqa: E731 - a clock of the test
+    backend = FileBackend(tmp_path, 200_000, clock) if is_file else MemoryBackend(200_000, clock)
+    await backend.open()
+    assert await backend.compare_and_set("f", [Change(b"a", None, bytes(90_000))], 60) == [True]
+    with pytest.raises(udf.KeyValueError, match="is full: cache_max_bytes is 200000"):
+        await backend.compare_and_set("f", [Change(b"b", None, bytes(150_000))], 60)
+    with pytest.raises(udf.KeyValueError, match="is full"):
+        await backend.compare_and_set("f", [Change(b"a", bytes(90_000), bytes(300_000))], 60)
+    assert await backend.get("f", [b"a", b"b"]) == [bytes(90_000), None]
+    now[0] += 61  # what has expired makes room
+    assert await backend.compare_and_set("f", [Change(b"b", None, bytes(150_000))], 60) == [True]
+    await backend.close()
+
+
+async def test_an_entry_under_another_encryption_key_is_an_error_and_not_absent(tmp_path):
+    url = f"file://{tmp_path}"
+    for key, fails in [(bytes(32), False), (bytes(31) + b"x", True)]:
+        seal, unseal = sealing("K", {"K": base64.b64encode(key).decode()})
+        opened = await KeyValueStores(url, seal=seal, unseal=unseal).open("f@1")
+        if fails:
+            with pytest.raises(udf.KeyValueError, match="cannot be decrypted: cache_encryption_variable has another"):
+                await opened.store.get([b"a"])
+        else:
+            await opened.store.compare_and_set([(b"a", None, b"secret")], 60)
+        await opened.close()
+    assert all(b"secret" not in file.read_bytes() for file in tmp_path.iterdir())
+
+
+CHILD = """
+import asyncio, sys
+from udf_server.keyvalue.stores import KeyValueStores
+
+async def main():
+    store = (await KeyValueStores(sys.argv[1]).open("f@1")).store
+    won = 0
+    for number in range(200):
+        won += sum(await store.compare_and_set([(b"%d" % number, None, b"x")], 60))
+    print(won)
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.slow
+def test_of_several_processes_one_sets_each_key(tmp_path):
+    command = [sys.executable, "-c", CHILD, f"file://{tmp_path}"]
+    children = [subprocess.Popen(command, stdout=subprocess.PIPE) for _ in range(3)]
+    assert sum(int(child.communicate()[0]) for child in children) == 200
+
+
+@with_redis
+async def test_a_redis_that_evicts_keys_without_expiry_is_refused():
+    process = RedisProcess().start("--maxmemory", "50mb", "--maxmemory-policy", "allkeys-lru")
+    try:
+        with pytest.raises(udf.KeyValueError, match="maxmemory-policy allkeys-lru, so it may evict"):
+            await KeyValueStores(process.url).open("f@1")
+    finally:
+        process.stop()
+
+
+@with_redis
+async def test_a_full_redis_evicts_values_of_the_cache_only():
+    process = RedisProcess().start("--maxmemory", "8mb", "--maxmemory-policy", "volatile-lru")
+    try:
+        opened = await KeyValueStores(process.url).open("f@1")
+        await opened.store.compare_and_set([(b"id", None, b"batch-1")], 60)
+        client = opened._backend._client
+        for number in range(40):
+            await client.set(b"udf:entry:%d" % number, bytes(1 << 19), px=60_000)
+        assert await client.dbsize() < 30
+        assert values(await opened.store.get([b"id"])) == [b"batch-1"]
+        changes = [(b"%d" % number, None, bytes(1 << 19)) for number in range(40)]
+        with pytest.raises(udf.KeyValueError, match="maxmemory"):
+            await opened.store.compare_and_set(changes, 60)
+        assert values(await opened.store.get([b"id"])) == [b"batch-1"]
+        await opened.close()
+    finally:
+        process.stop()
+
+
+async def test_a_store_that_cannot_be_used_says_why(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(udf.KeyValueError, match=r"cannot use .*keyvalue\.sqlite3"):
+        await KeyValueStores(f"file://{tmp_path}/file").open("f@1")
+    with pytest.raises(udf.KeyValueError, match="ConnectionError"):
+        await KeyValueStores("redis://127.0.0.1:1/0").open("f@1")
+
+
+def numbering():
+    @udf.scalar(durable_store=True)
+    class Numbered:
+        """The number under which the server has seen a text first."""
+
+        async def open(self, store: udf.KeyValueStore) -> None:
+            self.store = store
+
+        async def eval(self, text: str) -> int:
+            while True:
+                last, mine = await self.store.get([b"last", text.encode()])
+                if mine is not None:
+                    return int(mine.value)
+                number = int(last.value) + 1 if last is not None else 1
+                if (await self.store.compare_and_set([(b"last", last, b"%d" % number)], 60))[0]:
+                    await self.store.compare_and_set([(text.encode(), None, b"%d" % number)], 60)
+
+    return Numbered
+
+
+async def test_an_open_hook_gets_the_store_of_its_function(tmp_path):
+    for _ in range(2):  # what the first environment has kept is there in the second
+        async with FunctionEnvironment(key_values=f"file://{tmp_path}") as environment:
+            result = await environment.run(numbering(), ["a", "b", "a"], buffer_capacity=1)
+            assert result.to_pylist() == [1, 2, 1]
+
+
+async def test_a_hook_without_a_parameter_gets_nothing():
+    opened = []
+
+    @udf.scalar
+    async def f(x: int) -> int:
+        return x
+
+    f.on_open(lambda: opened.append("plain"))
+
+    @f.on_open
+    def open_(store: udf.KeyValueStore) -> None:
+        opened.append(type(store).__name__)
+
+    async with FunctionEnvironment() as environment:
+        await environment.run(f, [1])
+    assert opened == ["plain", "KeyValueStore"]
+
+
+async def test_a_function_with_a_durable_store_does_not_open_in_memory():
+    async with FunctionEnvironment() as environment:
+        with pytest.raises(StreamError, match=r"numbered@1: open failed: .* keeps what must outlive this process"):
+            await environment.run(numbering(), ["a"])
+
+
+def test_a_server_does_not_start_if_a_store_would_end_with_it(tmp_path):
+    registry = Registry([("test", numbering())])
+    with pytest.raises(InvalidConfig, match=r"numbered@1 keeps what must outlive .* set it to a folder"):
+        Server(ServerConfig(), registry)
+    Server(ServerConfig(cache_url=f"file://{tmp_path}"), registry)

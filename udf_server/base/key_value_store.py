@@ -1,0 +1,87 @@
+"""KeyValueStore is what an `open` hook gets: the entries of one function."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from udf_server.base.key_value_backend import Backend, Change, KeyValueError
+
+__all__ = ["LARGEST_VALUE", "KeyValueEntry", "KeyValueStore"]
+
+LARGEST_VALUE = 1 << 20
+"""Largest number of bytes of a value."""
+Seal = Callable[[bytes, bytes], bytes]
+"""Encrypts or decrypts what a key has, which is authenticated with the key."""
+
+
+@dataclass(frozen=True)
+class KeyValueEntry:
+    """What a key had when it was read."""
+
+    value: bytes = field(repr=False)
+    kept: bytes = field(repr=False)
+    """The same as it is kept, encrypted or not: this is what is compared."""
+
+
+class KeyValueStore:
+    """Entries of one function that outlive its calls, for all servers with the same `cache_url`.
+
+    An entry is changed only by comparison, so that of several servers one succeeds. Entries stay until they expire: a
+    full store refuses further ones. Use it on the function's event loop.
+    """
+
+    def __init__(self, backend: Backend, function: str, seal: Seal | None = None, unseal: Seal | None = None) -> None:
+        """The host creates it. `function` is the name and version whose entries these are."""
+        self._backend = backend
+        self._function = function
+        self._seal, self._unseal = seal, unseal
+
+    async def get(self, keys: Sequence[bytes]) -> list[KeyValueEntry | None]:
+        """Return the entry of each key; None for keys without one.
+
+        Raises:
+            KeyValueError: The store fails, or an entry cannot be decrypted.
+        """
+        found = await self._backend.get(self._function, keys) if keys else []
+        return [self._opened(key, kept) for key, kept in zip(keys, found, strict=True)]
+
+    async def compare_and_set(
+        self, changes: Sequence[tuple[bytes, KeyValueEntry | None, bytes]], seconds: float
+    ) -> list[bool]:
+        """Keep a value under each key that still has the entry that was read. The keys must differ.
+
+        Args:
+            changes: For each key the entry that `get` returned, None for none, and the new value.
+            seconds: How long the new entries stay.
+
+        Returns:
+            For each change whether it was made. If not, another call has changed the key: read it again.
+
+        Raises:
+            KeyValueError: The store fails or is full, or a value is too large. Some changes may have been made.
+        """
+        for _, _, value in changes:
+            if len(value) > LARGEST_VALUE:
+                raise KeyValueError(f"a value has {len(value)} bytes; at most {LARGEST_VALUE} are kept")
+        given = [
+            Change(key, None if entry is None else entry.kept, self._sealed(key, value))
+            for key, entry, value in changes
+        ]
+        return await self._backend.compare_and_set(self._function, given, seconds) if given else []
+
+    def _sealed(self, key: bytes, value: bytes) -> bytes:
+        return value if self._seal is None else self._seal(value, key)
+
+    def _opened(self, key: bytes, kept: bytes | None) -> KeyValueEntry | None:
+        if kept is None:
+            return None
+        value = kept if self._unseal is None else self._unseal(kept, key)
+        if self._unseal is not None and not value:
+            # Taken for absent, a request might be sent and paid for again.
+            raise KeyValueError(
+                f"an entry of {self._function} cannot be decrypted: cache_encryption_variable has another key than "
+                "the one with which it was written"
+            )
+        return KeyValueEntry(value, kept)
+
+    def __repr__(self) -> str:
+        return f"<key-value store of {self._function}>"
