@@ -13,6 +13,7 @@ import aiohttp
 import pyarrow as pa
 
 from benchmarks.direct import Client
+from benchmarks.model_batches import measure_batches
 from benchmarks.model_jobs import measure_conditions
 from benchmarks.model_peers import measure_model_peers
 from benchmarks.model_server import model_server
@@ -35,6 +36,7 @@ def run_models(results: Results, quick: bool) -> None:
     """Measures without Spark where it can: the client of its Python workers sends the rows."""
     _measure_in_flight(results, quick)
     _measure_kill(results, quick)
+    measure_batches(results, quick)
     measure_tokens(results, quick)
     with local_spark() as spark:
         measure_conditions(results, quick, spark)

@@ -4,10 +4,11 @@ No error has a part of a prompt or of an answer, unless the operator's file allo
 """
 
 import asyncio
+import contextlib
 import json
 import re
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from http import HTTPStatus
 from typing import Any
 
@@ -18,7 +19,7 @@ from udf_models.redaction import RedactionFailed
 from udf_server import BatchContext, CallContext, RetryableError
 from udf_server.retry_after import retry_after_seconds
 
-__all__ = ["ModelClient", "ModelError", "RequestRefused"]
+__all__ = ["ModelClient", "ModelError", "RequestRefused", "UnusableAnswer", "is_code"]
 
 TRY_AGAIN = (408, 425, 429)
 """RFC 9110 section 15.5.9, RFC 8470, RFC 6585; 5xx besides."""
@@ -44,6 +45,10 @@ class RequestRefused(ModelError):
     """The service does not accept the texts of a request, because they are too long, for example."""
 
 
+class UnusableAnswer(ModelError):
+    """The service accepted a request, and its answer is too large or not as expected."""
+
+
 class ModelClient:
     """Connections to the service of a model, for the event loop on which it was created."""
 
@@ -52,7 +57,7 @@ class ModelClient:
         self.model = model
         self._clock = clock
         # A compressed answer could be much larger than what is read, so none is accepted.
-        headers = {"Content-Type": "application/json", "Accept-Encoding": "identity"}
+        headers = {"Accept-Encoding": "identity"}
         if model.key is not None:
             headers["Authorization"] = f"Bearer {model.key}"
         self._session = aiohttp.ClientSession(
@@ -75,6 +80,19 @@ class ModelClient:
             RequestRefused: The texts of the request are not accepted.
             ModelError: The service refused the request, or its answer is not a JSON object or too large.
         """
+        data = self.encoded(path, body)
+        found = await self.fetched("POST", path, data, {"Content-Type": "application/json"})
+        if amounts := self.amounts(found.get("usage")):
+            context.spend(**amounts)
+        return found
+
+    def encoded(self, path: str, body: Mapping[str, Any]) -> bytes:
+        """Return the JSON of a request, with the model's name and parameters, redacted.
+
+        Raises:
+            RequestRefused: It is larger than `max-prompt-bytes`.
+            ModelError: The function that redacts has failed.
+        """
         model, where = self.model, f"model {self.model.name!r}, {path}"
         if model.redact is not None:
             try:
@@ -86,13 +104,34 @@ class ModelClient:
             raise RequestRefused(
                 f"{where}: the request has {len(data)} bytes; max-prompt-bytes is {model.prompt_bytes}"
             )
+        return data
+
+    async def fetched(
+        self, method: str, path: str, data: bytes | aiohttp.FormData | None = None,
+        headers: Mapping[str, str] | None = None, query: Mapping[str, str] | None = None,
+    ) -> dict[str, Any]:  # fmt: skip
+        """Return the JSON object with which the service answers a request. Raises as `post` does."""
+        async with self.answered(method, path, data, headers, query) as response:
+            found = await _parsed(await self._body(response, path))
+        if not isinstance(found, dict):
+            raise UnusableAnswer(f"model {self.model.name!r}, {path}: the answer is not a JSON object")
+        return found
+
+    @contextlib.asynccontextmanager
+    async def answered(
+        self, method: str, path: str, data: bytes | aiohttp.FormData | None = None,
+        headers: Mapping[str, str] | None = None, query: Mapping[str, str] | None = None,
+    ) -> AsyncIterator[aiohttp.ClientResponse]:  # fmt: skip
+        """Send a request. The block gets a response of status 2xx and reads its body. Raises as `post` does."""
+        where = f"model {self.model.name!r}, {path}"
         try:
             # A redirect could send the key and the prompt to another host.
-            async with self._session.post(model.url / path, data=data, allow_redirects=False) as response:
-                raw = await self._body(response, where)
-                found = await _parsed(raw)
+            async with self._session.request(
+                method, self.model.url / path, data=data, headers=headers, params=query, allow_redirects=False
+            ) as response:
                 if not 200 <= response.status < 300:
-                    raise self._refusal(response, found, where)
+                    raise self._refusal(response, await _parsed(await self._body(response, path)), where)
+                yield response
         except TimeoutError:
             raise RetryableError(f"{where}: no connection in {CONNECT_SECONDS:g} s") from None
         except aiohttp.ClientSSLError as error:
@@ -101,10 +140,21 @@ class ModelClient:
             # Its text may have bytes of the answer, and its repr headers, so neither is shown.
             why = f": {error.strerror}" if isinstance(error, OSError) and error.strerror else ""
             raise RetryableError(f"{where}: {type(error).__name__}{why}") from None
-        if not isinstance(found, dict):
-            raise ModelError(f"{where}: the answer is not a JSON object")
-        self._spend(found.get("usage"), context)
-        return found
+
+    def amounts(self, usage: Any, discount: float = 0.0) -> dict[str, float]:
+        """The units that a request has cost by the usage that the service reports; empty if it does not say it."""
+        if not isinstance(usage, dict):
+            return {}
+        tokens_in, tokens_out = _tokens(usage.get("prompt_tokens")), _tokens(usage.get("completion_tokens"))
+        if tokens_in is None and tokens_out is None:
+            # Services that only read, such as those that rank, say the total.
+            tokens_in = _tokens(usage.get("total_tokens"))
+        if tokens_in is None and tokens_out is None:
+            return {}
+        amounts = {"tokens_in": tokens_in or 0.0, "tokens_out": tokens_out or 0.0}
+        amounts["tokens"] = sum(amounts.values())
+        usd = self.model.usd(amounts["tokens_in"], amounts["tokens_out"])
+        return amounts if usd is None else {**amounts, "usd": usd * (1 - discount)}
 
     async def close(self) -> None:
         """Close every connection. May be called twice."""
@@ -115,20 +165,23 @@ class ModelClient:
     def __repr__(self) -> str:
         return f"<client of model {self.model.name}>"
 
-    async def _body(self, response: aiohttp.ClientResponse, where: str) -> bytes:
+    async def _body(self, response: aiohttp.ClientResponse, path: str) -> bytes:
         # The body is read in chunks, so that an answer that is too large is never held in memory.
         chunks, size = [], 0
         async for chunk in response.content.iter_any():
             size += len(chunk)
             if size > self.model.answer_bytes:
-                raise ModelError(f"{where}: the answer is larger than max-answer-bytes, {self.model.answer_bytes}")
+                raise UnusableAnswer(
+                    f"model {self.model.name!r}, {path}: the answer is larger than max-answer-bytes, "
+                    f"{self.model.answer_bytes}"
+                )
             chunks.append(chunk)
         return b"".join(chunks)
 
     def _refusal(self, response: aiohttp.ClientResponse, found: Any, where: str) -> Exception:
         status, error = response.status, found.get("error") if isinstance(found, dict) else None
         details = error if isinstance(error, dict) else {}
-        code = next((details[name] for name in ("code", "type") if _is_code(details.get(name))), None)
+        code = next((details[name] for name in ("code", "type") if is_code(details.get(name))), None)
         message = f"{where}: {status} {_phrase(status)}" + (f" ({code})" if code else "")
         said = details.get("message", error)
         if self.model.show_service_messages and isinstance(said, str):
@@ -142,21 +195,6 @@ class ModelClient:
         if exact.isascii() and exact.isdecimal():
             return int(exact[:12]) / 1000
         return retry_after_seconds(response.headers.get("Retry-After"), self._clock())
-
-    def _spend(self, usage: Any, context: CallContext | BatchContext) -> None:
-        """Report the tokens of an answer, usable or not. If the service does not say them, the estimate holds."""
-        if not isinstance(usage, dict):
-            return
-        tokens_in, tokens_out = _tokens(usage.get("prompt_tokens")), _tokens(usage.get("completion_tokens"))
-        if tokens_in is None and tokens_out is None:
-            # Services that only read, such as those that rank, say the total.
-            tokens_in = _tokens(usage.get("total_tokens"))
-        if tokens_in is None and tokens_out is None:
-            return
-        amounts = {"tokens_in": tokens_in or 0.0, "tokens_out": tokens_out or 0.0}
-        amounts["tokens"] = sum(amounts.values())
-        usd = self.model.usd(amounts["tokens_in"], amounts["tokens_out"])
-        context.spend(**amounts if usd is None else {**amounts, "usd": usd})
 
 
 async def _parsed(raw: bytes) -> Any:
@@ -180,7 +218,7 @@ def _tokens(found: Any) -> float | None:
     return float(found) if number and 0 <= found <= MOST_TOKENS else None
 
 
-def _is_code(found: Any) -> bool:
+def is_code(found: Any) -> bool:
     """Whether it is a name of an error, and not a sentence, which may repeat a prompt."""
     return isinstance(found, str) and _CODE.fullmatch(found) is not None
 

@@ -1,18 +1,31 @@
 """Declares a function of a model: its name, its client, its options and its key in the cache."""
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Awaitable, Callable
+from typing import Any, Protocol
 
 import udf_server as udf
 from udf_models.client import ModelClient
 from udf_models.models import Model
 
-__all__ = ["Connected", "bytes_of", "declared"]
+__all__ = ["Connected", "bytes_of", "declared", "messages"]
 
 _OPTIONS: dict[str, Any] = {
     "retry_strategy": "exponential-delay", "max_attempts": 6, "initial_delay": "0.5 s", "max_delay": "30 s",
     "attempt_timeout": "60 s", "timeout": "5 min", "cache_ttl": "7 d",
 }  # fmt: skip
+
+
+class Connection(Protocol):
+    """What a function opens before its first call."""
+
+    @property
+    def model(self) -> Model: ...
+
+    @property
+    def open(self) -> Callable[..., Awaitable[None]]: ...
+
+    @property
+    def close(self) -> Callable[[], Awaitable[None]]: ...
 
 
 class Connected:
@@ -32,7 +45,7 @@ class Connected:
 
 
 def declared(
-    connected: Connected, operation: str, code: Callable[..., Any], *, name: str | None = None, fixed: Any = None,
+    connected: Connection, operation: str, code: Callable[..., Any], *, name: str | None = None, fixed: Any = None,
     **declaration: Any,
 ) -> udf.Function:  # fmt: skip
     """Declare `code` as a function of the model.
@@ -43,13 +56,16 @@ def declared(
         code: An `async def`.
         name: The end of its name; by default that of the model.
         fixed: What the function sends in every request, besides what the model has.
-        **declaration: As for `udf_server.scalar`.
+        **declaration: As for `udf_server.scalar`. None removes an option that models have by default.
 
     Raises:
         DeclarationError: An option of the model is unknown or not valid.
     """
     model = connected.model
-    options = {**_OPTIONS, "cache_key": model.digest(operation, fixed), **declaration, **model.options}
+    options = {**_OPTIONS, "cache_key": model.digest(operation, fixed), **declaration}
+    options = {each: value for each, value in options.items() if value is not None}
+    # An operator's time to live of answers must not keep what changes between calls.
+    options |= {each: value for each, value in model.options.items() if "cache_ttl" in options or each != "cache_ttl"}
     function = udf.scalar(name=f"{operation}_{name or model.name}", nulls="skip", **options)(code)
     function.on_open(connected.open)
     function.on_close(connected.close)
@@ -59,3 +75,9 @@ def declared(
 def bytes_of(*texts: str | None) -> int:
     """The bytes of texts, for estimates."""
     return sum(len(text.encode(errors="replace")) for text in texts if text)
+
+
+def messages(content: str | list[dict[str, Any]], instructions: str) -> dict[str, Any]:
+    """The body of a request for a completion."""
+    system = [{"role": "system", "content": instructions}] if instructions else []
+    return {"messages": [*system, {"role": "user", "content": content}]}

@@ -5,8 +5,9 @@ from typing import Any
 
 import udf_server as udf
 from udf_models.answers import Vector, ranks_of, text_of, vectors_of
+from udf_models.batches.functions import complete_batch, complete_json_batch
 from udf_models.client import ModelError, RequestRefused
-from udf_models.declaring import Connected, bytes_of, declared
+from udf_models.declaring import Connected, bytes_of, declared, messages
 from udf_models.images import IMAGE_BYTES, image_url
 from udf_models.models import Model, read_models
 from udf_models.settings import ModelsSettings
@@ -21,13 +22,16 @@ TEXTS = 32
 def functions_of(settings: ModelsSettings) -> list[udf.Function]:
     """Return the functions of a file of models. Raises InvalidModels, or DeclarationError for its options."""
     makers: dict[str, Callable[[Model], udf.Function]] = {
-        "complete": _complete, "complete_image": _complete_image, "classify": classify, "extract": extract,
+        "complete": _complete, "complete_batch": complete_batch, "complete_image": _complete_image,
+        "classify": classify, "extract": extract,
         "embed": _embed, "rerank": _rerank,
     }  # fmt: skip
     functions = []
     for model in read_models(settings.file, settings.hosts):
         functions += [makers[operation](model) for operation in model.functions]
         functions += [complete_json(model, name, shape) for name, shape in model.answers.items()]
+        if "complete_batch" in model.functions:
+            functions += [complete_json_batch(model, name, shape) for name, shape in model.answers.items()]
     return functions
 
 
@@ -35,7 +39,7 @@ def _complete(model: Model) -> udf.Function:
     connected = Connected(model)
 
     async def complete(context: udf.CallContext, prompt: str, instructions: str = "") -> str:
-        body = _messages(prompt, instructions)
+        body = messages(prompt, instructions)
         return text_of(await connected.client.post("chat/completions", body, context), model)
 
     def cost(prompt: str, instructions: str = "") -> dict[str, float]:
@@ -52,7 +56,7 @@ def _complete_image(model: Model) -> udf.Function:
         parts: list[dict[str, Any]] = [
             {"type": "text", "text": prompt}, {"type": "image_url", "image_url": {"url": image_url(image, model)}}
         ]  # fmt: skip
-        body = _messages(parts, instructions)
+        body = messages(parts, instructions)
         return text_of(await connected.client.post("chat/completions", body, context), model)
 
     def cost(prompt: str, image: str | bytes, instructions: str = "") -> dict[str, float]:
@@ -60,11 +64,6 @@ def _complete_image(model: Model) -> udf.Function:
 
     description = f"The answer of {model.model} to a prompt about an image: its URL, or the bytes of its file."
     return declared(connected, "complete_image", complete_image, cost=cost, description=description)
-
-
-def _messages(content: str | list[dict[str, Any]], instructions: str) -> dict[str, Any]:
-    system = [{"role": "system", "content": instructions}] if instructions else []
-    return {"messages": [*system, {"role": "user", "content": content}]}
 
 
 def _embed(model: Model) -> udf.Function:

@@ -13,12 +13,13 @@ from yarl import URL
 
 from remote_udf.errors import InvalidOption
 from remote_udf.option_values import size
+from udf_models.batches.settings import BatchSettings, batch_settings_of
 from udf_models.redaction import Redaction, redaction_of
 from udf_models.shapes import Shape, shape_of
 
 __all__ = ["OPERATIONS", "TOKEN_BYTES", "InvalidModels", "Model", "read_models"]
 
-OPERATIONS = ("complete", "complete_image", "classify", "extract", "embed", "rerank")
+OPERATIONS = ("complete", "complete_batch", "complete_image", "classify", "extract", "embed", "rerank")
 """What a model can do. A function's name begins with it. Answers of a model are functions too."""
 GUESSED_ANSWER_TOKENS = 500
 """Estimate of the tokens of an answer if `parameters` does not limit them."""
@@ -60,6 +61,8 @@ class Model:
     """Whether errors show what the service says, which may repeat a prompt."""
     redact: Redaction | None = None
     """Changes the texts of rows before they are sent."""
+    batch: BatchSettings = field(default_factory=BatchSettings)
+    """How its batches are submitted, asked about and kept."""
     options: Mapping[str, Any] = field(default_factory=dict)
     """Defaults of call options."""
 
@@ -84,6 +87,14 @@ class Model:
         usd = self.usd(tokens_in, tokens_out)
         return amounts if usd is None else {**amounts, "usd": usd}
 
+    def estimate_batch(self, prompt_bytes: float, requests: int) -> dict[str, float]:
+        """What requests of a batch cost at most, approximately, in units of what is submitted and not yet spent."""
+        each = self.estimate(prompt_bytes / requests if requests else 0, answers=True)
+        amounts = {"tokens_submitted": each["tokens"] * requests}
+        if "usd" in each:
+            amounts["usd_submitted"] = each["usd"] * requests * (1 - self.batch.discount)
+        return amounts
+
     def _most_answer_tokens(self) -> float:
         for name in ("max_completion_tokens", "max_tokens"):
             found = self.parameters.get(name)
@@ -98,7 +109,7 @@ _KNOWN: dict[str, Any] = {
     "usd-per-million-tokens-in": (int, float), "usd-per-million-tokens-out": (int, float),
     "max-prompt-bytes": (int, str), "max-answer-bytes": (int, str), "keep-cut-answers": bool,
     "structured-output": bool, "answers": dict,
-    "show-service-messages": bool, "redact": str, "options": dict,
+    "show-service-messages": bool, "redact": str, "options": dict, "batch": dict,
 }  # fmt: skip
 _RESERVED = ("model", "messages", "input", "query", "documents", "stream", "n", "response_format", "encoding_format")
 """Fields of requests that functions set."""
@@ -165,6 +176,7 @@ def _model(name: str, table: Any, hosts: Collection[str] | None, environment: Ma
         answers=_answers(table.get("answers", {}), folder),
         show_service_messages=table.get("show-service-messages", False),
         redact=redaction_of(table["redact"]) if "redact" in table else None,
+        batch=batch_settings_of(table.get("batch", {})),
         options={option.replace("-", "_"): value for option, value in table.get("options", {}).items()},
     )
 

@@ -1,7 +1,7 @@
 """Redaction: the operator's function changes the texts of rows before they are sent to the service."""
 
 import pkgutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 __all__ = ["Redaction", "RedactionFailed", "redaction_of"]
@@ -18,7 +18,7 @@ class Redaction:
         self.name = name
         self._function = function
 
-    def body(self, body: dict[str, Any]) -> dict[str, Any]:
+    def body(self, body: Mapping[str, Any]) -> dict[str, Any]:
         """The body of a request with the texts of rows changed: prompts, texts, queries and documents.
 
         System messages are left, because labels, fields and schemas are among them. Raises RedactionFailed.

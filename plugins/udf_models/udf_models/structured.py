@@ -12,7 +12,7 @@ from udf_models.models import Model
 from udf_models.shapes import InvalidAnswer
 from udf_server import CallContext
 
-__all__ = ["Question", "ask"]
+__all__ = ["Question", "ask", "parsed"]
 
 ValueT = TypeVar("ValueT")
 AGAIN = (
@@ -57,7 +57,7 @@ async def ask(client: ModelClient, question: Question, read: Callable[[Any], Val
     body = question.body(model)
     text = text_of(await client.post("chat/completions", body, context), model)
     try:
-        return read(_parsed(text))
+        return read(parsed(text))
     except InvalidAnswer as reason:
         messages = [
             *body["messages"],
@@ -67,12 +67,13 @@ async def ask(client: ModelClient, question: Question, read: Callable[[Any], Val
         ]
     text = text_of(await client.post("chat/completions", {**body, "messages": messages}, context), model)
     try:
-        return read(_parsed(text))
+        return read(parsed(text))
     except InvalidAnswer as reason:
         raise ModelError(f"model {model.name!r}: the answer is not valid, nor was the one before: {reason}") from None
 
 
-def _parsed(text: str) -> Any:
+def parsed(text: str) -> Any:
+    """The JSON of an answer, which may be in a block of code. Raises InvalidAnswer."""
     fenced = _FENCED.fullmatch(text)
     try:
         return json.loads(fenced[1] if fenced else text, parse_constant=_refuse)

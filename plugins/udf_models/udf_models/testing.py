@@ -11,15 +11,18 @@ import json
 import signal
 import threading
 import time
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from aiohttp import web
 
-__all__ = ["Reply", "Request", "ScriptedService"]
+from udf_models.scripted_batches import BatchEnding, ScriptedBatches
+
+__all__ = ["BatchEnding", "Reply", "Request", "ScriptedService"]
 
 START_SECONDS = 30.0
 
@@ -34,6 +37,8 @@ class Request:
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     time: float = 0.0
     """When it arrived: a reading of time.monotonic()."""
+    method: str = "POST"
+    query: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def prompt(self) -> str:
@@ -66,7 +71,7 @@ class ScriptedService:
     A completion is answered by `answer`, which gets the Request and returns the text or a Reply; by default the text is
     the last message. The vector of a text has four elements, and is the same for equal texts. The score of a text is
     the share of the words of the query that it has. A token is a word: `usage` counts them. Requests get the replies of
-    `script` first, in their order.
+    `script` first, in their order. It has the Batch API, too: a batch ends `batch_seconds` after its creation.
 
     ```python
     with ScriptedService() as service:
@@ -84,6 +89,8 @@ class ScriptedService:
         *,
         latency: float = 0.0,
         port: int = 0,
+        batch_seconds: float = 0.0,
+        folder: Path | None = None,
     ) -> None:
         """Create a service; it starts when it is entered.
 
@@ -91,6 +98,8 @@ class ScriptedService:
             answer: Answers a completion. It runs on the thread of the service.
             latency: Seconds from a request to its answer.
             port: Port on this machine; 0 picks a free one.
+            batch_seconds: Seconds from the creation of a batch to its end.
+            folder: Where files and batches are kept, so that a service that is started again has them.
         """
         self.answer = answer
         self.latency = latency
@@ -99,6 +108,9 @@ class ScriptedService:
         self.most_in_flight = 0
         """Largest number of requests that were in flight at once."""
         self._script: deque[Reply] = deque()
+        self._scripts: defaultdict[tuple[str, str], deque[Reply]] = defaultdict(deque)
+        """The replies by method and path."""
+        self._batches = ScriptedBatches(self._batch_answer, batch_seconds, folder)
         self._port = port
         self._in_flight = 0
         self._started = threading.Event()
@@ -112,9 +124,37 @@ class ScriptedService:
         """What the models of a file have as `url`."""
         return f"http://127.0.0.1:{self._port}/v1/"
 
-    def script(self, *replies: Reply) -> None:
-        """Answer the next requests so, one reply each, whatever they are for."""
-        self._script.extend(replies)
+    @property
+    def batches(self) -> list[str]:
+        """The ids of the batches that were created."""
+        return self._batches.ids
+
+    @property
+    def batch_rows(self) -> int:
+        """Number of requests in all batches."""
+        return self._batches.requests.total()
+
+    @property
+    def resubmitted_rows(self) -> int:
+        """Number of requests in batches that an earlier batch had already."""
+        return self._batches.requests.total() - len(self._batches.requests)
+
+    def script(self, *replies: Reply, path: str | None = None, method: str = "POST") -> None:
+        """Answer the next requests so, one reply each, whatever they are for, or only those of a path and method."""
+        (self._script if path is None else self._scripts[method, path]).extend(replies)
+
+    def script_batches(self, *endings: BatchEnding) -> None:
+        """Let the next batches end so."""
+        self._batches.endings.extend(endings)
+
+    @property
+    def batch_seconds(self) -> float:
+        """Seconds from the creation of a batch to its end. A change holds for batches that have not ended, too."""
+        return self._batches.seconds
+
+    @batch_seconds.setter
+    def batch_seconds(self, seconds: float) -> None:
+        self._batches.seconds = seconds
 
     def __enter__(self) -> "ScriptedService":
         return self.start()
@@ -147,7 +187,7 @@ class ScriptedService:
 
     async def _serve(self) -> None:
         app = web.Application(client_max_size=1 << 30)
-        app.router.add_post("/v1/{path:.*}", self._respond)
+        app.router.add_route("*", "/v1/{path:.*}", self._respond)
         runner = web.AppRunner(app, shutdown_timeout=0.1, access_log=None)
         await runner.setup()
         try:
@@ -160,20 +200,33 @@ class ScriptedService:
             await runner.cleanup()
 
     async def _respond(self, incoming: web.Request) -> web.StreamResponse:
-        request = Request(
-            incoming.match_info["path"], json.loads(await incoming.read()), dict(incoming.headers), time.monotonic()
-        )
+        request = await self._received(incoming)
         self.requests.append(request)
         self._in_flight += 1
         self.most_in_flight = max(self.most_in_flight, self._in_flight)
         try:
-            reply = self._script.popleft() if self._script else Reply()
+            script = self._scripts[request.method, request.path] or self._script
+            reply = script.popleft() if script else Reply()
             if reply.hang:
                 await asyncio.Event().wait()
             await asyncio.sleep(self.latency)
             return await self._send(incoming, request, reply)
         finally:
             self._in_flight -= 1
+
+    async def _received(self, incoming: web.Request) -> Request:
+        path = incoming.match_info["path"]
+        body: Mapping[str, Any] = {}
+        if incoming.method == "POST":
+            is_file = path == "files"
+            body = await self._batches.uploaded(incoming) if is_file else json.loads(await incoming.read() or "{}")
+        return Request(path, body, dict(incoming.headers), time.monotonic(), incoming.method, dict(incoming.query))
+
+    def _batch_answer(self, body: Mapping[str, Any]) -> dict[str, Any]:
+        """The answer to a request of a batch."""
+        reply = self._usual(Request("chat/completions", body), Reply())
+        found = reply.body if reply.status == 200 else {"error": {"code": f"scripted_{reply.status}"}}
+        return dict(found)
 
     async def _send(self, incoming: web.Request, request: Request, reply: Reply) -> web.StreamResponse:
         if reply.status == 200 and reply.body is None:
@@ -206,16 +259,19 @@ class ScriptedService:
             return dataclasses.replace(reply, body=_embeddings(request))
         if request.path == "rerank":
             return dataclasses.replace(reply, body=_ranking(request))
+        if request.path.partition("/")[0] in ("files", "batches"):
+            found = self._batches.reply(request.method, request.path, request.query, request.body)
+            return Reply(status=404) if found is None else dataclasses.replace(reply, body=found)
         if request.path != "chat/completions":
             return Reply(status=404)
         if reply.text is not None:
             return dataclasses.replace(reply, body=_completion(request, reply.text, reply.finish_reason))
-        found = self.answer(request)
-        if isinstance(found, str):
-            return dataclasses.replace(reply, body=_completion(request, found, reply.finish_reason))
-        if found.body is None and found.status == 200:
-            return dataclasses.replace(found, body=_completion(request, found.text or "", found.finish_reason))
-        return found
+        answered = self.answer(request)
+        if isinstance(answered, str):
+            return dataclasses.replace(reply, body=_completion(request, answered, reply.finish_reason))
+        if answered.body is None and answered.status == 200:
+            return dataclasses.replace(answered, body=_completion(request, answered.text or "", answered.finish_reason))
+        return answered
 
 
 def _texts(request: Request) -> str:
@@ -281,8 +337,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m udf_models.testing", description=__doc__)
     parser.add_argument("--port", type=int, default=0)
     parser.add_argument("--latency", type=float, default=0.0, help="seconds from a request to its answer")
+    parser.add_argument("--batch-seconds", type=float, default=0.0, help="seconds from a batch to its end")
+    parser.add_argument("--folder", type=Path, help="where files and batches outlive the process")
     chosen = parser.parse_args()
-    with ScriptedService(latency=chosen.latency, port=chosen.port) as service:
+    with ScriptedService(
+        latency=chosen.latency, port=chosen.port, batch_seconds=chosen.batch_seconds, folder=chosen.folder
+    ) as service:
         print(service.url, flush=True)  # noqa: T201 - whoever started it reads the URL
         signal.sigwait({signal.SIGTERM, signal.SIGINT})
 
