@@ -63,8 +63,12 @@ class RemoteSession:
         )
 
     def functions(self) -> FunctionList:
-        """Every version of every function, sorted by name and version. A notebook shows the list as a table."""
-        return FunctionList(self._functions)
+        """Every version of every function, sorted by name and version. A notebook shows the list as a table.
+
+        For a function whose versions have weights, the list says which share of the jobs gets each version, and which
+        version this session has got.
+        """
+        return FunctionList(self._functions, self._functions.jobs())
 
     @overload
     def function(

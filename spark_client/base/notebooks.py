@@ -34,18 +34,27 @@ class FunctionList(list[FunctionSpec]):
     Lines are as wide as the terminal, and at most fifty are shown. `functions[50:]` has the rest.
     """
 
+    def __init__(self, functions: Iterable[FunctionSpec] = (), jobs: Mapping[str, str] | None = None) -> None:
+        """`jobs` says by "name@version" which jobs get a version, for functions whose versions have weights."""
+        super().__init__(functions)
+        self._jobs = jobs or {}
+
     @overload
     def __getitem__(self, index: SupportsIndex) -> FunctionSpec: ...
     @overload
     def __getitem__(self, index: slice) -> "FunctionList": ...
     def __getitem__(self, index: SupportsIndex | slice) -> "FunctionSpec | FunctionList":
         found = super().__getitem__(index)
-        return FunctionList(found) if isinstance(found, list) else found
+        return FunctionList(found, self._jobs) if isinstance(found, list) else found
 
     def __repr__(self) -> str:
         width = shutil.get_terminal_size().columns
         keys = max((len(spec.key) for spec in self), default=0)
-        lines = [f"{spec.key:{keys}}  {spec.kind:9}  {spec.signature}" for spec in self[:MOST_LINES]]
+        jobs = max((len(self._jobs.get(spec.key, "")) + 2 for spec in self if self._jobs), default=0)
+        lines = [
+            f"{spec.key:{keys}}  {spec.kind:9}  {self._jobs.get(spec.key, ''):{jobs}}{spec.signature}"
+            for spec in self[:MOST_LINES]
+        ]
         lines = [line if len(line) <= width else f"{line[: width - 3]}..." for line in lines]
         if len(self) > MOST_LINES:
             lines.append(f"... and {len(self) - MOST_LINES} more: functions[{MOST_LINES}:]")
@@ -53,11 +62,13 @@ class FunctionList(list[FunctionSpec]):
 
     def _repr_html_(self) -> str:
         owned = any(spec.owner for spec in self)
-        head = ["function", "kind", "signature", "", *(["owner"] if owned else [])]
+        weighted = any(spec.key in self._jobs for spec in self)
+        head = ["function", "kind", "signature", "", *(["owner"] if owned else []), *(["jobs"] if weighted else [])]
         rows = [
             [
                 escape(spec.key), escape(spec.kind), _code(spec.signature),
                 escape(_first_line(spec)), *([escape(spec.owner)] if owned else []),
+                *([escape(self._jobs.get(spec.key, ""))] if weighted else []),
             ]
             for spec in self
         ]  # fmt: skip

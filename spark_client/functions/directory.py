@@ -3,6 +3,7 @@
 import difflib
 import logging
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import reduce
 from typing import overload
@@ -16,6 +17,7 @@ from spark_client.base.targets import speaks_tls
 from spark_client.base.transport import Transport, TransportLost
 from spark_client.executor.stream.connection import PROTOCOL_VERSION
 from spark_client.executor.stream.transport import NoGrpcServer, transport_for
+from spark_client.functions.weights import chosen_version, united_weights
 
 __all__ = ["Functions", "list_functions"]
 
@@ -33,8 +35,15 @@ _PLAINTEXT, _UNTRUSTED = "WRONG_VERSION_NUMBER", "CERTIFICATE_VERIFY_FAILED"
 class Functions(Sequence[FunctionSpec]):
     """Every version of every function, sorted by name and version, and the version of each name without one."""
 
-    def __init__(self, functions: Iterable[FunctionSpec], versions: Mapping[str, str] | None = None) -> None:
-        """`versions` has the versions of names without one; all other names mean their highest version."""
+    def __init__(
+        self, functions: Iterable[FunctionSpec], versions: Mapping[str, str] | None = None,
+        weights: Mapping[str, float] | None = None,
+    ) -> None:  # fmt: skip
+        """`versions` has the versions of names without one; all other names mean their highest version.
+
+        `weights` has the shares of jobs by "name@version", from which `versions` were chosen.
+        """
+        self.weights = weights or {}
         self._functions = sorted(functions, key=lambda spec: (spec.name, version_key(spec.version)))
         # In the sorted list, the last function of a name has its highest version.
         self.versions: Mapping[str, str] = {spec.name: spec.version for spec in self._functions} | dict(versions or {})
@@ -63,6 +72,20 @@ class Functions(Sequence[FunctionSpec]):
             raise UnknownFunction(f"function {plain!r} has no version {chosen!r} (known: {', '.join(versions)})")
         return versions[chosen]
 
+    def jobs(self) -> Mapping[str, str]:
+        """By "name@version", which jobs get this version, for the functions whose versions have weights."""
+        weighted = {split_name(key)[0] for key in self.weights}
+        rest = {spec.name: spec.key for spec in self._functions if spec.key not in self.weights}
+        return {spec.key: self._jobs_of(spec, rest) for spec in self._functions if spec.name in weighted}
+
+    def _jobs_of(self, spec: FunctionSpec, rest: Mapping[str, str]) -> str:
+        share = self.weights.get(spec.key)
+        if share is None:
+            jobs = "the other jobs" if rest[spec.name] == spec.key else "only jobs that name it"
+        else:
+            jobs = f"{100 * share:.6g} % of jobs"
+        return f"{jobs}, this one" if self.versions[spec.name] == spec.version else jobs
+
     def near(self, name: str) -> str:
         """In brackets for messages: the names like this one, and the others as far as they fit."""
         names = sorted({spec.name for spec in self._functions})
@@ -83,7 +106,8 @@ def list_functions(
     """List every function of a target's servers that this client supports.
 
     A name without a version means the highest version that all responding servers have, so that a job planned during
-    a rolling update runs on old and new servers. If they have no version in common, it means the highest version.
+    a rolling update runs on old and new servers. If they have no version in common, it means the highest version. If
+    the servers have weights, these choose among the common versions, by the random id of the session.
 
     Waits up to `connect_seconds` for a server that is starting. Raises ServerUnavailable, or NotARemoteUdfServer if
     another kind of server, or one with another protocol version, answers at that address.
@@ -111,7 +135,8 @@ def list_functions(
             f"the server at {config.target} (version {answers[0].server_version}) speaks protocol "
             f"{list(answers[0].protocol_versions)}, this client {PROTOCOL_VERSION}"
         )
-    return _united([_readable(answer.functions) for answer in usable])
+    weights = united_weights([answer.weights for answer in usable])
+    return _united([_readable(answer.functions) for answer in usable], weights, config.session)
 
 
 def _of_tls(config: ClientConfig, problem: TransportLost) -> str | None:
@@ -146,8 +171,12 @@ def _readable(functions: Iterable[function_pb2.FunctionSpec]) -> list[FunctionSp
     return specs
 
 
-def _united(servers: Sequence[Sequence[FunctionSpec]]) -> Functions:
+def _united(servers: Sequence[Sequence[FunctionSpec]], weights: Mapping[str, float], session: str) -> Functions:
     """The functions of all servers. If one differs between servers, any is used: the others refuse its streams."""
     every = {spec.key: spec for functions in servers for spec in functions}
     common = reduce(set.intersection, ({(spec.key, spec.fingerprint) for spec in functions} for functions in servers))
-    return Functions(every.values(), Functions(every[key] for key, _ in common).versions)
+    versions: defaultdict[str, list[str]] = defaultdict(list)
+    for spec in Functions(every[key] for key, _ in common):
+        versions[spec.name].append(spec.version)
+    chosen = {name: chosen_version(name, known, weights, session) for name, known in versions.items()}
+    return Functions(every.values(), chosen, weights)

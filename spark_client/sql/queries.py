@@ -57,13 +57,25 @@ class SqlQueries:
         plan = plan_of(run_text(functions, query, self._order, stages))
         scalars = functions.of_kind(FunctionKind.SCALAR, query.called)
         calls = scalar_stages(plan, scalars, query.called, self._fused.templates)
-        return _explanation([*dict.fromkeys(stages), *calls, *self._sorting(plan)], plan)
+        called = {each.lower() for each in query.called}
+        weighted = self._weighted(name for name in self._functions.versions if name.lower() in called)
+        return _explanation([*dict.fromkeys(stages), *calls, *weighted, *self._sorting(plan)], plan)
 
     def explained_frame(self, frame: DataFrame) -> Explanation:
         """Describe the plan of a DataFrame."""
         plan = plan_of(frame)
         names = [spec.name for spec in self._functions]
-        return _explanation([*frame_stages(plan, names, self._fused.templates), *self._sorting(plan)], plan)
+        weighted = self._weighted(name for name in self._functions.versions if f"{name}(" in plan)
+        stages = frame_stages(plan, names, self._fused.templates)
+        return _explanation([*stages, *weighted, *self._sorting(plan)], plan)
+
+    def _weighted(self, names: Iterable[str]) -> list[str]:
+        """A line for each of these functions whose version in this session was drawn."""
+        versions, weighted = self._functions.versions, {key.partition("@")[0] for key in self._functions.weights}
+        return [
+            f"{name}: this session has {name}@{versions[name]}, drawn by the weights of the servers"
+            for name in names if name in weighted
+        ]  # fmt: skip
 
     def _sorting(self, plan: str) -> list[str]:
         return sorting_stages(plan, [*(spec.name for spec in self._functions), *self._fused.templates])

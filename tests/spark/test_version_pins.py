@@ -50,6 +50,28 @@ def test_a_restarted_query_keeps_its_version_until_another_is_chosen(spark, serv
     assert [row.y for row in spark.table("y").collect()] == [2]
 
 
+def test_a_session_keeps_the_version_that_the_weights_gave_it_and_its_summary_names_it(spark, serve, tmp_path):
+    target = serve(feels_1, feels_2, weights={"feels@2": 0.5}).target
+    sessions = [connect(spark, target) for _ in range(16)]
+    drawn = {remote.function("feels").spec.version: remote for remote in sessions}
+    assert drawn.keys() == {"1", "2"}  # one of 32,768 runs draws a single version
+    for version, remote in drawn.items():
+        with remote.summary() as summary:
+            rows = remote.sql("SELECT feels(id) - id AS added FROM range(4)").collect()
+            called = remote.with_columns(spark.range(2), {"later": remote.function("feels")("id")})
+            rows += called.selectExpr("later - id AS added").collect()
+        assert {row.added for row in rows} == {int(version)}
+        assert {row.function for row in summary.rows()} == {f"feels@{version}"}
+        assert f"feels@{version}" in remote.explain(remote.sql("SELECT feels(1)"))
+        assert remote.function("feels@1").spec.version == "1"
+
+    # A streaming query keeps the version of its checkpoint, whatever a later session would get.
+    checkpoint = str(tmp_path / "checkpoint")
+    pinned = connect(spark, target, checkpoint=checkpoint).function("feels").spec.version
+    again = {connect(spark, target, checkpoint=checkpoint).function("feels").spec.version for _ in range(8)}
+    assert again == {pinned}
+
+
 def test_a_pinned_version_that_is_gone_is_named(spark, serve, tmp_path):
     connect(spark, serve(feels_1).target, checkpoint=str(tmp_path))
     gone = connect(spark, serve(feels_2).target, checkpoint=str(tmp_path))

@@ -21,6 +21,7 @@ from remote_udf.options import HOSTED_OPTIONS, SCALAR_OPTIONS
 from udf_server.base.errors import InvalidConfig
 from udf_server.guards.settings import GuardSettings, WithoutCoordination
 from udf_server.hosting.turns import DEFAULT_CALLS
+from udf_server.hosting.weights import parse_weights
 from udf_server.runners.room import RESULT_BYTES
 from udf_server.security.callers import CallerSettings, parse_callers
 from udf_server.serving.devices import named_devices
@@ -28,7 +29,7 @@ from udf_server.serving.devices import named_devices
 __all__ = ["AT_LEAST", "ENVIRONMENT_PREFIX", "ServerConfig", "load_config", "settings"]
 
 ENVIRONMENT_PREFIX = "UDF_CONFIG_"
-TABLES = ("functions", "guards", "callers")
+TABLES = ("functions", "guards", "callers", "weights")
 """Settings that can be set only in a file."""
 GROUPS = ("cache", "coordination")
 """Tables of a file whose settings begin with the name of the table elsewhere."""
@@ -174,6 +175,10 @@ class ServerConfig:
         default_factory=dict,
         metadata={"doc": "Shares, priorities, limits and budgets by caller, '*' for all others; only in the file."},
     )
+    weights: Mapping[str, float] = field(
+        default_factory=dict,
+        metadata={"doc": "Shares of the jobs that get a version of a function, by `name@version`; only in the file."},
+    )
 
     def __post_init__(self) -> None:
         for name, least in AT_LEAST.items():
@@ -279,6 +284,8 @@ def _parse(name: str, value: Any, hint: Any) -> Any:
             return {function: GuardSettings.parse(function, table) for function, table in value.items()}
         if name == "callers":
             return parse_callers(value)
+        if name == "weights":
+            return parse_weights(value)
         if name == "functions" and all(isinstance(options, dict) for options in value.values()):
             return value
     except InvalidConfig:

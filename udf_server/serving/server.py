@@ -38,6 +38,7 @@ from udf_server.guards.settings import WithoutCoordination
 from udf_server.hosting.function_host import FunctionHost, HostedFunction, HostLimits
 from udf_server.hosting.loop_watch import LoopWatch
 from udf_server.hosting.registry import Registry
+from udf_server.hosting.weights import check_weights
 from udf_server.http.connections import affordable_connections
 from udf_server.http.server import HttpServer
 from udf_server.keyvalue.stores import KeyValueStores
@@ -92,6 +93,7 @@ class Server:
             manager = build_plugin_manager(config.plugin, config.block, entry_points=config.entry_points)
             registry = Registry(load_functions(manager))
         self.registry = registry
+        check_weights(config.weights, registry)
         self.metrics = ServerMetrics()
         self.metrics.registry.register(PLUGIN_METRICS)
         ProcessCollector(registry=self.metrics.registry)
@@ -139,6 +141,7 @@ class Server:
             cache=self._cache,
             budgets=self._budgets,
             alone=not share_port,
+            weights=config.weights,
         )
         self._health = _Health()
         self._grpc: aio.Server | None = None

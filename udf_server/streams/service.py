@@ -4,7 +4,7 @@ import asyncio
 import collections
 import time
 import uuid
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from random import Random
 from typing import Any
 
@@ -42,20 +42,20 @@ class UdfService:
     def __init__(
         self, host: FunctionHost, metrics: ServerMetrics, limits: StreamLimits, access: Access | None = None,
         admission: Admission | None = None, *, cache: OutcomeCache | None = None,
-        budgets: Budgets | None = None, alone: bool = True,
+        budgets: Budgets | None = None, alone: bool = True, weights: Mapping[str, float] | None = None,
         clock: Callable[[], float] = time.monotonic,
         new_random: Callable[[], Random] = Random,
     ) -> None:  # fmt: skip
         """`new_random` makes what draws the jitter of a stream's retries.
 
-        `alone` is False if other processes serve the same address.
+        `alone` is False if other processes serve the same address. `weights` has shares of jobs by `name@version`.
         """
         self._alone, self._id = alone, uuid.uuid4().hex
         self._progress = SessionProgress()
         self._clock, self._new_random = clock, new_random
         self._access = access or Access(None)
         self._admission = admission or Admission()
-        self._cache, self._budgets = cache, budgets
+        self._cache, self._budgets, self._weights = cache, budgets, weights or {}
         self._host = host
         self._metrics = metrics
         self._limits = limits
@@ -170,12 +170,12 @@ class UdfService:
             caller = self._identify(context)
         except StreamError as error:
             await context.abort(grpc.StatusCode.UNAUTHENTICATED, error.message)
+        specs = [function.spec for function in self._host.registry if caller.may_call(function.spec.name)]
         return service_pb2.ListFunctionsResponse(
-            functions=[
-                function.spec.to_proto() for function in self._host.registry if caller.may_call(function.spec.name)
-            ],
+            functions=[spec.to_proto() for spec in specs],
             server_version=__version__,
             protocol_versions=[PROTOCOL_VERSION],
+            weights={spec.key: self._weights[spec.key] for spec in specs if spec.key in self._weights},
         )
 
     async def get_progress(

@@ -30,11 +30,20 @@ class ListFunctionsRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class ListFunctionsResponse(_message.Message):
-    __slots__ = ("functions", "server_version", "protocol_versions")
+    __slots__ = ("functions", "server_version", "protocol_versions", "weights")
+    class WeightsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: float
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[float] = ...) -> None: ...
     FUNCTIONS_FIELD_NUMBER: _ClassVar[int]
     SERVER_VERSION_FIELD_NUMBER: _ClassVar[int]
     PROTOCOL_VERSIONS_FIELD_NUMBER: _ClassVar[int]
+    WEIGHTS_FIELD_NUMBER: _ClassVar[int]
     functions: _containers.RepeatedCompositeFieldContainer[_function_pb2.FunctionSpec]
     server_version: str
     protocol_versions: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, functions: _Optional[_Iterable[_Union[_function_pb2.FunctionSpec, _Mapping]]] = ..., server_version: _Optional[str] = ..., protocol_versions: _Optional[_Iterable[int]] = ...) -> None: ...
+    weights: _containers.ScalarMap[str, float]
+    def __init__(self, functions: _Optional[_Iterable[_Union[_function_pb2.FunctionSpec, _Mapping]]] = ..., server_version: _Optional[str] = ..., protocol_versions: _Optional[_Iterable[int]] = ..., weights: _Optional[_Mapping[str, float]] = ...) -> None: ...
