@@ -1,11 +1,12 @@
-"""The suite of the fleet: how exactly servers keep limits, budgets and shares, at which cost, and four against one."""
+"""The suite of the fleet: limits, budgets and shares, their cost, balance, and four servers against one."""
 
 import contextlib
+import multiprocessing
 import os
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
@@ -19,6 +20,8 @@ from benchmarks.results import Results
 from benchmarks.server import server_process
 from benchmarks.timing import alternating
 from spark_client.base.budget import Budget
+from tests.simulation.fleet.many import run_scenario
+from tests.simulation.fleet.scenarios import SCENARIOS, STEADY, Size
 
 __all__ = ["run_fleet"]
 
@@ -52,6 +55,21 @@ def run_fleet(results: Results, quick: bool) -> None:
         _measure_cost(results, quick, url, Path(folder))
         measure_callers(results, quick, Path(folder))
         _measure_servers(results, quick, Path(folder))
+    _measure_balance(results, quick)
+
+
+def _measure_balance(results: Results, quick: bool) -> None:
+    """In virtual time, with the client's own code, since no machine here has fifty servers."""
+    size = Size(100, 5) if quick else Size(1_000, 50)
+    # A process of its own: the simulation replaces clocks.
+    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
+        found = pool.submit(run_scenario, SCENARIOS.index(STEADY), size, 1).result()
+    who = f"{size.clients:,} simulated clients, {size.servers} servers"
+    note = f"load of the busiest server over the mean load; {who}"
+    results.add("max_over_mean_load", found.phases[-1].max_over_mean_load, note)
+    results.add("max_over_mean_load_first_minute", found.phases[0].max_over_mean_load, f"{note}, all new")
+    opened = sum(phase.opened for phase in found.phases)
+    results.add("streams_opened_per_client", opened / size.clients, f"in four minutes; {who}")
 
 
 def _measure_limits(results: Results, quick: bool, url: str, folder: Path) -> None:

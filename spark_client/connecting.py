@@ -50,7 +50,8 @@ def connect(
         plugins: Modules or .py files for the embedded server, in addition to the installed plugins.
         connect_seconds: How long to wait for a first answer, on the driver and in every task.
         security: TLS and tokens.
-        max_stream_seconds: After this time a stream reconnects to the next server, so that new servers get work.
+        max_stream_seconds: After this time a stream reconnects to the next server, so that new servers get work, unless
+            servers tell their load. Streams compare their servers at least as often.
         max_replays: How often the rows of a lost server are sent again at most.
         shared_memory: Exchange rows with a server on the executor's own host through shared memory, if possible.
         summary_directory: For `summary` on Spark Connect: a path or URI that executors can write and Spark can read.

@@ -23,7 +23,8 @@ import time
 from collections.abc import Callable, Container, Iterator, Sequence
 
 from remote_udf.v1 import service_pb2
-from spark_client.base.transport import Responses, Transport, TransportLost
+from spark_client.base.server_load import ServerLoad
+from spark_client.base.transport import Question, Responses, Transport, TransportLost
 from spark_client.executor.stream.in_process import LocalTransport, local_transport
 
 __all__ = ["FaultyTransport", "LocalTransport", "local_transport"]
@@ -68,6 +69,12 @@ class FaultyTransport:
             self.streams += 1
             fate = random.Random(f"{self._seed}/{self.streams}")
         return _FaultyResponses(self, self._inner.execute(requests, avoid), fate)
+
+    def ask_loads(self, server: str) -> Question | None:
+        return self._inner.ask_loads(server)
+
+    def heard_load(self, server: str, load: ServerLoad) -> None:
+        self._inner.heard_load(server, load)
 
     def list_functions(self, seconds: float) -> Sequence[service_pb2.ListFunctionsResponse]:
         return self._inner.list_functions(seconds)

@@ -45,7 +45,7 @@ class Statistics:
     replays: int = 0
     """How often a server was lost and its rows were sent again."""
     reconnects: int = 0
-    """How often a stream without rows in flight reconnected to another server, to share work with new servers."""
+    """How often a stream without rows in flight reconnected, to a server that had less to do or because one drained."""
     hedges: int = 0
     """How often the rows of a slow message were sent to another server too."""
     hedges_won: int = 0

@@ -1,15 +1,37 @@
 """Transport: an interface to the network, so that tests and the target "local:..." can replace it."""
 
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from typing import Protocol
 
 from remote_udf.v1 import service_pb2
+from spark_client.base.server_load import ServerLoad
 
-__all__ = ["Responses", "Transport", "TransportLost"]
+__all__ = ["Question", "Responses", "Transport", "TransportLost"]
 
 
 class TransportLost(Exception):
     """The connection was lost or never established; rows in flight may be sent again."""
+
+
+class Question(Protocol):
+    """Loads that servers were asked for, without waiting."""
+
+    @property
+    def done(self) -> bool:
+        """Whether every server has answered or failed."""
+        ...
+
+    def wait(self, seconds: float) -> None:
+        """Wait up to this time for each answer. Later answers still count."""
+        ...
+
+    def answers(self) -> Mapping[str, ServerLoad]:
+        """The loads by address, of the servers that have told one. Call once, when it is done."""
+        ...
+
+    def cancel(self) -> None:
+        """Give up. Safe to call twice."""
+        ...
 
 
 class Responses(Protocol):
@@ -45,6 +67,14 @@ class Transport(Protocol):
 
         Another thread reads `requests`.
         """
+        ...
+
+    def ask_loads(self, server: str) -> Question | None:
+        """Ask this server and another one, chosen at random, for their loads. None if there is no other one."""
+        ...
+
+    def heard_load(self, server: str, load: ServerLoad) -> None:
+        """Remember the load that a server has told a stream."""
         ...
 
     def list_functions(self, seconds: float) -> Sequence[service_pb2.ListFunctionsResponse]:

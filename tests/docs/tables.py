@@ -56,12 +56,12 @@ def fleet() -> str:
     """What the scenarios of a fleet measured last, with its size."""
     rows = [json.loads(line) for line in (ROOT / "tests/simulation/fleet/measures.jsonl").read_text().splitlines()]
     head = (
-        "scenario", "phase", "streams, most / mean", "rows, most / mean", "waiting 50 %", "90 %", "99 %", "most",
+        "scenario", "phase", "streams, most / mean", "load, most / mean", "waiting 50 %", "90 %", "99 %", "most",
         "streams opened", "in the busiest 2 s", "failed rows",
     )  # fmt: skip
     shown = [
         (
-            row["scenario"], row["phase"], *(str(row[key] or "") for key in ("streams_uneven", "rows_uneven")),
+            row["scenario"], row["phase"], *(str(row[key] or "") for key in ("streams_uneven", "max_over_mean_load")),
             *(f"{seconds:g} s" for seconds in row["waits"]),
             *(str(row[key]) for key in ("opened", "most_opened", "failed_rows")),
         )

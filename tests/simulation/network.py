@@ -13,7 +13,7 @@ import grpc
 from tests.simulation.scheduler import Process, Scheduler
 from tests.simulation.threads import SimulatedThreads
 
-__all__ = ["Link", "Network", "Path", "SimulatedChannel"]
+__all__ = ["Link", "Network", "Path", "SimulatedChannel", "UnaryCall"]
 
 WINDOW = 8
 """Messages that a sender may be ahead of its receiver: gRPC's flow control."""
@@ -172,8 +172,77 @@ class SimulatedChannel:
 
         return begin
 
+    def unary_unary(self, method: str, request_serializer: Any, response_deserializer: Any) -> "UnaryMethod":
+        return UnaryMethod(self._network, self._threads, self._address)
+
     def close(self) -> None:
         self.closed = True
+
+
+class UnaryMethod:
+    """What a `grpc.UnaryUnaryMultiCallable` is to the transport."""
+
+    def __init__(self, network: Network, threads: SimulatedThreads, address: str) -> None:
+        self._network, self._threads, self._address = network, threads, address
+
+    def future(self, request: Any, timeout: float, metadata: Any) -> "UnaryCall":
+        return UnaryCall(self._network, self._threads, self._address, request, timeout)
+
+
+class UnaryCall:
+    """A call of GetProgress. A frozen or unreachable server does not answer it until its timeout."""
+
+    def __init__(self, network: Network, threads: SimulatedThreads, address: str, request: Any, timeout: float) -> None:
+        self._network, self._address, self._request = network, address, request
+        self._client = threads.process
+        self._link = network.link(threads.process.name, address)
+        self._ended = threads.event()
+        self._outcome: Any = None
+        self._callbacks: list[Callable[[], None]] = []
+        network.process.after(self._link.seconds(0), self._reach)
+        network.process.after(timeout, self._end, RpcLost(grpc.StatusCode.DEADLINE_EXCEEDED, "deadline exceeded"))
+
+    def done(self) -> bool:
+        return self._outcome is not None
+
+    def result(self, timeout: float | None = None) -> Any:
+        if self._outcome is None:
+            self._ended.wait(timeout)
+        if self._outcome is None:
+            raise grpc.FutureTimeoutError
+        if isinstance(self._outcome, Exception):
+            raise self._outcome
+        return self._outcome
+
+    def cancel(self) -> None:
+        self._end(RpcLost(grpc.StatusCode.CANCELLED, "cancelled"))
+
+    def add_callback(self, callback: Callable[[], None]) -> bool:
+        if self._outcome is None:
+            self._callbacks.append(callback)
+        return self._outcome is None
+
+    def _reach(self) -> None:
+        server = self._network.listening.get(self._address)
+        if server is None:
+            self._end(RpcLost(grpc.StatusCode.UNAVAILABLE, "connection refused"))
+        elif not self._link.dropped[0]:
+            server.tell_progress(self._request, self._answer)
+
+    def _answer(self, response: Any) -> None:
+        """The server's process has answered."""
+        self._network.process.after(self._link.seconds(0), self._arrive, response)
+
+    def _arrive(self, response: Any) -> None:
+        if not self._link.dropped[1]:
+            self._end(response)
+
+    def _end(self, outcome: Any) -> None:
+        if self._outcome is None and self._client.alive:
+            self._outcome = outcome
+            self._ended.set()
+            for callback in self._callbacks:
+                callback()
 
 
 class ClientStream:

@@ -3,7 +3,7 @@
 import asyncio
 import functools
 from collections import deque
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
 import grpc
@@ -27,6 +27,7 @@ from udf_server.guards.settings import GuardSettings
 from udf_server.hosting.executors import Executors
 from udf_server.hosting.function_host import FunctionHost, HostLimits
 from udf_server.hosting.registry import Registry
+from udf_server.hosting.reported_load import ReportedLoad
 from udf_server.hosting.turns import Turns
 from udf_server.streams.accounting import StreamLimits
 from udf_server.streams.admission import Admission, AdmissionLimits
@@ -47,6 +48,9 @@ LAG_SECONDS = 0.025
 
 class SimulatedServer:
     """One server at an address. `start` makes a new process of it."""
+
+    cores = 1.0
+    beat_seconds = BEAT_SECONDS
 
     def __init__(
         self, network: Network, address: str, functions: Sequence[Function], *,
@@ -100,6 +104,7 @@ class SimulatedServer:
         self.admission = Admission(self._admission)
         self.service = UdfService(
             self.host, METRICS, self._limits, admission=self.admission, clock=scheduler.clock,
+            load=ReportedLoad(scheduler.clock, self.cpu_seconds, self.cores),
             new_random=lambda: scheduler.random(f"jitter {process.name} {random.random()}"),
         )  # fmt: skip
         if self.bounds is not None:
@@ -111,6 +116,10 @@ class SimulatedServer:
         self.network.listening[self.address] = self
         self._beat()
         scheduler.note(self.address, f"starts as {process.name}")
+
+    def cpu_seconds(self) -> float:
+        """The CPU time of the process so far."""
+        return 0.0
 
     def _guarded(self, function: Function) -> Function:
         spec = function.spec
@@ -158,6 +167,14 @@ class SimulatedServer:
     @property
     def running(self) -> bool:
         return self.process.alive
+
+    def tell_progress(self, request: Any, answer: Callable[[Any], object]) -> None:
+        """Answer GetProgress, once the process runs."""
+
+        async def told() -> None:
+            answer(await self.service.get_progress(request, _Anonymous()))
+
+        self.loop.call_soon_threadsafe(lambda: self.loop.create_task(told()))
 
     def accept(self, client: ClientStream) -> "_ServerStream":
         return _ServerStream(self, client)
@@ -209,7 +226,20 @@ class SimulatedServer:
     def _beat(self) -> None:
         self.service.end_idle_streams()
         self.service.observe()
-        self.loop.call_later(BEAT_SECONDS, self._beat)
+        self.loop.call_later(self.beat_seconds, self._beat)
+
+
+class _Anonymous:
+    """What gRPC passes as context of a call without credentials."""
+
+    def invocation_metadata(self) -> tuple[Any, ...]:
+        return ()
+
+    def auth_context(self) -> dict[str, Any]:
+        return {}
+
+    def peer(self) -> str:
+        return "ipv4:127.0.0.1:1"
 
 
 class _ServerStream:

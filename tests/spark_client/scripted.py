@@ -15,7 +15,8 @@ from remote_udf.outcomes import RowError, write_errors
 from remote_udf.v1 import message_pb2 as pb
 from spark_client.base.calls import ErrorPolicy, ScalarCall
 from spark_client.base.config import ClientConfig
-from spark_client.base.transport import TransportLost
+from spark_client.base.server_load import ServerLoad
+from spark_client.base.transport import Question, TransportLost
 from spark_client.executor.stream.call_stream import CallStream
 from spark_client.executor.stream.chunks import Chunk
 from spark_client.executor.stream.task import TaskInfo
@@ -89,6 +90,12 @@ class Scripted:
 
     def servers(self) -> Sequence[str]:
         return (Played.server,)
+
+    def ask_loads(self, server: str) -> Question | None:
+        return None
+
+    def heard_load(self, server: str, load: ServerLoad) -> None:
+        pass
 
     def execute(self, requests: Iterator[bytes], avoid: Container[str] = ()) -> "Played":
         script = self._scripts[min(len(self.streams), len(self._scripts) - 1)]
@@ -184,7 +191,7 @@ def numbers(message: Message[pb.ExecuteRequest]) -> list[Any]:
 
 def opened(*, ordered: bool = True, timeout: str = "180 s", max_message_bytes: int = 64 << 20,
            progress: float = 5.0, type_: pa.DataType | None = None, second: pb.SecondSending | None = None,
-           **options: Any) -> bytes:  # fmt: skip
+           load: pb.Load | None = None, **options: Any) -> bytes:  # fmt: skip
     mode = "ordered" if ordered else "unordered"
     message = pb.Opened(
         version="1",
@@ -192,6 +199,7 @@ def opened(*, ordered: bool = True, timeout: str = "180 s", max_message_bytes: i
         options=canonical({"timeout": timeout, "output-mode": mode, **options}, source="test"),
         max_message_bytes=max_message_bytes,
         second=second,
+        load=load,
     )
     message.progress_interval.FromNanoseconds(round(progress * 1e9))
     return encode(pb.ExecuteResponse(opened=message))

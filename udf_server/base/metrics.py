@@ -63,6 +63,12 @@ class ServerMetrics:
         self.rows_in_flight = Gauge(
             "udf_rows_in_flight", "Rows received and not yet answered.", FUNCTION, registry=registry
         )
+        self.load = Gauge(
+            "udf_load",
+            "What clients are told to choose a server: the busy share of the cores, plus the seconds for which "
+            "messages wait for a call. Above 1 work waits.",
+            registry=registry,
+        )
         self.held_bytes = Gauge(
             "udf_held_bytes", "Bytes that all streams hold, of max_server_bytes: unanswered rows and unread results.",
             registry=registry,

@@ -38,6 +38,7 @@ from udf_server.guards.settings import WithoutCoordination
 from udf_server.hosting.function_host import FunctionHost, HostedFunction, HostLimits
 from udf_server.hosting.loop_watch import LoopWatch
 from udf_server.hosting.registry import Registry
+from udf_server.hosting.reported_load import ReportedLoad
 from udf_server.hosting.weights import check_weights
 from udf_server.http.connections import affordable_connections
 from udf_server.http.server import HttpServer
@@ -50,6 +51,7 @@ from udf_server.security.access import Access, access_rules
 from udf_server.security.callers import OTHERS
 from udf_server.security.tls import server_credentials
 from udf_server.serving.config import ServerConfig
+from udf_server.serving.cores import limited_cores
 from udf_server.serving.devices import device_inside
 from udf_server.serving.exposure import check_exposure, tokens_allowed
 from udf_server.streams.accounting import StreamLimits
@@ -142,6 +144,8 @@ class Server:
             budgets=self._budgets,
             alone=not share_port,
             weights=config.weights,
+            # A process of several uses one core, and so does one without a limit: threads share an interpreter.
+            load=ReportedLoad(cores=1 if share_port else limited_cores() or 1),
         )
         self._health = _Health()
         self._grpc: aio.Server | None = None

@@ -162,6 +162,10 @@ class RowAccounts:
             self._metrics.row_failed(code, count)
         self._changed.set()
 
+    def waits_since(self) -> float | None:
+        """When the oldest message arrived for which the function was not called yet; None if there is none."""
+        return next((pending.arrived for pending in self._pending.values() if not pending.began), None)
+
     async def some_unanswered(self) -> None:
         """Wait until a row is unanswered."""
         await self._waiting.wait()

@@ -77,7 +77,9 @@ class ExecuteStream:
         headers: Headers = (),
         clock: Callable[[], float] = time.monotonic,
         random: Random | None = None,
+        load: Callable[[], pb.Load | None] = lambda: None,
     ) -> None:
+        """`load` returns that of the server, for the client; None to tell none."""
         self._host = host
         self._server_metrics = metrics
         self._limits = limits
@@ -103,7 +105,8 @@ class ExecuteStream:
         self._accounts: RowAccounts | None = None
         self._outbox = Outbox(clock)
         self._held.callback(self._outbox.drop)
-        self._heartbeats = Heartbeats(self._outbox, clock)
+        self._load = load
+        self._heartbeats = Heartbeats(self._outbox, clock, load)
         self._background = Background()
         self._error: BaseException | None = None
         """The error of a task or a call that ended the stream."""
@@ -326,6 +329,8 @@ class ExecuteStream:
         if self._budgets is not None and request.HasField("budget"):
             answer.opened.budget = self._budgets.identity
         answer.opened.estimate = request.estimate
+        if (load := self._load()) is not None:
+            answer.opened.load.CopyFrom(load)
         self._outbox.put(answer)
         if self._draining:
             self.drain()
@@ -390,6 +395,14 @@ class ExecuteStream:
         if self._opened is None or self._accounts is None:
             return None
         return StreamProgress(self._opened.context.session, self._accounts.counts, self._accounts.unanswered_rows)
+
+    @property
+    def waiting_seconds(self) -> float | None:
+        """How long its oldest message has waited for a first call of the function; None without unanswered rows."""
+        if self._accounts is None or not self._accounts.unanswered_rows:
+            return None
+        since = self._accounts.waits_since()
+        return 0.0 if since is None else self._clock() - since
 
     @property
     def results_held(self) -> tuple[HostedFunction | None, int]:

@@ -20,9 +20,12 @@ PROGRESS_SECONDS = (0.2, 5.0)
 class Heartbeats:
     """The heartbeats of one stream. Use them on the server's event loop."""
 
-    def __init__(self, outbox: Outbox, clock: Callable[[], float]) -> None:
+    def __init__(
+        self, outbox: Outbox, clock: Callable[[], float], load: Callable[[], pb.Load | None] = lambda: None
+    ) -> None:
         self._outbox = outbox
         self._clock = clock
+        self._load = load
         self._began = self._progressed = self._heard = clock()
         """When the stream began, when the last Progress message was sent, and when the last message was received."""
         self.progress_seconds = PROGRESS_SECONDS[1]
@@ -40,7 +43,8 @@ class Heartbeats:
 
     def send(self, rows_done: int = 0, *, draining: bool = False) -> None:
         """Send Progress."""
-        self._outbox.put(pb.ExecuteResponse(progress=pb.Progress(rows_done=rows_done, draining=draining)))
+        progress = pb.Progress(rows_done=rows_done, draining=draining, load=self._load())
+        self._outbox.put(pb.ExecuteResponse(progress=progress))
 
     async def send_while_opening(self) -> None:
         """Send Progress while a function's `open` hook runs: without it the client assumes that the server hangs."""

@@ -19,6 +19,7 @@ from udf_server.base.metrics import ServerMetrics
 from udf_server.budgets.budgets import Budgets
 from udf_server.cache.outcome_cache import OutcomeCache
 from udf_server.hosting.function_host import FunctionHost
+from udf_server.hosting.reported_load import ReportedLoad
 from udf_server.security.access import Access, Caller
 from udf_server.security.callers import OTHERS
 from udf_server.streams.accounting import StreamLimits
@@ -43,7 +44,7 @@ class UdfService:
         self, host: FunctionHost, metrics: ServerMetrics, limits: StreamLimits, access: Access | None = None,
         admission: Admission | None = None, *, cache: OutcomeCache | None = None,
         budgets: Budgets | None = None, alone: bool = True, weights: Mapping[str, float] | None = None,
-        clock: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float] = time.monotonic, load: ReportedLoad | None = None,
         new_random: Callable[[], Random] = Random,
     ) -> None:  # fmt: skip
         """`new_random` makes what draws the jitter of a stream's retries.
@@ -53,6 +54,7 @@ class UdfService:
         self._alone, self._id = alone, uuid.uuid4().hex
         self._progress = SessionProgress()
         self._clock, self._new_random = clock, new_random
+        self._load = load or ReportedLoad()
         self._access = access or Access(None)
         self._admission = admission or Admission()
         self._cache, self._budgets, self._weights = cache, budgets, weights or {}
@@ -92,6 +94,9 @@ class UdfService:
         for hosted in self._host.hosted():
             self._metrics.result_bytes.labels(hosted.spec.name, hosted.spec.version).set(held[hosted.spec.key])
         self._metrics.held_bytes.set(self._admission.bytes)
+        waits = (stream.waiting_seconds for stream in self._open)
+        self._load.look(self.streams, (seconds for seconds in waits if seconds is not None))
+        self._metrics.load.set(self._load.load(self.streams))
         for name in self._access.settings:
             if name != OTHERS:
                 self._metrics.caller_holds(name, self._by_caller[name], self._admission.rows_of(name))
@@ -139,7 +144,7 @@ class UdfService:
         stream = ExecuteStream(
             self._host, self._metrics, self._limits, caller=caller, admission=self._admission, cache=self._cache,
             budgets=self._budgets, headers=context.invocation_metadata() or (), clock=self._clock,
-            random=self._new_random(),
+            random=self._new_random(), load=self._told_load,
         )  # fmt: skip
         self._by_caller[who] += 1
         try:
@@ -181,14 +186,20 @@ class UdfService:
     async def get_progress(
         self, request: service_pb2.GetProgressRequest, context: aio.ServicerContext[Any, Any]
     ) -> service_pb2.GetProgressResponse:
-        """Return what was answered for a session, whose id only its driver and tasks know."""
+        """Return the load, and what was answered for a session, whose id only its driver and tasks know."""
         try:
             self._identify(context)
         except StreamError as error:
             await context.abort(grpc.StatusCode.UNAUTHENTICATED, error.message)
         response = self._progress.of(request.session, (stream.progress for stream in self._open))
         response.partial, response.server = not self._alone, self._id
+        if (load := self._told_load()) is not None:
+            response.load.CopyFrom(load)
         return response
+
+    def _told_load(self) -> message_pb2.Load | None:
+        """None while it drains: then no client should choose it."""
+        return None if self.draining else self._load.message(self.streams)
 
     def _identify(self, context: aio.ServicerContext[Any, Any]) -> Caller:
         """Identify the caller. Raises StreamError UNAUTHENTICATED, after writing it to the audit log."""

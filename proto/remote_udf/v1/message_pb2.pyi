@@ -198,7 +198,7 @@ class CallContext(_message.Message):
     def __init__(self, operation_id: _Optional[str] = ..., job: _Optional[str] = ..., stage: _Optional[int] = ..., partition: _Optional[int] = ..., task_attempt: _Optional[int] = ..., micro_batch: _Optional[int] = ..., session: _Optional[str] = ...) -> None: ...
 
 class Opened(_message.Message):
-    __slots__ = ("version", "result", "options", "max_message_bytes", "progress_interval", "execution", "shared_memory", "max_batch_rows", "cache", "second", "budget", "estimate")
+    __slots__ = ("version", "result", "options", "max_message_bytes", "progress_interval", "execution", "shared_memory", "max_batch_rows", "cache", "second", "budget", "estimate", "load")
     class OptionsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -218,6 +218,7 @@ class Opened(_message.Message):
     SECOND_FIELD_NUMBER: _ClassVar[int]
     BUDGET_FIELD_NUMBER: _ClassVar[int]
     ESTIMATE_FIELD_NUMBER: _ClassVar[int]
+    LOAD_FIELD_NUMBER: _ClassVar[int]
     version: str
     result: bytes
     options: _containers.ScalarMap[str, str]
@@ -230,7 +231,18 @@ class Opened(_message.Message):
     second: SecondSending
     budget: str
     estimate: bool
-    def __init__(self, version: _Optional[str] = ..., result: _Optional[bytes] = ..., options: _Optional[_Mapping[str, str]] = ..., max_message_bytes: _Optional[int] = ..., progress_interval: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., execution: _Optional[_Union[_function_pb2.Execution, str]] = ..., shared_memory: bool = ..., max_batch_rows: _Optional[int] = ..., cache: _Optional[str] = ..., second: _Optional[_Union[SecondSending, _Mapping]] = ..., budget: _Optional[str] = ..., estimate: bool = ...) -> None: ...
+    load: Load
+    def __init__(self, version: _Optional[str] = ..., result: _Optional[bytes] = ..., options: _Optional[_Mapping[str, str]] = ..., max_message_bytes: _Optional[int] = ..., progress_interval: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., execution: _Optional[_Union[_function_pb2.Execution, str]] = ..., shared_memory: bool = ..., max_batch_rows: _Optional[int] = ..., cache: _Optional[str] = ..., second: _Optional[_Union[SecondSending, _Mapping]] = ..., budget: _Optional[str] = ..., estimate: bool = ..., load: _Optional[_Union[Load, _Mapping]] = ...) -> None: ...
+
+class Load(_message.Message):
+    __slots__ = ("load", "streams", "cores")
+    LOAD_FIELD_NUMBER: _ClassVar[int]
+    STREAMS_FIELD_NUMBER: _ClassVar[int]
+    CORES_FIELD_NUMBER: _ClassVar[int]
+    load: float
+    streams: int
+    cores: float
+    def __init__(self, load: _Optional[float] = ..., streams: _Optional[int] = ..., cores: _Optional[float] = ...) -> None: ...
 
 class SecondSending(_message.Message):
     __slots__ = ("after", "share")
@@ -288,12 +300,14 @@ class Result(_message.Message):
     def __init__(self, first_row: _Optional[int] = ..., rows: _Optional[int] = ..., errors: _Optional[bytes] = ..., skipped: _Optional[int] = ..., part: _Optional[int] = ..., parts: _Optional[int] = ..., calls: _Optional[int] = ..., retries: _Optional[int] = ..., cache_hits: _Optional[int] = ..., cache_misses: _Optional[int] = ..., cache_shared: _Optional[int] = ..., spent: _Optional[_Mapping[str, float]] = ...) -> None: ...
 
 class Progress(_message.Message):
-    __slots__ = ("rows_done", "draining")
+    __slots__ = ("rows_done", "draining", "load")
     ROWS_DONE_FIELD_NUMBER: _ClassVar[int]
     DRAINING_FIELD_NUMBER: _ClassVar[int]
+    LOAD_FIELD_NUMBER: _ClassVar[int]
     rows_done: int
     draining: bool
-    def __init__(self, rows_done: _Optional[int] = ..., draining: bool = ...) -> None: ...
+    load: Load
+    def __init__(self, rows_done: _Optional[int] = ..., draining: bool = ..., load: _Optional[_Union[Load, _Mapping]] = ...) -> None: ...
 
 class Finish(_message.Message):
     __slots__ = ()

@@ -14,16 +14,18 @@ class GetProgressRequest(_message.Message):
     def __init__(self, session: _Optional[str] = ...) -> None: ...
 
 class GetProgressResponse(_message.Message):
-    __slots__ = ("counts", "rows_unanswered", "partial", "server")
+    __slots__ = ("counts", "rows_unanswered", "partial", "server", "load")
     COUNTS_FIELD_NUMBER: _ClassVar[int]
     ROWS_UNANSWERED_FIELD_NUMBER: _ClassVar[int]
     PARTIAL_FIELD_NUMBER: _ClassVar[int]
     SERVER_FIELD_NUMBER: _ClassVar[int]
+    LOAD_FIELD_NUMBER: _ClassVar[int]
     counts: _message_pb2.StreamCounts
     rows_unanswered: int
     partial: bool
     server: str
-    def __init__(self, counts: _Optional[_Union[_message_pb2.StreamCounts, _Mapping]] = ..., rows_unanswered: _Optional[int] = ..., partial: bool = ..., server: _Optional[str] = ...) -> None: ...
+    load: _message_pb2.Load
+    def __init__(self, counts: _Optional[_Union[_message_pb2.StreamCounts, _Mapping]] = ..., rows_unanswered: _Optional[int] = ..., partial: bool = ..., server: _Optional[str] = ..., load: _Optional[_Union[_message_pb2.Load, _Mapping]] = ...) -> None: ...
 
 class ListFunctionsRequest(_message.Message):
     __slots__ = ()

@@ -18,6 +18,7 @@ from spark_client.base.calls import ScalarCall
 from spark_client.base.errors import AccountingMismatch, BudgetExceeded, ServerUnavailable
 from spark_client.base.transport import Transport, TransportLost
 from spark_client.executor.stream.accounts import Accounts
+from spark_client.executor.stream.balancing import Balancer
 from spark_client.executor.stream.chunks import Answer, Chunk
 from spark_client.executor.stream.connecting import Connector, backoff
 from spark_client.executor.stream.connection import Connection
@@ -85,6 +86,11 @@ class CallStream:
         """When the server was lost; None if a result was received since."""
         self._losses = 0
         """Number of times that a server was lost since then."""
+        self._aged = 0.0
+        """The stream reconnects when `max_stream_seconds` have passed since this time."""
+        self._balancer = Balancer(transport, clock, uniform, call.config.max_stream_seconds)
+        self._prefer: str | None = None
+        """The server to which the stream reconnects, because it has less to do."""
         self._moving = False
         """Whether the stream reconnects once all rows are answered. No more rows are sent on this connection."""
         seconds = call.config.connect_seconds
@@ -94,6 +100,7 @@ class CallStream:
         except BaseException as error:
             self._accounts.end_span(type(error).__name__)
             raise
+        self._settle()
         options = self._connection.options
         self._sizing = MessageSizing(call.spec.execution, options.buffer_capacity, self._connection.message_rows, clock)
         if (agreed := self._connection.second) is not None and self._connector.may_change():
@@ -130,11 +137,23 @@ class CallStream:
 
     def has_room(self) -> bool:
         """Whether `submit` may be called now."""
-        if not self._moving and self._clock() - self._connection.opened_at > self._max_age:
+        # Another thread may find out meanwhile that the server drains.
+        if not self._moving and self._wants_to_move():
             self._moving = True
         if self._moving and self._pending.rows:
             return False
         return self._sizing.has_room(self._pending.rows, self._pending.bytes)
+
+    def _wants_to_move(self) -> bool:
+        now = self._clock()
+        if (better := self._balancer.better(now, idle=not self._pending.rows)) is not None:
+            self._prefer = better
+            return True
+        if now - self._aged > self._max_age:
+            self._aged = now
+            # Servers that tell their load are compared instead. One address may be that of a load balancer.
+            return not (self._balancer.knows_load and self._connector.may_change())
+        return False
 
     def next_rows(self, available: int, bytes_per_row: float) -> int:
         """Number of the available rows that the next chunk should have."""
@@ -143,8 +162,9 @@ class CallStream:
     def submit(self, chunk: Chunk) -> list[Answer]:
         """Send a chunk. Returns the outcomes of rows that are too large to be sent."""
         with self._lock:
-            if self._moving and not self._pending.rows and (refused := self._move(chunk)) is not None:
-                return [refused]
+            while self._moving and not self._pending.rows:
+                if (refused := self._move(chunk)) is not None:
+                    return [refused]
             return self._send(chunk)
 
     def receive(self) -> list[Answer]:
@@ -207,6 +227,7 @@ class CallStream:
         done, self._done = self._done, True
         self._closed.set()
         self._connector.close()
+        self._balancer.stop()
         if self._hedger is not None:
             self._hedger.stop()
         self._connection.close(cancel=not done)
@@ -264,9 +285,12 @@ class CallStream:
         finally:
             self.statistics.waiting_seconds += self._clock() - asked
         kind = envelope.WhichOneof("response")
-        if kind == "progress" and envelope.progress.draining:
-            self._connection.distrust()
-            self._moving = True
+        if kind == "progress":
+            if envelope.progress.HasField("load"):
+                self._balancer.heard(envelope.progress.load)
+            if envelope.progress.draining:
+                self._connection.distrust()
+                self._moving = True
         if kind == "result":
             with self._lock:
                 return self._take(envelope.result, data)
@@ -312,7 +336,7 @@ class CallStream:
     # The methods below change servers.
 
     def _move(self, chunk: Chunk) -> Answer | None:
-        """End a connection without rows in flight and open another, on the next server.
+        """End a connection without rows in flight and open another, on the preferred server or the next one.
 
         Returns None on success, otherwise the refusal of `chunk`.
         """
@@ -324,15 +348,23 @@ class CallStream:
         now = self._clock()
         opened = now + max(self.call.config.connect_seconds, self.call.timeout)
         try:
-            connection = self._connector.connect(now + self._connection.options.timeout, opened)
+            connection = self._connector.connect(now + self._connection.options.timeout, opened, self._prefer)
         except (ServerUnavailable, StreamError) as problem:
             error = RowError(_code_of(problem), str(problem), attempts=0, retryable=True)
             return self._refused(chunk, error)
         self._connection, self._moving = connection, False
+        self._settle()
         self._accounts.start_connection()
         self.statistics.reconnects += 1
         self._span.event("reconnect")
         return None
+
+    def _settle(self, *, waiting: bool = False) -> None:
+        """Begin to compare the server of a new connection with others. `waiting` if rows wait to be sent on it."""
+        connection, chosen = self._connection, self._prefer is not None
+        self._aged = connection.opened_at
+        better = self._balancer.connected(connection.server, connection.load, chosen=chosen, waiting=waiting)
+        self._prefer, self._moving = better, better is not None
 
     def _end_connection(self) -> None:
         """Finish the connection and compare counts, as `finish` does for the last one. Safe to call twice."""
@@ -379,7 +411,7 @@ class CallStream:
                 self._connection.close(cancel=True)
                 return []
             self.statistics.replays += 1
-            self._moving = False
+            self._settle(waiting=True)
             waited = self._clock() - self._lost_at
             self._span.event("replay", rows=self._pending.rows, waited=waited)
             return [answer for chunk in self._start_anew() for answer in self._send_again(chunk, waited, problem)]
@@ -389,7 +421,8 @@ class CallStream:
         if self._done:  # closed meanwhile
             won.connection.close(cancel=True)
             return []
-        self._connection, self._moving = won.connection, False
+        self._connection = won.connection
+        self._settle(waiting=True)
         self._lost_at, self._losses = None, 0
         answers = self._pending.adopt(won.chunk, won.answers)
         self._accounts.adopt(won.counts, won.statistics, sum(len(answer.rows) for answer in answers))

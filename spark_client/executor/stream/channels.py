@@ -98,6 +98,13 @@ class Channels:
                     break
         self._close_unused()
 
+    def unneeded(self, channel: Channel) -> None:
+        """Close a channel unless it has calls, because its endpoint gets no stream."""
+        with self._lock:
+            if channel.calls:
+                return
+        self.failed(channel)
+
     def _close_unused(self) -> None:
         with self._lock:
             unused = [channel for channel in self._retired if not channel.calls]

@@ -73,8 +73,10 @@ class Connector:
         if (opening := self._opening) is not None:
             opening.close(cancel=True)
 
-    def connect(self, deadline: float, open_deadline: float) -> Connection:
+    def connect(self, deadline: float, open_deadline: float, prefer: str | None = None) -> Connection:
         """Open a stream on one of the servers. A function's `open` hook may take until `open_deadline`.
+
+        The server that is preferred is the first, if it is listed.
 
         Servers are tried in rounds, each once per round. The first message of a server must arrive within its share of
         the time until the deadline, so that a server that hangs does not use up the time of the others. If another
@@ -94,7 +96,8 @@ class Connector:
                 servers = frozenset(self._servers())
                 if tried >= servers:
                     tried, refused = set(), {}
-                connection = self._opening = self._new(avoid=tried)
+                avoid = set(servers - {prefer}) if prefer in servers - tried else tried
+                connection = self._opening = self._new(avoid=avoid)
                 tried.add(connection.server)
                 if self._closed:  # `close` was called before `_opening` was set
                     connection.close(cancel=True)

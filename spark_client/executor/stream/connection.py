@@ -19,6 +19,7 @@ from remote_udf.shared_memory import SharedMemory, SharedMemoryClosed, offer_mem
 from remote_udf.threads import THREADS, Threads
 from remote_udf.v1 import message_pb2 as pb
 from spark_client.base.calls import AggregateCall, ProcessTableCall, ScalarCall
+from spark_client.base.server_load import ServerLoad
 from spark_client.base.transport import Transport, TransportLost
 from spark_client.executor.stream.chunks import Chunk
 from spark_client.executor.stream.seen_caches import SeenCaches, process_caches
@@ -139,6 +140,8 @@ class Connection:
         with self._memory_lock:
             if opened.shared_memory and self._offered is not None:
                 self._shared = self._offered.accepted()
+        self.load = ServerLoad.read(opened.load) if opened.HasField("load") else None
+        """What the server has to do; None from an older server."""
         self.budget = opened.budget
         """Where the server counts the budget; empty if it does not."""
         self.second = _checked(opened.second) if opened.HasField("second") else None

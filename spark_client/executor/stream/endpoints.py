@@ -1,4 +1,4 @@
-"""Endpoints are the servers of a target, used in turn. One that failed is skipped for some time.
+"""Endpoints are the servers of a target, used in turn or by load. One that failed is skipped for some time.
 
 A target is one address ("host:port", "unix:/path"), several addresses separated by commas, or a name with many
 addresses ("dns:///name:port", such as a headless service of Kubernetes). A name is resolved at intervals,
@@ -13,10 +13,14 @@ import time
 from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass, field
 
+from spark_client.base.server_load import ServerLoad
+
 __all__ = ["Endpoint", "Endpoints", "process_endpoints", "resolved"]
 
 RESOLVE_SECONDS = 10.0
 """Interval at which names are resolved while streams are opened."""
+LOAD_SECONDS = 10.0
+"""A load that was told longer ago is not used."""
 EJECT_SECONDS = (1.0, 60.0)
 """Time for which an endpoint is skipped after its first failure, and the maximum. Each further failure doubles it."""
 
@@ -33,6 +37,9 @@ class Endpoint:
     """Number of consecutive failures."""
     until: float = field(default=0.0, repr=False)
     """The endpoint is skipped until this time."""
+    load: ServerLoad | None = field(default=None, repr=False)
+    """The last load that its server has told."""
+    loaded_at: float = field(default=0.0, repr=False)
 
     @property
     def same_host(self) -> bool:
@@ -71,6 +78,8 @@ class Endpoints:
     def pick(self, avoid: Container[str] = ()) -> Endpoint:
         """The next endpoint that is not being skipped; if all are, the one skipped longest.
 
+        If the load of the next one and that of another one at random are known, it is the better of the two.
+
         Addresses to `avoid` are picked only if there is no other.
         Raises OSError if nothing is known because the name cannot be resolved.
         """
@@ -82,8 +91,22 @@ class Endpoints:
             # The turn is among the healthy ones only: else the one after a skipped endpoint would get a double share.
             healthy = [endpoint for endpoint in endpoints if endpoint.until <= now]
             if healthy:
-                return healthy[self._turn % len(healthy)]
+                return self._better_of_two(healthy[self._turn % len(healthy)], healthy)
             return min(endpoints, key=lambda endpoint: endpoint.until)
+
+    def other(self, address: str) -> Endpoint | None:
+        """Another endpoint that is not being skipped, at random; None if there is none. Raises OSError as `pick`."""
+        with self._lock:
+            self._look_up()
+            now = self._clock()
+            others = [each for each in self._known.values() if each.address != address and each.until <= now]
+            return self._random.choice(others) if others else None
+
+    def heard(self, address: str, load: ServerLoad) -> None:
+        """Remember what a server has to do."""
+        with self._lock:
+            if (endpoint := self._known.get(address)) is not None:
+                endpoint.load, endpoint.loaded_at = load, self._clock()
 
     def succeeded(self, endpoint: Endpoint) -> None:
         """Reset the failures of an endpoint that has accepted a stream."""
@@ -97,6 +120,17 @@ class Endpoints:
             endpoint.failures += 1
             pause = min(first * 2.0 ** min(endpoint.failures - 1, 16), longest) * self._random.uniform(0.5, 1.0)
             endpoint.until = self._clock() + max(pause, seconds)
+
+    def _better_of_two(self, first: Endpoint, healthy: Sequence[Endpoint]) -> Endpoint:
+        recent = self._clock() - LOAD_SECONDS
+        if first.load is None or first.loaded_at < recent:
+            return first
+        others = [each for each in healthy if each is not first and each.load is not None and each.loaded_at >= recent]
+        if not others:
+            return first
+        other = self._random.choice(others)
+        assert other.load is not None
+        return other if first.load.exceeds(other.load) else first
 
     def _look_up(self) -> None:
         now = self._clock()

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 
 from remote_udf.v1 import service_pb2
 from remote_udf.version import __version__
-from spark_client.base.transport import Responses, TransportLost
+from spark_client.base.server_load import ServerLoad
+from spark_client.base.transport import Question, Responses, TransportLost
 from spark_client.executor.stream.connection import PROTOCOL_VERSION
 
 if TYPE_CHECKING:
@@ -72,6 +73,12 @@ class LocalTransport:
             self._streams.add(stream)
             stream.start()
         return stream
+
+    def ask_loads(self, server: str) -> Question | None:
+        return None
+
+    def heard_load(self, server: str, load: ServerLoad) -> None:
+        """There is no other server to choose."""
 
     def list_functions(self, seconds: float = 0.0) -> Sequence[service_pb2.ListFunctionsResponse]:
         answer = service_pb2.ListFunctionsResponse(

@@ -3,7 +3,7 @@
 import contextlib
 import queue
 import random
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from typing import TypeAlias
 
 import grpc
@@ -12,7 +12,9 @@ from remote_udf.spans import Headers
 from remote_udf.v1 import service_pb2
 from spark_client.base.config import ClientConfig
 from spark_client.base.errors import AccessDenied, NotARemoteUdfServer, ServerUnavailable
-from spark_client.base.transport import Responses, Transport, TransportLost
+from spark_client.base.server_load import ServerLoad
+from spark_client.base.transport import Question, Responses, Transport, TransportLost
+from spark_client.executor.stream.asking import LoadCall, LoadQuestion
 from spark_client.executor.stream.channels import Channel, Channels, process_channels
 from spark_client.executor.stream.endpoints import Endpoint, Endpoints, process_endpoints
 
@@ -22,6 +24,8 @@ SERVICE_NAME = service_pb2.DESCRIPTOR.services_by_name["UdfService"].full_name
 
 MOST_ASKED = 16
 """Maximum number of servers of a target that are asked for their functions. If there are more, they are sampled."""
+LOAD_SECONDS = 2.0
+"""How long a server may take to tell its load."""
 PATIENCE_SECONDS = 1.0
 """How long the other servers may take to answer once one has answered or failed."""
 
@@ -112,16 +116,32 @@ class GrpcTransport:
             raise min(problems, key=lambda problem: isinstance(problem, TransportLost))
         return answers
 
-    def progress(
-        self, session: str, seconds: float, servers: Container[str]
-    ) -> Mapping[str, service_pb2.GetProgressResponse]:
-        """What each of the servers that answers within `seconds` has answered for the session, by address.
+    def heard_load(self, server: str, load: ServerLoad) -> None:
+        self._endpoints.heard(server, load)
 
-        Raises TransportLost.
-        """
+    def ask_loads(self, server: str) -> Question | None:
+        try:
+            other = self._endpoints.other(server)
+            mine = next((endpoint for endpoint in self._endpoints.listed() if endpoint.address == server), None)
+            if mine is None or other is None:
+                return None
+            begin = self._asks()
+            started = {each.address: self._channels.start(each, self._security, begin) for each in (mine, other)}
+        except (OSError, AccessDenied):
+            return None  # the stream goes on, and needs neither names nor credentials
+
+        def ended(loads: Mapping[str, ServerLoad]) -> None:
+            for address, load in loads.items():
+                self._endpoints.heard(address, load)
+            self._channels.unneeded(started[other.address][0])
+
+        return LoadQuestion({address: call for address, (_, call) in started.items()}, ended)
+
+    def _asks(self, session: str = "", seconds: float = LOAD_SECONDS) -> Callable[[grpc.Channel], LoadCall]:
+        """What begins a call of GetProgress on a channel."""
         metadata = self._security.metadata()
 
-        def begin(channel: grpc.Channel) -> "grpc.CallFuture[service_pb2.GetProgressResponse]":
+        def begin(channel: grpc.Channel) -> LoadCall:
             method = channel.unary_unary(
                 f"/{SERVICE_NAME}/GetProgress",
                 request_serializer=service_pb2.GetProgressRequest.SerializeToString,
@@ -129,6 +149,16 @@ class GrpcTransport:
             )
             return method.future(service_pb2.GetProgressRequest(session=session), timeout=seconds, metadata=metadata)
 
+        return begin
+
+    def progress(
+        self, session: str, seconds: float, servers: Container[str]
+    ) -> Mapping[str, service_pb2.GetProgressResponse]:
+        """What each of the servers that answers within `seconds` has answered for the session, by address.
+
+        Raises TransportLost.
+        """
+        begin = self._asks(session, seconds)
         asked = [endpoint for endpoint in self._listed() if endpoint.address in servers]
         calls = {endpoint.address: self._channels.start(endpoint, self._security, begin)[1] for endpoint in asked}
         answers = {}

@@ -25,6 +25,8 @@ ROWS = 4
 """Rows of a message."""
 PAUSE_SECONDS = (20.0, 60.0)
 """How long Spark takes for its next rows."""
+FREQUENT_SECONDS = (4.0, 12.0)
+"""The same of frequent clients."""
 BEGIN_SECONDS = 20.0
 """The clients begin within this time."""
 AGAIN_SECONDS = 1.0
@@ -46,7 +48,11 @@ class Message:
 class Client:
     """One client, from `begin` to the end of the fleet."""
 
-    def __init__(self, network: Network, number: int, resolve: Callable[[], list[str]], until: float) -> None:
+    def __init__(
+        self, network: Network, number: int, resolve: Callable[[], list[str]], until: float, *, frequent: bool
+    ) -> None:
+        """`frequent` clients send more often than the others."""
+        self._pauses = FREQUENT_SECONDS if frequent else PAUSE_SECONDS
         self.worker = SparkWorker(network, f"client{number}", resolve, SharedFiles())
         self.worker.watch = SilenceWatch(LOOK_SECONDS, threads=self.worker.threads)
         self.messages: list[Message] = []
@@ -90,4 +96,4 @@ class Client:
         self.messages.append(Message(began, self._scheduler.now - began, failed))
 
     def _pause(self) -> None:
-        self.worker.threads.sleep(self.worker.random.uniform(*PAUSE_SECONDS))
+        self.worker.threads.sleep(self.worker.random.uniform(*self._pauses))

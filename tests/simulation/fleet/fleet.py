@@ -7,12 +7,13 @@ from typing import Any
 
 from tests.simulation.files import SharedFiles
 from tests.simulation.fleet.clients import Client
-from tests.simulation.fleet.work import Machine, machines, work
+from tests.simulation.fleet.work import CORES, Machine, machines, work
 from tests.simulation.network import ClientStream, Network
 from tests.simulation.oracles import Violation, check_leftovers
 from tests.simulation.scheduler import Process, Scheduler
 from tests.simulation.servers import SimulatedServer
 from tests.simulation.world import SETTLE_SECONDS, end
+from udf_server.hosting.function_host import HostLimits
 
 __all__ = ["LOOK_SECONDS", "Fleet", "Look"]
 
@@ -31,8 +32,8 @@ class Look:
     at: float
     streams: tuple[int, ...]
     """Streams of each server that accepts new ones."""
-    rows: tuple[int, ...]
-    """Rows that each of them began since the previous look."""
+    busy: tuple[float, ...]
+    """The share of its cores that each of them used since the previous look."""
     opened: int
     """Streams that clients have asked for since then."""
 
@@ -40,13 +41,18 @@ class Look:
 class _Server(SimulatedServer):
     """A server of the fleet, which has a machine of its own."""
 
-    def __init__(self, network: Network, address: str, slow: float) -> None:
-        super().__init__(network, address, (work,))
-        self.machine = Machine(slow)
+    beat_seconds = 1.0
+
+    def __init__(self, network: Network, address: str, slow: float, cores: int) -> None:
+        super().__init__(network, address, (work,), host=HostLimits(calls=cores))
+        self.machine, self.cores = Machine(slow, cores), float(cores)
 
     def start(self) -> None:
         super().start()
         machines[self.process] = self.machine
+
+    def cpu_seconds(self) -> float:
+        return self.machine.spent(self.loop.time())
 
     def accept(self, client: ClientStream) -> Any:
         self.loop.block(OPEN_SECONDS)
@@ -56,8 +62,11 @@ class _Server(SimulatedServer):
 class Fleet:
     """Servers and clients in virtual time. A pod that is replaced gets a new address, as on Kubernetes."""
 
-    def __init__(self, seed: int, clients: int, seconds: float) -> None:
-        """The clients begin at once, and end after `seconds`."""
+    def __init__(self, seed: int, clients: int, seconds: float, frequent: int = 0) -> None:
+        """The clients begin at once, and end after `seconds`.
+
+        One of `frequent` clients sends more often than the others; 0 for none.
+        """
         self.scheduler = Scheduler(seed)
         self.network = Network(self.scheduler)
         self.random: Random = self.scheduler.random("fleet")
@@ -66,9 +75,12 @@ class Fleet:
         self.looks: list[Look] = []
         self.processes: list[Process] = []
         self.files, self.redis = SharedFiles(), None
-        self._rows: dict[_Server, int] = {}
+        self._spent: dict[_Server, float] = {}
         self._opened = 0
-        self.clients = [Client(self.network, number, self._resolve, seconds) for number in range(clients)]
+        self.clients = [
+            Client(self.network, number, self._resolve, seconds, frequent=frequent > 0 and number % frequent == 0)
+            for number in range(clients)
+        ]
         self.workers = [client.worker for client in self.clients]
 
     def after(self, seconds: float, callback: Callable[..., object], *arguments: Any) -> None:
@@ -80,9 +92,10 @@ class Fleet:
         """The servers that the name service lists: those that accept streams."""
         return [server for server in self.servers if server.running and not server.service.draining]
 
-    def add(self, count: int = 1, slow: float = 1.0) -> list[_Server]:
+    def add(self, count: int = 1, slow: float = 1.0, cores: int = CORES) -> list[_Server]:
         """Start servers."""
-        added = [_Server(self.network, f"server{len(self.servers) + number}", slow) for number in range(count)]
+        first = len(self.servers)
+        added = [_Server(self.network, f"server{first + number}", slow, cores) for number in range(count)]
         for server in added:
             server.start()
         self.servers += added
@@ -117,10 +130,13 @@ class Fleet:
 
     def _look(self) -> None:
         listed, opened = self.listed, self.network.opened
-        rows = tuple(server.machine.rows - self._rows.get(server, 0) for server in listed)
-        self._rows = {server: server.machine.rows for server in listed}
+        spent = {server: server.cpu_seconds() for server in listed}
+        busy = tuple(
+            (now - self._spent.get(server, 0.0)) / server.cores / LOOK_SECONDS for server, now in spent.items()
+        )
+        self._spent = spent
         streams = tuple(server.service.streams for server in listed)
-        self.looks.append(Look(self.scheduler.now, streams, rows, opened - self._opened))
+        self.looks.append(Look(self.scheduler.now, streams, busy, opened - self._opened))
         self._opened = opened
         if self.scheduler.now < self.seconds:
             self.after(LOOK_SECONDS, self._look)

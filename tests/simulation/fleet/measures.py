@@ -22,8 +22,9 @@ class PhaseMeasures:
     failed_rows: int
     streams_uneven: float
     """The mean over time of the largest number of streams of a server, over the mean of all servers."""
-    rows_uneven: float
-    """The same of rows in the whole phase, for servers that were there all the time; 0.0 if there is none."""
+    max_over_mean_load: float
+    """The busy share of the cores in the whole phase: that of the busiest server over the mean of all servers that were
+    there all the time; 0.0 if there is none."""
     waits: tuple[float, ...]
     """Seconds until the last outcome of a message that was sent in this phase: 50 %, 90 %, 99 %, all."""
     opened: int
@@ -47,7 +48,7 @@ class Measures:
 
 def measured(scenario: FleetScenario, size: Size, seed: int) -> Measures:
     """Run a scenario. The same seed gives the same measures."""
-    fleet = Fleet(seed, size.clients, scenario.seconds)
+    fleet = Fleet(seed, size.clients, scenario.seconds, scenario.frequent)
     try:
         scenario.plan(fleet, size)
         fleet.run()
@@ -74,12 +75,12 @@ def _phase(scenario: str, phase: str, sent: Sequence[Message], looks: Sequence[L
     there = [look for look in looks if look.streams]
     uneven = [max(look.streams) / np.mean(look.streams) for look in there if any(look.streams)]
     # The servers are the same in all looks if their number is.
-    same = there and len({len(look.rows) for look in looks}) == 1
-    rows = np.sum([look.rows for look in there], axis=0) if same else np.zeros(1)
+    same = there and len({len(look.busy) for look in looks}) == 1
+    busy = np.sum([look.busy for look in there], axis=0) if same else np.zeros(1)
     return PhaseMeasures(
         scenario, phase, len(sent), sum(message.failed for message in sent),
         round(float(np.mean(uneven)), 2) if uneven else 0.0,
-        round(float(rows.max() / rows.mean()), 2) if rows.any() else 0.0,
+        round(float(busy.max() / busy.mean()), 2) if busy.any() else 0.0,
         _percentiles([message.seconds for message in sent], (50, 90, 99, 100)),
         sum(look.opened for look in looks), max((look.opened for look in looks), default=0),
     )  # fmt: skip

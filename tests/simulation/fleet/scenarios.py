@@ -4,8 +4,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from tests.simulation.fleet.fleet import Fleet
+from tests.simulation.fleet.work import CORES
 
-__all__ = ["SCENARIOS", "FleetScenario", "Phase", "Size"]
+__all__ = ["SCENARIOS", "STEADY", "FleetScenario", "Phase", "Size"]
 
 GRACE_SECONDS = 30.0
 START_SECONDS = 5.0
@@ -42,10 +43,28 @@ class FleetScenario:
     phases: tuple[Phase, ...]
     plan: Callable[[Fleet, Size], object]
     """Starts servers, and schedules what happens to them."""
+    frequent: int = 0
+    """One of this number of clients sends five times as often as the others; 0 for none."""
 
     @property
     def seconds(self) -> float:
         return sum(phase.seconds for phase in self.phases)
+
+
+def _steady(fleet: Fleet, size: Size) -> None:
+    fleet.add(size.servers)
+
+
+def _uneven(fleet: Fleet, size: Size) -> None:
+    """A third of the servers each has half, all and twice the usual cores."""
+    for number in range(size.servers):
+        fleet.add(cores=CORES // 2 * (1, 2, 4)[number % 3])
+
+
+def _added(fleet: Fleet, size: Size) -> None:
+    late = size.servers // 5
+    fleet.add(size.servers - late)
+    fleet.after(60.0, fleet.add, late)
 
 
 def _rolling(fleet: Fleet, size: Size) -> None:
@@ -88,7 +107,14 @@ def _herd(fleet: Fleet, size: Size) -> None:
         fleet.after(60.0 + OUTAGE_SECONDS + fleet.random.uniform(0, START_SECONDS), server.start)
 
 
+STEADY = FleetScenario("nothing happens", (Phase("first minute", 60.0), Phase("then", 180.0)), _steady)
 SCENARIOS = (
+    STEADY,
+    FleetScenario("uneven servers", (Phase("first minute", 60.0), Phase("then", 180.0)), _uneven),
+    FleetScenario("uneven clients", (Phase("first minute", 60.0), Phase("then", 180.0)), _steady, frequent=20),
+    FleetScenario(
+        "late servers", (Phase("before", 60.0), Phase("added, first minute", 60.0), Phase("then", 180.0)), _added
+    ),
     FleetScenario(
         "rolling update", (Phase("before", 60.0), Phase("update", 200.0), Phase("after", 100.0)), _rolling
     ),
@@ -100,9 +126,14 @@ SCENARIOS = (
         ),
         _scaled,
     ),
-    FleetScenario("slow server", (Phase("before", 60.0), Phase("one is slow", 180.0)), _slow_server),
-    FleetScenario("slow zone", (Phase("before", 60.0), Phase("a third are slow", 180.0)), _slow_zone),
     FleetScenario(
-        "outage", (Phase("before", 60.0), Phase("no server", OUTAGE_SECONDS), Phase("after", 90.0)), _herd
+        "slow server", (Phase("before", 60.0), Phase("one is slow", 180.0), Phase("then", 180.0)), _slow_server
+    ),
+    FleetScenario(
+        "slow zone", (Phase("before", 60.0), Phase("a third are slow", 180.0), Phase("then", 180.0)), _slow_zone
+    ),
+    FleetScenario(
+        "outage",
+        (Phase("before", 60.0), Phase("no server", OUTAGE_SECONDS), Phase("after", 90.0), Phase("then", 120.0)), _herd,
     ),
 )  # fmt: skip

@@ -7,7 +7,7 @@ from typing import Any
 import udf_server as udf
 from tests.simulation.scheduler import Process
 
-__all__ = ["Machine", "machines", "work"]
+__all__ = ["CORES", "Machine", "machines", "work"]
 
 CORES = 4
 ROW_SECONDS = 1.0
@@ -15,21 +15,30 @@ ROW_SECONDS = 1.0
 
 
 class Machine:
-    """The cores of a server. A row waits for the first core that is free."""
+    """The cores of a server. The server begins a row when a core is free."""
 
-    def __init__(self, slow: float = 1.0) -> None:
-        self.slow = slow
-        """Factor by which rows take longer."""
+    def __init__(self, slow: float = 1.0, cores: int = CORES) -> None:
+        self.slow, self.cores = slow, cores
+        """Factor by which rows take longer; number of cores."""
         self.rows = 0
         """Number of rows so far."""
-        self._free_at = [0.0] * CORES
+        self._spent = 0.0
+        self._running: list[tuple[float, float]] = []
+        """When each row ends that runs, and when it began."""
 
     def take(self, now: float) -> float:
-        """The seconds until a row that arrives now is done."""
+        """The seconds that a row takes which begins now."""
         self.rows += 1
-        done = max(now, self._free_at[0]) + ROW_SECONDS * self.slow
-        heapq.heapreplace(self._free_at, done)
-        return done - now
+        seconds = ROW_SECONDS * self.slow
+        heapq.heappush(self._running, (now + seconds, now))
+        return seconds
+
+    def spent(self, now: float) -> float:
+        """The core seconds until now."""
+        while self._running and self._running[0][0] <= now:
+            end, began = heapq.heappop(self._running)
+            self._spent += end - began
+        return self._spent + sum(now - began for _, began in self._running)
 
 
 machines: dict[Process, Machine] = {}
