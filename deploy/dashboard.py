@@ -92,7 +92,7 @@ LOAD = (
           ((f"{BY} (udf_result_bytes{{{FUNCTIONS}}})", NAME),), "bytes"),
     Panel("Waits for clients", "Times that a function waited because results were not read, per second.",
           _per_function("udf_result_waits_total"), "cps"),
-    Panel("Load of servers", "What clients balance: the busy share of the cores plus the seconds that messages wait.",
+    Panel("Load of servers", "What clients balance: the busy share plus the seconds that messages wait.",
           ((f"max by (instance) (udf_load{{{SERVERS}}})", "{{instance}}"),)),
     Panel("Streams of servers", "Open streams per server; of like loads, clients balance these.",
           ((f"sum by (instance) (udf_streams_open{{{SERVERS}}})", "{{instance}}"),)),

@@ -20,7 +20,7 @@ class ServerLoad:
     """The load of a server at one moment."""
 
     load: float
-    """The busy share of its cores, plus the seconds for which messages wait. Above 1 work waits."""
+    """Its busy share plus the seconds for which messages wait. Above 1 work waits."""
     streams: float
     """Open streams."""
     cores: float

@@ -1,5 +1,11 @@
 """The load that a server tells its clients: how it is measured, and where it is told."""
 
+import dataclasses
+import itertools
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 from grpc import aio
 
@@ -11,6 +17,7 @@ from spark_client.executor.stream.endpoints import Endpoints
 from spark_client.executor.stream.transport import GrpcTransport
 from tests.conftest import serving
 from tests.spark_client.scripted import Clock, call_of, chunk_of, everything, stream_of
+from tests.waiting import wait_until
 from udf_server.hosting.registry import Registry
 from udf_server.hosting.reported_load import MEAN_SECONDS, ReportedLoad
 from udf_server.serving.config import ServerConfig
@@ -29,11 +36,11 @@ class Process:
         self.clock, self.used = Clock(), 0.0
         self.load = ReportedLoad(self.clock, lambda: self.used, cores)
 
-    def run(self, seconds, busy=0.0, streams=1, waiting=()):
+    def run(self, seconds, busy=0.0, streams=1, waiting=(), crowded=False):
         for _ in range(round(seconds)):
             self.clock.now += 1.0
             self.used += busy
-            self.load.look(streams, iter(waiting))
+            self.load.look(streams, crowded, iter(waiting))
 
 
 def test_load_is_the_busy_share_of_the_cores_plus_the_seconds_that_messages_wait():
@@ -41,6 +48,12 @@ def test_load_is_the_busy_share_of_the_cores_plus_the_seconds_that_messages_wait
     process.run(10 * MEAN_SECONDS, busy=2.0, waiting=(0.0, 3.0))
     assert process.load.load(1) == pytest.approx(0.5 + 1.5, rel=1e-3)
     assert process.load.message(1).cores == 4.0
+
+
+def test_a_function_that_is_crowded_makes_a_process_busy():
+    process = Process(cores=4.0)
+    process.run(10 * MEAN_SECONDS, busy=2.0, crowded=True)
+    assert process.load.load(1) == pytest.approx(1.0, rel=1e-3)
 
 
 def test_load_is_a_mean_over_seconds():
@@ -67,7 +80,7 @@ def test_nothing_is_measured_more_than_once_a_second():
         raise AssertionError("looked too early")
         yield
 
-    process.load.look(1, waiting())
+    process.load.look(1, False, waiting())
 
 
 async def test_a_server_tells_its_load_until_it_drains():
@@ -85,6 +98,48 @@ async def test_a_server_tells_its_load_until_it_drains():
         assert 0.0 <= told.load.load < 100.0
         server._service.drain()
         assert not (await ask(service_pb2.GetProgressRequest())).HasField("load")
+
+
+def taking(seconds):
+    @udf.scalar(name="work", timeout="60 s")
+    def work(x: int) -> int:
+        time.sleep(seconds)
+        return x + 1
+
+    return work
+
+
+@pytest.mark.slow
+def test_streams_leave_a_slow_server_and_lose_no_row():
+    """Rows take ten times as long on one of two servers. Each client is a process of its own, as above."""
+    with serving(taking(0.2), threads_per_function=1) as slow, serving(taking(0.02), threads_per_function=1) as fast:
+        addresses, end = [slow.target, fast.target], threading.Event()
+        call = call_of(taking(0.02), "all")
+        call = dataclasses.replace(call, config=dataclasses.replace(call.config, max_stream_seconds=2.0))
+
+        def streams(server):
+            return server.metric("udf_streams_open", function="work", version="1")
+
+        def client():
+            endpoints = Endpoints("all", resolve=lambda _: [(address, "") for address in addresses])
+            stream = stream_of(call, GrpcTransport(call.config, endpoints=endpoints, channels=Channels()))
+            for first in itertools.count(0, 2):
+                if end.is_set():
+                    break
+                assert stream.has_room()
+                stream.submit(chunk_of(range(first, first + 2), first))
+                assert everything(stream) == {first: first + 1, first + 1: first + 2}
+                end.wait(0.3)
+            return stream.finish().rows_failed, stream.replays
+
+        with ThreadPoolExecutor(8) as threads:
+            clients = [threads.submit(client) for _ in range(8)]
+            try:
+                wait_until(lambda: streams(slow) + streams(fast) == 8 and streams(slow) >= 3, seconds=30)
+                wait_until(lambda: streams(slow) <= 2 and streams(fast) >= 6, seconds=90)
+            finally:
+                end.set()
+            assert [each.result() for each in clients] == [(0, 0)] * 8
 
 
 def test_tasks_of_many_processes_are_spread_over_real_servers():

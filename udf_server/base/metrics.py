@@ -65,8 +65,8 @@ class ServerMetrics:
         )
         self.load = Gauge(
             "udf_load",
-            "What clients are told to choose a server: the busy share of the cores, plus the seconds for which "
-            "messages wait for a call. Above 1 work waits.",
+            "What clients are told to choose a server: the busy share of the cores or of the most crowded function, "
+            "plus the seconds for which messages wait for a call. Above 1 work waits.",
             registry=registry,
         )
         self.held_bytes = Gauge(

@@ -95,7 +95,8 @@ class UdfService:
             self._metrics.result_bytes.labels(hosted.spec.name, hosted.spec.version).set(held[hosted.spec.key])
         self._metrics.held_bytes.set(self._admission.bytes)
         waits = (stream.waiting_seconds for stream in self._open)
-        self._load.look(self.streams, (seconds for seconds in waits if seconds is not None))
+        crowded = any(hosted.crowded for hosted in self._host.hosted())
+        self._load.look(self.streams, crowded, (seconds for seconds in waits if seconds is not None))
         self._metrics.load.set(self._load.load(self.streams))
         for name in self._access.settings:
             if name != OTHERS:
@@ -191,7 +192,8 @@ class UdfService:
             self._identify(context)
         except StreamError as error:
             await context.abort(grpc.StatusCode.UNAUTHENTICATED, error.message)
-        response = self._progress.of(request.session, (stream.progress for stream in self._open))
+        streams = self._open if request.session else ()  # who asks for the load only asks often
+        response = self._progress.of(request.session, (stream.progress for stream in streams))
         response.partial, response.server = not self._alone, self._id
         if (load := self._told_load()) is not None:
             response.load.CopyFrom(load)

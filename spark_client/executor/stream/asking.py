@@ -52,3 +52,4 @@ class LoadQuestion:
         """End the calls. Safe to call twice."""
         for call in self._calls.values():
             call.cancel()
+        self._ended({})

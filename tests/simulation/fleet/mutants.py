@@ -70,7 +70,7 @@ def _only_at_first(original: Any) -> Any:
 
 
 def _no_waiting(original: Any) -> Any:
-    return lambda self, streams, waiting: original(self, streams, ())
+    return lambda self, streams, crowded, waiting: original(self, streams, crowded, ())
 
 
 def _never_busy(original: Any) -> Callable[..., float]:
