@@ -139,6 +139,19 @@ def test_a_stream_whose_server_is_as_good_as_another_one_does_not_age(clock):
     assert len(fleet.questions) == 10
 
 
+def test_a_stream_that_has_room_for_long_is_read_now_and_then(clock):
+    fleet = Fleet({"a": QUIET, "b": QUIET}, a=telling(QUIET), b=telling(QUIET))
+    stream = stream_on(fleet, clock)
+    stream.submit(chunk_of(range(10)))
+    assert stream.has_room()
+    clock.now += stream.call.config.max_stream_seconds
+    assert not stream.has_room()
+    assert everything(stream) == {row: row + 1 for row in range(10)}
+    assert stream.has_room()
+    run(stream, 10)
+    assert (fleet.used, stream.moves) == (["a"], 0)
+
+
 def test_rows_in_flight_are_answered_before_a_stream_moves(clock):
     fleet = Fleet({"a": CALM, "b": CALM}, a=telling(CALM), b=telling(CALM))
     stream = stream_on(fleet, clock)

@@ -87,7 +87,10 @@ class CallStream:
         self._losses = 0
         """Number of times that a server was lost since then."""
         self._aged = 0.0
-        """The stream reconnects when `max_stream_seconds` have passed since this time."""
+        """The stream reconnects, or rests, when `max_stream_seconds` have passed since this time."""
+        self._resting = False
+        """Whether all rows are to be answered before the next ones are sent, so that what the server says is read, such
+        as that it drains: with little input a stream has room for long, and is not read."""
         self._balancer = Balancer(transport, clock, uniform, call.config.max_stream_seconds)
         self._prefer: str | None = None
         """The server to which the stream reconnects, because it has less to do."""
@@ -140,8 +143,9 @@ class CallStream:
         # Another thread may find out meanwhile that the server drains.
         if not self._moving and self._wants_to_move():
             self._moving = True
-        if self._moving and self._pending.rows:
+        if (self._moving or self._resting) and self._pending.rows:
             return False
+        self._resting = False
         return self._sizing.has_room(self._pending.rows, self._pending.bytes)
 
     def _wants_to_move(self) -> bool:
@@ -152,7 +156,8 @@ class CallStream:
         if now - self._aged > self._max_age:
             self._aged = now
             # Servers that tell their load are compared instead. One address may be that of a load balancer.
-            return not (self._balancer.knows_load and self._connector.may_change())
+            self._resting = self._balancer.knows_load and self._connector.may_change()
+            return not self._resting
         return False
 
     def next_rows(self, available: int, bytes_per_row: float) -> int:
