@@ -25,6 +25,7 @@ if typing.TYPE_CHECKING:
     from spark_client.base.security import Security
     from spark_client.connecting import connect
     from spark_client.functions.aggregate import AggregateExpression, RemoteAggregate
+    from spark_client.functions.cascade import Cascade
     from spark_client.functions.scalar import RemoteFunction
     from spark_client.functions.window import Window, desc
     from spark_client.planning.aggregate.grouping import RemoteGrouping
@@ -35,6 +36,7 @@ if typing.TYPE_CHECKING:
 __all__ = [
     "AccessDenied",
     "AggregateExpression",
+    "Cascade",
     "EmbeddedServerFailed",
     "Estimate",
     "JobSummary",
@@ -65,6 +67,7 @@ _MODULES = {
     "base.security": ["Security"],
     "connecting": ["connect"],
     "functions.aggregate": ["AggregateExpression", "RemoteAggregate"],
+    "functions.cascade": ["Cascade"],
     "functions.scalar": ["RemoteFunction"],
     "functions.window": ["Window", "desc"],
     "planning.aggregate.grouping": ["RemoteGrouping"],

@@ -15,10 +15,12 @@ from spark_client.base.settings import settings_read_once
 from spark_client.embedded import EmbeddedServer
 from spark_client.functions.aggregate import OverExpression, RemoteAggregate
 from spark_client.functions.any_function import AnyFunction
+from spark_client.functions.cascade import Cascade
 from spark_client.functions.directory import Functions
 from spark_client.functions.registration import register_function
 from spark_client.functions.scalar import RemoteFunction, SparkFunction
 from spark_client.planning.aggregate.grouping import RemoteGrouping, positions_of
+from spark_client.planning.cascades import Agree, CascadeFields, calibrated
 from spark_client.planning.dead_letters import replayed
 from spark_client.planning.estimate import Estimate, estimated
 from spark_client.planning.over.planner import add_over, select_over
@@ -454,6 +456,47 @@ class RemoteSession:
             PlanError: The column is no remote call, or its arguments have one; or the frame is a stream.
         """
         return estimated(self.spark, self.config, frame, call)
+
+    @settings_read_once()
+    def cascade(
+        self, cheap: RemoteFunction, dear: RemoteFunction, *, target: float, sample: DataFrame,
+        value: str = "value", confidence: str = "confidence", confidence_level: float = 0.95,
+        agree: Agree | None = None,
+    ) -> Cascade:  # fmt: skip
+        """Make a function that calls `dear` only for rows of whose value `cheap` is not confident enough.
+
+        For example, `remote.cascade(cheap, dear, target=0.95, sample=df.select("text").orderBy(F.rand(1)).limit(500))`.
+
+        Both functions are called for the sample now, and cost what they cost. Ten thresholds are tried, which answer
+        10 %, 20 % ... of the rows. The lowest one is taken for which this holds at the given confidence level: if a row
+        is at or above it, the two functions agree with a probability of at least `target`. Each has an exact one-sided
+        bound (Clopper and Pearson) with a tenth of the allowed probability of error, because ten are tried. If none
+        passes, `dear` is called for every row.
+
+        This promises agreement with `dear`, and not that `dear` is right. It holds on average above the threshold, and
+        not for each row or each kind of row, and only for rows that are like the sample. If the data or a model
+        changes, make the cascade again.
+
+        Args:
+            cheap: A scalar function that returns a struct with a value and a confidence from 0 to 1.
+            dear: A scalar function of the same arguments that returns the value, or the same struct.
+            target: The least agreement above the threshold, between 0 and 1.
+            sample: A table with the arguments as columns, in their order: a random sample of the rows that the cascade
+                is for. The message of the error for a sample that is too small says how many rows are needed.
+            value: The name of the field with the value.
+            confidence: The name of the field with the confidence.
+            confidence_level: The probability that the choice of the threshold is right, between 0 and 1.
+            agree: Gets the columns of the two values and returns whether they agree, as a column. By default they agree
+                if they are equal.
+
+        Returns:
+            A function on columns, which also tells what the sample has shown.
+
+        Raises:
+            PlanError: A type does not fit, the sample is too small for the target, or a confidence is not from 0 to 1.
+        """
+        fields = CascadeFields(value, confidence)
+        return calibrated(cheap, dear, sample, fields, target, confidence_level, agree, self._collector.cost_of)
 
     def cancel(self) -> list[str]:
         """Cancel the queries that this Spark session runs, from another thread than theirs.

@@ -6,8 +6,9 @@ from dataclasses import dataclass, field, replace
 from pyspark.sql import Column
 
 from remote_udf.functions import FunctionSpec
+from spark_client.executor.engine.deferral import Deferral
 
-__all__ = ["ColumnCall", "call_of", "with_call"]
+__all__ = ["ColumnCall", "EarlierCall", "call_of", "with_call"]
 
 _ATTRIBUTE = "_remote_udf_call"
 
@@ -16,13 +17,25 @@ _ATTRIBUTE = "_remote_udf_call"
 class ColumnCall:
     """A call as the user wrote it. The arguments are columns, names of columns, or columns that are calls themselves.
 
-    `alias` is the name that was given with Column.alias, or None.
+    `alias` is the name that was given with Column.alias, or None. `value_field` is the field of the function's struct
+    that is the value of the call; None if the value is all of it. With `earlier` the call is only made for the rows
+    that another call leaves to it.
     """
 
     spec: FunctionSpec
     arguments: tuple[object, ...]
     options: Mapping[str, object] = field(default_factory=dict)
     alias: str | None = None
+    value_field: str | None = None
+    earlier: "EarlierCall | None" = None
+
+
+@dataclass(frozen=True, eq=False)
+class EarlierCall:
+    """A call that leaves rows to another one. The planner sets the position of the call in the rule."""
+
+    call: ColumnCall
+    rule: Deferral
 
 
 def with_call(column: Column, call: ColumnCall) -> Column:

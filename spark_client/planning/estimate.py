@@ -57,6 +57,11 @@ def estimated(spark: SparkSession, config: ClientConfig, frame: DataFrame, call:
         raise PlanError(f"estimate of {spec.key}: the frame is a stream, whose rows are not known; pass a table")
     if not found.arguments:
         raise PlanError(f"estimate of {spec.key}: the call has no arguments, so all calls cost the same")
+    if found.earlier is not None:
+        raise PlanError(
+            f"estimate of {spec.key}: a cascade calls it for a part of the rows only; estimate the two functions by "
+            "themselves, and see the share of the rows with print(cascade)"
+        )
     if any(call_of(argument) is not None for argument in found.arguments):
         raise PlanError(
             f"estimate of {spec.key}: an argument is a remote call, which would be made; estimate that call, or store "

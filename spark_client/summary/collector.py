@@ -10,6 +10,7 @@ from pyspark.accumulators import AccumulatorParam
 from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
+from spark_client.base.call_costs import CallCost, CallCosts
 from spark_client.base.errors import SummaryUnavailable
 from spark_client.base.statistics import Reporter, TaskReport
 from spark_client.executor.report_files import FiledReports, read_report
@@ -26,7 +27,7 @@ class Sink(Protocol):
 
 
 class Collector:
-    """The part on the driver. If no summary is open, reports are discarded, so that memory does not grow.
+    """The part on the driver. If no summary is open, only the sums of `cost_of` are kept, so that memory does not grow.
 
     `fetch` returns the reports that are new since its last call. It is None if reports are delivered automatically.
     """
@@ -35,6 +36,12 @@ class Collector:
         self._fetch = fetch
         self._lock, self._fetching = threading.Lock(), threading.Lock()
         self._sinks: tuple[Sink, ...] = ()
+        self._costs = CallCosts()
+
+    def cost_of(self, function: str) -> CallCost:
+        """What all calls of a function, `name@version`, have cost so far. Raises as `fetch`."""
+        self.fetch()
+        return self._costs.of(function)
 
     def open(self, sink: Sink) -> None:
         """Pass new reports to the sink. It does not get the reports of tasks that ended before."""
@@ -59,7 +66,8 @@ class Collector:
     def take(self, reports: Iterable[TaskReport]) -> None:
         """Pass reports to the sinks. Spark calls this on its own thread before it reports that the job has ended."""
         sinks = self._sinks
-        for report in reports if sinks else ():
+        for report in reports:
+            self._costs.take(report)
             for sink in sinks:
                 sink.take(report)
 

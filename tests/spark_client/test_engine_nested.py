@@ -10,6 +10,7 @@ import udf_server as udf
 from remote_udf.errors import ErrorCode
 from remote_udf.options import OnError
 from spark_client.base.errors import FunctionFailed
+from spark_client.executor.engine.deferral import Deferral
 from spark_client.executor.engine.policy import PolicyKeeper, keep_policies
 from spark_client.executor.engine.row_engine import PlannedCall
 from spark_client.testing import LocalTransport
@@ -169,3 +170,62 @@ def test_any_tree_of_calls_has_the_values_of_its_functions(seed):
     assert sorted(found) == [(x, *(value(x) for value in expected[WIDTH:])) for x in range(sum(sizes))]
     if ordered:
         assert found == sorted(found)
+
+
+@udf.scalar(returns="struct<value bigint, confidence double>")
+def guess(x: int) -> dict:
+    if x % 10 == 3:
+        raise ValueError("no guess")
+    return {"value": -x, "confidence": x % 10 / 10}
+
+
+@pytest.mark.parametrize("ordered", [True, False])
+@pytest.mark.parametrize("nested", [True, False])
+def test_a_call_is_made_for_the_rows_that_another_one_leaves_to_it(ordered, nested):
+    seen = []
+
+    @udf.scalar
+    async def sure(x: int) -> int:
+        seen.append(x)
+        return x
+
+    by = 1 if nested else 0
+    argument = (WIDTH,) if nested else (0,)
+    inner = [PlannedCall(call_of(plus_one), (0,))] if nested else []
+    calls = [
+        *inner,
+        PlannedCall(call_of(guess, policy={"on_error": OnError.NULL}), argument),
+        PlannedCall(call_of(sure), argument, deferral=Deferral(by, "value", "confidence", 0.5)),
+        PlannedCall(call_of(plus_one), (WIDTH + by + 1,)),
+    ]
+    with LocalTransport(guess, sure, plus_one) as transport:
+        engine = through(transport, *calls, ordered=ordered)
+        found = sorted((row[0], row[-2], row[-1]) for row in all_outcomes(engine, numbered(40, 1, 300)))
+    left = [x for x in range(by, 341 + by) if x % 10 < 5]
+    assert sorted(seen) == left
+    values = {x: x if x % 10 < 5 else -x for x in range(by, 341 + by)}
+    assert found == [(x - by, value, value + 1) for x, value in values.items()]
+
+
+def test_equal_calls_with_equal_rules_are_made_once_and_others_are_not():
+    seen = []
+
+    @udf.scalar(returns="struct<value bigint, confidence double>")
+    def sure(x: int) -> dict:
+        seen.append(x)
+        return {"value": x, "confidence": None}
+
+    def calls_of(place, threshold):
+        rule = Deferral(place, "value", "confidence", threshold, whole=True)
+        return [
+            PlannedCall(call_of(guess, policy={"on_error": OnError.NULL}), (0,)),
+            PlannedCall(call_of(sure), (0,), deferral=rule, field="value"),
+        ]
+
+    with LocalTransport(guess, sure) as transport:
+        calls = [*calls_of(0, 0.5), *calls_of(2, 0.5), *calls_of(4, 0.9), PlannedCall(call_of(sure), (0,))]
+        found = all_outcomes(through(transport, *calls), numbered(10))
+    assert [row[2] for row in found] == [row[4] for row in found] == [0, 1, 2, 3, 4, -5, -6, -7, -8, -9]
+    assert [row[6] for row in found] == [0, 1, 2, 3, 4, 5, 6, 7, 8, -9]
+    assert [row[7]["value"] for row in found] == list(range(10))
+    assert len(seen) == 5 + 9 + 10

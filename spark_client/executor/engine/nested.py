@@ -1,4 +1,4 @@
-"""Calls whose arguments are values of other calls: each gets a row as soon as those calls have answered it."""
+"""Calls that depend on other calls of the row: each gets a row as soon as those calls have answered it."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from remote_udf.outcomes import RowError
 from spark_client.executor.engine.groups import Group
+from spark_client.executor.engine.pieces import Integers
 from spark_client.executor.engine.planned_calls import PlannedCall
 from spark_client.executor.stream.chunks import Answer, Rows, as_array
 
@@ -15,18 +16,25 @@ __all__ = ["Nested", "ReadyRows"]
 
 
 class ReadyRows(NamedTuple):
-    """Rows of a group that a call can receive now: their arguments, and rows that have an error instead, by index."""
+    """Rows of a group that a call can receive now: their arguments, and rows that have an error instead, by index.
+
+    `answered` has the indexes of the rows that need no call, and their answers.
+    """
 
     call: int
     rows: Rows
     columns: Sequence[pa.ChunkedArray | pa.Array]
     blocked: Mapping[int, RowError]
+    answered: tuple[Integers, pa.Array] | None = None
 
     def sent(self) -> tuple[Rows, Sequence[pa.ChunkedArray | pa.Array]]:
-        """The rows without those that have an error, and their arguments."""
-        if not self.blocked:
+        """The rows that the call is made for, and their arguments."""
+        known = [] if self.answered is None else [self.answered[0]]
+        if self.blocked:
+            known.append(np.fromiter(self.blocked, np.int64, len(self.blocked)))
+        if not sum(map(len, known)):
             return self.rows, self.columns
-        rest = np.setdiff1d(np.arange(len(self.rows)), np.fromiter(self.blocked, np.int64, len(self.blocked)))
+        rest = np.setdiff1d(np.arange(len(self.rows)), np.concatenate(known))
         return as_array(self.rows)[rest], [column.take(pa.array(rest)) for column in self.columns]
 
     def refused(self, group: Group, type_: pa.DataType) -> Answer:
@@ -34,6 +42,13 @@ class ReadyRows(NamedTuple):
         places = np.fromiter(self.blocked, np.int64, len(self.blocked))
         errors = dict(enumerate(self.blocked.values()))
         return Answer(group, as_array(self.rows)[places], pa.nulls(len(places), type_), errors)
+
+    def known(self, group: Group) -> Answer | None:
+        """The outcome of the rows that need no call; None if there are none."""
+        if self.answered is None or not len(self.answered[0]):
+            return None
+        places, values = self.answered
+        return Answer(group, as_array(self.rows)[places], values, {})
 
 
 class Nested:
@@ -48,7 +63,7 @@ class Nested:
         self._sources = sources
         self._width = width
         self._inner = {
-            call: list(dict.fromkeys(sources[value] for value in calls[call].values(width)))
+            call: list(dict.fromkeys(sources[value] for value in calls[call].inner(width)))
             for call in dict.fromkeys(sources)
         }
         self._errors: dict[int, dict[int, RowError]] = {}
@@ -57,7 +72,7 @@ class Nested:
         """Number of outcomes for which a call of several calls waits; only calls that got one are here."""
 
     def independent(self) -> list[int]:
-        """The calls whose arguments are columns of the input."""
+        """The calls that depend on columns of the input only."""
         return [call for call, inner in self._inner.items() if not inner]
 
     def ready(self, answered: int, answer: Answer, group: Group) -> Iterator[ReadyRows]:
@@ -96,4 +111,6 @@ class Nested:
             values[self._sources[column - self._width]] if column >= self._width else group.input(column, rows)
             for column in self._calls[call].columns
         ]
-        return ReadyRows(call, rows, columns, blocked)
+        deferral = self._calls[call].deferral
+        answered = None if deferral is None else deferral.answered(values[self._sources[deferral.call]])
+        return ReadyRows(call, rows, columns, blocked, answered)

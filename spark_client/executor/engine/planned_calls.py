@@ -1,12 +1,13 @@
 """PlannedCall is a call of every row of a task. Equal calls of a row are made once."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
 from remote_udf.options import OnError
 from spark_client.base.calls import ScalarCall
+from spark_client.executor.engine.deferral import Deferral, field_of_struct
 
 __all__ = ["PlannedCall", "equal_calls"]
 
@@ -19,12 +20,26 @@ class PlannedCall:
 
     `errors` are error columns of the input. A row with an error there is not sent; it gets that error. `names` are the
     names of the arguments on the wire; the default is the names of their columns.
+
+    With `deferral` the call is made only for the rows that an earlier call leaves to it; its value for the others is
+    that of the earlier call. If the function returns a struct, `field` may name the field that is the value.
     """
 
     call: ScalarCall
     columns: tuple[int, ...]
     errors: tuple[int, ...] = ()
     names: tuple[str, ...] = ()
+    deferral: Deferral | None = None
+    field: str | None = None
+
+    @property
+    def result_type(self) -> pa.DataType:
+        """The type of the call's value."""
+        return self.call.result_type if self.field is None else self.call.result_type.field(self.field).type
+
+    def value_of(self, values: pa.Array) -> pa.Array:
+        """The values of the call, given what the function has returned."""
+        return values if self.field is None else field_of_struct(values, self.field)
 
     @property
     def sends_nulls(self) -> bool:
@@ -34,6 +49,10 @@ class PlannedCall:
     def values(self, width: int) -> list[int]:
         """The calls whose values are among the arguments. `width` is the number of columns of the input."""
         return [column - width for column in self.columns if column >= width]
+
+    def inner(self, width: int) -> list[int]:
+        """The calls whose outcomes it waits for: those among the arguments, and the one that leaves rows to it."""
+        return [*self.values(width), *([] if self.deferral is None else [self.deferral.call])]
 
     def arguments(self, schema: pa.Schema) -> pa.Schema:
         """The schema of the arguments. `schema` is that of the input, then of the values of the calls before it."""
@@ -54,6 +73,8 @@ def equal_calls(calls: Sequence[PlannedCall], table: pa.Table) -> list[int]:
             others = (*earlier.columns, *earlier.errors)
             if (
                 _same_call(earlier.call, planned.call)
+                and earlier.field == planned.field
+                and _same_deferral(earlier.deferral, planned.deferral, sources)
                 and len(earlier.columns) == len(planned.columns)
                 and len(others) == len(inputs)
                 and all(_equal(table, calls, sources, one, two) for one, two in zip(others, inputs, strict=True))
@@ -68,6 +89,12 @@ def equal_calls(calls: Sequence[PlannedCall], table: pa.Table) -> list[int]:
 def _same_call(one: ScalarCall, other: ScalarCall) -> bool:
     same = one.spec.key == other.spec.key and one.config == other.config and one.options == other.options
     return same and one.spec.deterministic
+
+
+def _same_deferral(one: Deferral | None, other: Deferral | None, sources: Sequence[int]) -> bool:
+    if one is None or other is None:
+        return one is other
+    return replace(one, call=sources[one.call]) == replace(other, call=sources[other.call])
 
 
 def _equal(table: pa.Table, calls: Sequence[PlannedCall], sources: Sequence[int], one: int, other: int) -> bool:

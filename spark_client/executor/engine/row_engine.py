@@ -170,8 +170,8 @@ class RowEngine:
         for index, planned in enumerate(self._calls):
             self._streams[index] = self._runtime.open_stream(planned.call, planned.arguments(schema))
             self._unsent[index] = deque()
-            schema = schema.append(pa.field(f"value_{index}", planned.call.result_type))
-        inner = {value for planned in self._calls for value in planned.values(width)}
+            schema = schema.append(pa.field(f"value_{index}", planned.result_type))
+        inner = {call for planned in self._calls for call in planned.inner(width)}
         for index, planned in enumerate(self._calls):
             whole = index not in inner or planned.call.spec.execution.by_batch
             self._share[index] = 1 if whole else INNER_SHARE
@@ -202,7 +202,9 @@ class RowEngine:
             yield from self._ready()
 
     def _queue(self, group: Group, ready: ReadyRows) -> None:
-        """Queue rows for a call. Rows blocked by another call's error get that error immediately."""
+        """Queue rows for a call. Rows with an error or the answer of another call get it immediately."""
+        if (known := ready.known(group)) is not None:
+            self._add(ready.call, [known])
         if ready.blocked:
             self._add(ready.call, [ready.refused(group, self._calls[ready.call].call.result_type)])
         rows, columns = ready.sent()
@@ -242,6 +244,8 @@ class RowEngine:
     def _add(self, index: int, answers: Sequence[Answer]) -> None:
         for answer in answers:
             group: Group = answer.owner
+            if self._calls[index].field is not None:
+                answer = dataclasses.replace(answer, values=self._calls[index].value_of(answer.values))
             self._held_bytes -= group.bytes
             group.add(index, answer.rows, answer.values, answer.errors, answer.parts)
             self._held_bytes += group.bytes

@@ -2,7 +2,7 @@
 
 import itertools
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
@@ -16,7 +16,7 @@ from spark_client.executor.engine.policy import ERROR_TYPE, PolicyKeeper, error_
 from spark_client.executor.engine.row_engine import PlannedCall, RowEngine
 from spark_client.executor.stream.runtime import RUNTIME, Runtime
 
-__all__ = ["FusedPlan", "evaluate_fused", "evaluate_scalar", "result_type"]
+__all__ = ["FusedPlan", "evaluate_fused", "evaluate_last", "evaluate_scalar", "result_type"]
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class FusedPlan:
     @property
     def type(self) -> pa.DataType:
         """A struct with a field per returned value, named by its position in `output`."""
-        types = [self.calls[index].call.result_type for index in self.output]
+        types = [self.calls[index].result_type for index in self.output]
         return pa.struct([pa.field(field_of(place), type_) for place, type_ in enumerate(types)])
 
 
@@ -40,11 +40,15 @@ def field_of(place: int) -> str:
     return f"c{place}"
 
 
-def result_type(call: ScalarCall) -> pa.DataType:
-    """The type of the call's column: the function's, or `struct<value, error>` if on-error is `column`."""
+def result_type(call: ScalarCall, value: pa.DataType | None = None) -> pa.DataType:
+    """The type of the call's column: that of its value, or `struct<value, error>` if on-error is `column`.
+
+    `value` is the type of the value; by default that of the function's.
+    """
+    value = value or call.spec.result
     if call.policy.on_error is not OnError.COLUMN:
-        return call.spec.result
-    return pa.struct([pa.field(VALUE, call.spec.result), pa.field("error", ERROR_TYPE)])
+        return value
+    return pa.struct([pa.field(VALUE, value), pa.field("error", ERROR_TYPE)])
 
 
 def evaluate_scalar(
@@ -60,16 +64,23 @@ def evaluate_scalar(
     if first is None:
         return
     count = call.arguments if call.arguments is not None else first.num_columns if call.spec.parameters else 0
-    type_ = result_type(call)
-
-    def column(completed: Completed) -> pa.Array:
-        values = completed.values[0]
-        if call.policy.on_error is not OnError.COLUMN:
-            return values
-        return pa.StructArray.from_arrays([values, error_array(len(values), completed.errors[0])], fields=list(type_))
-
     planned = PlannedCall(call, tuple(range(count)))
-    yield from _evaluate([planned], type_, column, itertools.chain([first], rows), runtime)
+    yield from _evaluate_last([planned], itertools.chain([first], rows), runtime)
+
+
+def evaluate_last(
+    calls: Sequence[PlannedCall], batches: Iterator[pa.Array | tuple[pa.Array, ...]], runtime: Runtime = RUNTIME
+) -> Iterator[pa.Array]:
+    """Yield the values of the last of these calls, like `evaluate_scalar` for one call. Raises what it raises.
+
+    Every call gets all arrays as its arguments.
+    """
+    rows = (_batch(calls[-1].call, arrays) for arrays in batches)
+    first = next(rows, None)
+    if first is not None:
+        every = tuple(range(first.num_columns))
+        same = [replace(planned, columns=every) for planned in calls]
+        yield from _evaluate_last(same, itertools.chain([first], rows), runtime)
 
 
 def evaluate_fused(
@@ -83,6 +94,21 @@ def evaluate_fused(
         return pa.StructArray.from_arrays([completed.values[index] for index in fused.output], fields=list(type_))
 
     yield from _evaluate(fused.calls, type_, column, rows, runtime)
+
+
+def _evaluate_last(
+    calls: Sequence[PlannedCall], rows: Iterator[pa.RecordBatch], runtime: Runtime
+) -> Iterator[pa.Array]:
+    call = calls[-1].call
+    type_ = result_type(call, calls[-1].result_type)
+
+    def column(completed: Completed) -> pa.Array:
+        values = completed.values[-1]
+        if call.policy.on_error is not OnError.COLUMN:
+            return values
+        return pa.StructArray.from_arrays([values, error_array(len(values), completed.errors[-1])], fields=list(type_))
+
+    yield from _evaluate(calls, type_, column, rows, runtime)
 
 
 def _evaluate(

@@ -7,16 +7,18 @@ import dataclasses
 import uuid
 from collections.abc import Mapping, Sequence
 
+import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql.types import StructField, StructType
 
 from remote_udf.options import OnError, OutputMode
-from spark_client.base.calls import ScalarCall
+from spark_client.base.calls import ErrorPolicy, ScalarCall
 from spark_client.base.config import ClientConfig
 from spark_client.base.errors import PlanError
 from spark_client.base.identifiers import are_plain, error_column, hidden, identifiers_of, texts_of
 from spark_client.base.options import session_options
 from spark_client.base.types import spark_type
+from spark_client.executor.engine.deferral import Deferral
 from spark_client.executor.engine.policy import ERROR_TYPE
 from spark_client.executor.engine.row_engine import PlannedCall
 from spark_client.executor.scalar.dead_letter import LETTER_COLUMNS, Operator
@@ -45,6 +47,14 @@ class _Node:
     """Its position among the calls of the operator, behind those among its arguments."""
     arguments: list["int | str | _Node"] = dataclasses.field(default_factory=list)
     """Per argument: the column of the base frame, by position or name, or the call whose value it is."""
+    deferral: Deferral | None = None
+    """The rule by which an earlier call leaves rows to this one."""
+
+    @property
+    def result(self) -> pa.DataType:
+        """The type of its value."""
+        result, name = self.written.spec.result, self.written.value_field
+        return result if name is None else result.field(name).type
 
     @property
     def error_name(self) -> str:
@@ -179,6 +189,11 @@ class _Planner:
                 node.arguments.append(self.node(None, inner))
             else:
                 node.arguments.append(self._argument(argument))
+        if written.earlier is not None:
+            earlier = self.node(None, written.earlier.call)
+            # What fails there is left to this call.
+            earlier.call = dataclasses.replace(earlier.call, policy=ErrorPolicy(OnError.NULL))
+            node.deferral = dataclasses.replace(written.earlier.rule, call=earlier.index)
         node.index = len(self._nodes)
         self._nodes.append(node)
         self._by_column[written] = node
@@ -245,7 +260,7 @@ class _Planner:
                 schema.append(StructField(name, fields[of].dataType, True, fields[of].metadata))
                 continue
             columns.append(OutputColumn(name, source, of.index))
-            type_ = of.written.spec.result if source is Source.VALUE else ERROR_TYPE
+            type_ = of.result if source is Source.VALUE else ERROR_TYPE
             schema.append(StructField(name, spark_type(type_)))
         operator, letters = Operator(self._operation, _DRIVER), self._letter_schema(letter, fields)
         plan = RowPlan(tuple(planned), tuple(columns), letter, ordered, operator, letters)
@@ -274,14 +289,14 @@ class _Planner:
         for argument in node.arguments:
             if isinstance(argument, _Node):
                 columns.append(len(fields) + argument.index)
-                given.append(StructField(argument.written.spec.name, spark_type(argument.written.spec.result)))
+                given.append(StructField(argument.written.spec.name, spark_type(argument.result)))
             else:
                 columns.append(argument if isinstance(argument, int) else place[argument])
                 given.append(fields[columns[-1]])
         require_arguments(node.written.spec, given)
         mode = OutputMode.ORDERED if ordered else OutputMode.UNORDERED
         call = dataclasses.replace(node.call, options={**node.call.options, "output-mode": mode.value})
-        return PlannedCall(call, tuple(columns))
+        return PlannedCall(call, tuple(columns), deferral=node.deferral, field=node.written.value_field)
 
 
 def _passed(position: int) -> str:
