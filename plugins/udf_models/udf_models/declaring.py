@@ -6,6 +6,7 @@ from typing import Any, Protocol
 import udf_server as udf
 from udf_models.client import ModelClient
 from udf_models.models import Model
+from udf_models.usage import usage_type, with_usage
 
 __all__ = ["Connected", "bytes_of", "declared", "messages"]
 
@@ -58,10 +59,16 @@ def declared(
         fixed: What the function sends in every request, besides what the model has.
         **declaration: As for `udf_server.scalar`. None removes an option that models have by default.
 
+    If the model says so, it is the twin of the function that also returns what the call has cost.
+
     Raises:
         DeclarationError: An option of the model is unknown or not valid.
     """
     model = connected.model
+    if model.with_usage:
+        operation, code = f"{operation}_with_usage", with_usage(code)
+        declaration["returns"] = usage_type(declaration.get("returns", "string"))
+        declaration["description"] += " The result also has the tokens and the money that the call has cost."
     options = {**_OPTIONS, "cache_key": model.digest(operation, fixed), **declaration}
     options = {each: value for each, value in options.items() if value is not None}
     # An operator's time to live of answers must not keep what changes between calls.

@@ -1,12 +1,14 @@
 """The functions: one for each model and each thing that it can do, such as `complete_small`."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import udf_server as udf
 from udf_models.answers import Vector, ranks_of, text_of, vectors_of
 from udf_models.batches.functions import complete_batch, complete_json_batch
 from udf_models.client import ModelError, RequestRefused
+from udf_models.confidence import classify_with_confidence
 from udf_models.declaring import Connected, bytes_of, declared, messages
 from udf_models.images import IMAGE_BYTES, image_url
 from udf_models.models import Model, read_models
@@ -17,21 +19,28 @@ __all__ = ["functions_of"]
 
 TEXTS = 32
 """Texts of one request for embeddings."""
+WITH_USAGE = ("complete", "complete_image", "classify", "extract")
+"""Functions that have a twin with usage, as those of answers have. Services count a request, which has many texts to
+embed, and not each text."""
 
 
 def functions_of(settings: ModelsSettings) -> list[udf.Function]:
     """Return the functions of a file of models. Raises InvalidModels, or DeclarationError for its options."""
     makers: dict[str, Callable[[Model], udf.Function]] = {
         "complete": _complete, "complete_batch": complete_batch, "complete_image": _complete_image,
-        "classify": classify, "extract": extract,
+        "classify": classify, "classify_with_confidence": classify_with_confidence, "extract": extract,
         "embed": _embed, "rerank": _rerank,
     }  # fmt: skip
     functions = []
     for model in read_models(settings.file, settings.hosts):
-        functions += [makers[operation](model) for operation in model.functions]
-        functions += [complete_json(model, name, shape) for name, shape in model.answers.items()]
+        plain = replace(model, with_usage=False)
+        functions += [makers[operation](plain) for operation in model.functions]
+        functions += [complete_json(plain, name, shape) for name, shape in model.answers.items()]
         if "complete_batch" in model.functions:
-            functions += [complete_json_batch(model, name, shape) for name, shape in model.answers.items()]
+            functions += [complete_json_batch(plain, name, shape) for name, shape in model.answers.items()]
+        if model.with_usage:
+            functions += [makers[operation](model) for operation in model.functions if operation in WITH_USAGE]
+            functions += [complete_json(model, name, shape) for name, shape in model.answers.items()]
     return functions
 
 

@@ -19,7 +19,10 @@ from udf_models.shapes import Shape, shape_of
 
 __all__ = ["OPERATIONS", "TOKEN_BYTES", "InvalidModels", "Model", "read_models"]
 
-OPERATIONS = ("complete", "complete_batch", "complete_image", "classify", "extract", "embed", "rerank")
+OPERATIONS = (
+    "complete", "complete_batch", "complete_image", "classify", "classify_with_confidence", "extract", "embed",
+    "rerank",
+)  # fmt: skip
 """What a model can do. A function's name begins with it. Answers of a model are functions too."""
 GUESSED_ANSWER_TOKENS = 500
 """Estimate of the tokens of an answer if `parameters` does not limit them."""
@@ -57,6 +60,10 @@ class Model:
     """Whether the service takes the schema of an answer; if not, it is a message."""
     answers: Mapping[str, Shape] = field(default_factory=dict)
     """What answers of complete_json have to be, by name."""
+    with_usage: bool = False
+    """Whether each function that returns text has a twin that also returns what the call has cost."""
+    confidence_samples: int | None = None
+    """Number of answers that classify_with_confidence compares; None to use the probabilities of tokens."""
     show_service_messages: bool = False
     """Whether errors show what the service says, which may repeat a prompt."""
     redact: Redaction | None = None
@@ -103,12 +110,13 @@ class Model:
         return GUESSED_ANSWER_TOKENS
 
 
+MOST_SAMPLES = 100
 _NAME = "its name becomes part of names of functions, so use letters, digits and underscores"
 _KNOWN: dict[str, Any] = {
     "url": str, "model": str, "key-variable": str, "functions": list, "parameters": dict,
     "usd-per-million-tokens-in": (int, float), "usd-per-million-tokens-out": (int, float),
     "max-prompt-bytes": (int, str), "max-answer-bytes": (int, str), "keep-cut-answers": bool,
-    "structured-output": bool, "answers": dict,
+    "structured-output": bool, "answers": dict, "with-usage": bool, "confidence-samples": int,
     "show-service-messages": bool, "redact": str, "options": dict, "batch": dict,
 }  # fmt: skip
 _RESERVED = ("model", "messages", "input", "query", "documents", "stream", "n", "response_format", "encoding_format")
@@ -174,6 +182,8 @@ def _model(name: str, table: Any, hosts: Collection[str] | None, environment: Ma
         keep_cut_answers=table.get("keep-cut-answers", False),
         structured_output=table.get("structured-output", True),
         answers=_answers(table.get("answers", {}), folder),
+        with_usage=table.get("with-usage", False),
+        confidence_samples=_samples(table.get("confidence-samples")),
         show_service_messages=table.get("show-service-messages", False),
         redact=redaction_of(table["redact"]) if "redact" in table else None,
         batch=batch_settings_of(table.get("batch", {})),
@@ -231,6 +241,12 @@ def _price(table: Mapping[str, Any], name: str) -> float | None:
     if not 0 <= price < float("inf"):
         raise ValueError(f"{name}: {price!r} is not a number of at least 0")
     return float(price)
+
+
+def _samples(found: int | None) -> int | None:
+    if found is not None and not 2 <= found <= MOST_SAMPLES:
+        raise ValueError(f"confidence-samples: {found!r} is not a number from 2 to {MOST_SAMPLES}")
+    return found
 
 
 def _size(table: Mapping[str, Any], name: str, default: int) -> int:

@@ -1,5 +1,6 @@
 """Asks for an answer in JSON, checks it, and asks once more if it is not as requested."""
 
+import dataclasses
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -12,7 +13,7 @@ from udf_models.models import Model
 from udf_models.shapes import InvalidAnswer
 from udf_server import CallContext
 
-__all__ = ["Question", "ask", "parsed"]
+__all__ = ["Question", "answered", "ask", "parsed"]
 
 ValueT = TypeVar("ValueT")
 AGAIN = (
@@ -30,11 +31,17 @@ class Question:
     schema: Mapping[str, Any]
     instructions: Sequence[str] = field(default=())
     """System messages; empty ones are not sent."""
+    probabilities: bool = False
+    """Whether the service is to send the probabilities of tokens."""
+
+    def with_probabilities(self) -> "Question":
+        """The question that asks for the probabilities of tokens too."""
+        return dataclasses.replace(self, probabilities=True)
 
     def body(self, model: Model) -> dict[str, Any]:
         """The request. Without structured output, the schema is one more system message."""
         instructions = [text for text in self.instructions if text]
-        body: dict[str, Any] = {}
+        body: dict[str, Any] = {"logprobs": True} if self.probabilities else {}
         if model.structured_output:
             asked = {"name": "answer", "schema": self.schema, "strict": True}
             body["response_format"] = {"type": "json_schema", "json_schema": asked}
@@ -45,7 +52,15 @@ class Question:
 
 
 async def ask(client: ModelClient, question: Question, read: Callable[[Any], ValueT], context: CallContext) -> ValueT:
-    """Return what `read` makes of the parsed answer.
+    """Return what `read` makes of the parsed answer, as `answered` does."""
+    value, _ = await answered(client, question, read, context)
+    return value
+
+
+async def answered(
+    client: ModelClient, question: Question, read: Callable[[Any], ValueT], context: CallContext
+) -> tuple[ValueT, dict[str, Any]]:
+    """Return what `read` makes of the parsed answer, and the JSON of the completion.
 
     If it raises InvalidAnswer, or the answer is not JSON, the model gets its answer and the reason, and answers again.
 
@@ -55,9 +70,10 @@ async def ask(client: ModelClient, question: Question, read: Callable[[Any], Val
     """
     model = client.model
     body = question.body(model)
-    text = text_of(await client.post("chat/completions", body, context), model)
+    answer = await client.post("chat/completions", body, context)
+    text = text_of(answer, model)
     try:
-        return read(parsed(text))
+        return read(parsed(text)), answer
     except InvalidAnswer as reason:
         messages = [
             *body["messages"],
@@ -65,9 +81,9 @@ async def ask(client: ModelClient, question: Question, read: Callable[[Any], Val
             {"role": "user", "content": AGAIN},
             {"role": "user", "content": str(reason)},
         ]
-    text = text_of(await client.post("chat/completions", {**body, "messages": messages}, context), model)
+    answer = await client.post("chat/completions", {**body, "messages": messages}, context)
     try:
-        return read(parsed(text))
+        return read(parsed(text_of(answer, model))), answer
     except InvalidAnswer as reason:
         raise ModelError(f"model {model.name!r}: the answer is not valid, nor was the one before: {reason}") from None
 

@@ -1,6 +1,7 @@
 """The functions whose answers are JSON: complete_json, classify and extract."""
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 import udf_server as udf
@@ -10,7 +11,9 @@ from udf_models.models import Model
 from udf_models.shapes import InvalidAnswer, Shape, require_unicode
 from udf_models.structured import Question, ask
 
-__all__ = ["classify", "complete_json", "extract"]
+__all__ = [
+    "CLASSIFY", "classify", "complete_json", "extract", "label_question", "label_reader", "labels_cost", "names_of",
+]  # fmt: skip
 
 CLASSIFY = "Choose the label that fits the text of the user best. The labels are in the next message."
 EXTRACT = (
@@ -41,22 +44,31 @@ def classify(model: Model) -> udf.Function:
     connected = Connected(model)
 
     async def eval_(context: udf.CallContext, text: str, labels: list[str], instructions: str = "") -> str:
-        names = _names(labels, "labels", model)
-
-        def label(found: Any) -> str:
-            chosen = found.get("label") if isinstance(found, dict) else None
-            if chosen not in names:
-                raise InvalidAnswer("it has no label, or one that was not offered")
-            return str(chosen)
-
-        schema = _object({"label": {"type": "string", "enum": names}})
-        question = Question(text, schema, [CLASSIFY, json.dumps(names, ensure_ascii=False), instructions])
-        return await ask(connected.client, question, label, context)
+        names = names_of(labels, "labels", model)
+        return await ask(connected.client, label_question(text, names, instructions), label_reader(names), context)
 
     return declared(
-        connected, "classify", eval_, fixed=CLASSIFY, cost=_cost(model, CLASSIFY),
+        connected, "classify", eval_, fixed=CLASSIFY, cost=labels_cost(model, CLASSIFY),
         description=f"The label that fits a text best, by {model.model}. `instructions` are a system message.",
     )  # fmt: skip
+
+
+def label_question(text: str, names: list[str], instructions: str) -> Question:
+    """Ask for one of the labels."""
+    schema = _object({"label": {"type": "string", "enum": names}})
+    return Question(text, schema, [CLASSIFY, json.dumps(names, ensure_ascii=False), instructions])
+
+
+def label_reader(names: list[str]) -> Callable[[Any], str]:
+    """Return what reads the label of an answer. It raises InvalidAnswer for any other label."""
+
+    def label(found: Any) -> str:
+        chosen = found.get("label") if isinstance(found, dict) else None
+        if chosen not in names:
+            raise InvalidAnswer("it has no label, or one that was not offered")
+        return str(chosen)
+
+    return label
 
 
 def extract(model: Model) -> udf.Function:
@@ -66,7 +78,7 @@ def extract(model: Model) -> udf.Function:
     async def eval_(
         context: udf.CallContext, text: str, fields: list[str], instructions: str = ""
     ) -> dict[str, str | None]:
-        names = _names(fields, "fields", model)
+        names = names_of(fields, "fields", model)
 
         def values(found: Any) -> dict[str, str | None]:
             if not isinstance(found, dict):
@@ -83,12 +95,14 @@ def extract(model: Model) -> udf.Function:
         return await ask(connected.client, question, values, context)
 
     return declared(
-        connected, "extract", eval_, fixed=EXTRACT, cost=_cost(model, EXTRACT), returns="map<string,string>",
+        connected, "extract", eval_, fixed=EXTRACT, cost=labels_cost(model, EXTRACT), returns="map<string,string>",
         description=f"The fields of a text by their names, by {model.model}. `instructions` are a system message.",
     )  # fmt: skip
 
 
-def _cost(model: Model, task: str) -> Any:
+def labels_cost(model: Model, task: str) -> Callable[..., dict[str, float]]:
+    """Return what estimates the cost of a call with a text, names and instructions."""
+
     def cost(text: str, names: list[str], instructions: str = "") -> dict[str, float]:
         # The names are in a message and in the schema.
         return model.estimate(bytes_of(task, text, instructions) + 2 * bytes_of(*names), answers=True)
@@ -96,7 +110,8 @@ def _cost(model: Model, task: str) -> Any:
     return cost
 
 
-def _names(found: list[str], what: str, model: Model) -> list[str]:
+def names_of(found: list[str], what: str, model: Model) -> list[str]:
+    """The different names, in their order. Raises ModelError if there is none, or a null."""
     if not found or None in found:
         raise ModelError(f"model {model.name!r}: {what} is empty or has a null")
     return list(dict.fromkeys(found))

@@ -8,6 +8,8 @@ import asyncio
 import base64
 import dataclasses
 import json
+import math
+import re
 import signal
 import threading
 import time
@@ -25,6 +27,7 @@ from udf_models.scripted_batches import BatchEnding, ScriptedBatches
 __all__ = ["BatchEnding", "Reply", "Request", "ScriptedService"]
 
 START_SECONDS = 30.0
+_TOKEN = re.compile(r"\w+|\W+")
 
 
 @dataclass(frozen=True)
@@ -57,6 +60,8 @@ class Reply:
     text: str | None = None
     """The text of the usual answer to a completion."""
     finish_reason: str = "stop"
+    probability: float = 1.0
+    """That of each word of the text, which `logprobs` of a completion have if the request asks for them."""
     hang: bool = False
     """Never answer."""
     break_after: int | None = None
@@ -265,13 +270,13 @@ class ScriptedService:
         if request.path != "chat/completions":
             return Reply(status=404)
         if reply.text is not None:
-            return dataclasses.replace(reply, body=_completion(request, reply.text, reply.finish_reason))
-        answered = self.answer(request)
-        if isinstance(answered, str):
-            return dataclasses.replace(reply, body=_completion(request, answered, reply.finish_reason))
-        if answered.body is None and answered.status == 200:
-            return dataclasses.replace(answered, body=_completion(request, answered.text or "", answered.finish_reason))
-        return answered
+            return dataclasses.replace(reply, body=_completion(request, reply.text, reply))
+        found = self.answer(request)
+        if isinstance(found, str):
+            return dataclasses.replace(reply, body=_completion(request, found, reply))
+        if found.body is None and found.status == 200:
+            return dataclasses.replace(found, body=_completion(request, found.text or "", found))
+        return found
 
 
 def _texts(request: Request) -> str:
@@ -290,15 +295,22 @@ def _words(*texts: Any) -> int:
     return sum(len(str(text).split()) for text in texts)
 
 
-def _completion(request: Request, text: str, finish_reason: str) -> dict[str, Any]:
+def _completion(request: Request, text: str, reply: Reply) -> dict[str, Any]:
     asked, written = _words(*(_text(each["content"]) for each in request.body["messages"])), _words(text)
     message = {"role": "assistant", "content": text}
+    choice = {"index": 0, "message": message, "finish_reason": reply.finish_reason}
+    if request.body.get("logprobs"):
+        choice["logprobs"] = {"content": [_token(each, reply.probability) for each in _TOKEN.findall(text)]}
     return {
         "object": "chat.completion",
         "model": request.body["model"],
-        "choices": [{"index": 0, "message": message, "finish_reason": finish_reason}],
+        "choices": [choice],
         "usage": {"prompt_tokens": asked, "completion_tokens": written, "total_tokens": asked + written},
     }
+
+
+def _token(text: str, probability: float) -> dict[str, Any]:
+    return {"token": text, "logprob": math.log(probability) if text[0].isalnum() else 0.0, "bytes": list(text.encode())}
 
 
 def _embeddings(request: Request) -> dict[str, Any]:
