@@ -32,7 +32,7 @@ from spark_client.sql.single_calls import visible_ctes
 from spark_client.sql.sources import Source, makes_rows, output_names
 from spark_client.sql.workspace import Workspace
 
-__all__ = ["FusedCalls"]
+__all__ = ["FusedCalls", "is_of_row"]
 
 _DETERMINISTIC = (
     *OPERATORS, *AROUND, exp.TryCast, exp.Column, exp.Identifier, exp.Literal, exp.Boolean, exp.Null, exp.DataType,
@@ -173,7 +173,7 @@ class FusedCalls:
             return False
         if not self._functions.can_be_fused(node.name, len(node.expressions)):
             return False
-        return all(self._is_plain(argument) or _is_of_row(argument) for argument in node.expressions)
+        return all(self._is_plain(argument) or is_of_row(argument) for argument in node.expressions)
 
     def _is_remote(self, node: Node) -> bool:
         return (
@@ -231,7 +231,7 @@ def _is_independent(select: Node) -> bool:
     return True
 
 
-def _is_of_row(tree: Node) -> bool:
+def is_of_row(tree: Node) -> bool:
     """Whether an argument is an expression of the row without calls."""
     return all(isinstance(node, _DETERMINISTIC) for node in tree.walk())
 

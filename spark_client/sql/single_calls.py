@@ -22,7 +22,7 @@ from spark_client.sql.nodes import Node, conjuncts
 from spark_client.sql.sources import Source, alias_in, column, output_names
 from spark_client.sql.workspace import Workspace
 
-__all__ = ["SingleCalls", "visible_ctes"]
+__all__ = ["SingleCalls", "columns_of", "leave_out", "only_relation", "visible_ctes"]
 
 _KNOWN = {
     "kind", "hint", "expressions", "distinct", "from_", "where", "group", "having", "qualify", "windows", "order",
@@ -69,14 +69,14 @@ class SingleCalls:
             # A nested call needs a layer below the outer call: in f(g(k)), g(k) is evaluated first.
             while (layer := self._layer(workspace, rewritten, ctes)) is not None:
                 rewritten = layer
-            if rewritten is select or _columns(workspace, rewritten, ctes) != _columns(workspace, select, ctes):
+            if rewritten is select or columns_of(workspace, rewritten, ctes) != columns_of(workspace, select, ctes):
                 return None
         except PySparkException:
             return None  # it refers to outer columns, or Spark reports its error
         return rewritten
 
     def _layer(self, workspace: Workspace, select: Node, ctes: Sequence[Node]) -> Node | None:
-        relation = _only_relation(select)
+        relation = only_relation(select)
         if relation is None:
             return None
         source = Source(workspace, select, ctes)
@@ -94,7 +94,7 @@ class SingleCalls:
             if name is not None and item != written and not isinstance(item, exp.Alias):
                 item.replace(exp.alias_(item.copy(), name, quoted=True))
         alias = relation.alias_or_name or workspace.hidden("rows")
-        _leave_out(source, outer, list(names.values()), alias)
+        leave_out(source, outer, list(names.values()), alias)
         below, above = self._conditions(select, outer)
         made = [exp.alias_(self._made(repeated[same]), name, quoted=True) for same, name in names.items()]
         inner = exp.Select(expressions=[exp.Star(), *made], from_=exp.From(this=relation.copy()))
@@ -182,7 +182,7 @@ def visible_ctes(select: Node) -> list[Node]:
     return found
 
 
-def _only_relation(select: Node) -> Node | None:
+def only_relation(select: Node) -> Node | None:
     """The single table or subquery that a SELECT reads; None for joins and for LATERAL VIEW."""
     source = select.args.get("from_")
     relation = source.this if source is not None else None
@@ -192,7 +192,8 @@ def _only_relation(select: Node) -> Node | None:
     return None if several else relation
 
 
-def _columns(workspace: Workspace, select: Node, ctes: Sequence[Node]) -> list[tuple[str, DataType]]:
+def columns_of(workspace: Workspace, select: Node, ctes: Sequence[Node]) -> list[tuple[str, DataType]]:
+    """The names and types of the columns of a SELECT."""
     return [(field.name, field.dataType) for field in workspace.run(select, ctes).schema.fields]
 
 
@@ -214,7 +215,7 @@ def _clause(node: Node, select: Node) -> str:
     return str(node.arg_key)
 
 
-def _leave_out(source: Source, select: Node, hidden: Collection[str], alias: str) -> None:
+def leave_out(source: Source, select: Node, hidden: Collection[str], alias: str) -> None:
     """Exclude hidden columns from every star except that of `count(*)`, which counts rows."""
     for star in [node for node in walk_query(select) if isinstance(node, exp.Star)]:
         holder = star.parent

@@ -15,6 +15,7 @@ from spark_client.sql.functions import SqlFunctions
 from spark_client.sql.fused_calls import FusedCalls
 from spark_client.sql.joined_calls import without_derived_calls
 from spark_client.sql.lateral_calls import may_have_lateral_calls, with_lateral_calls
+from spark_client.sql.limited_calls import LimitedCalls
 from spark_client.sql.model_statements import is_model_statement, run_model_statement
 from spark_client.sql.nodes import Node
 from spark_client.sql.parquet_tables import NAME as REMOTE_PARQUET
@@ -59,6 +60,7 @@ class _Run:
         self._shared = SharedCalls()
         self._single = SingleCalls(functions)
         self._fuse = FusedCalls(functions)
+        self._limit = LimitedCalls(functions)
 
     def frame(self, text: Text) -> DataFrame:
         if is_model_statement(text):
@@ -153,7 +155,8 @@ class _Run:
         if not isinstance(tree, (exp.Query, exp.Insert, exp.Create)):
             return None
         workspace = self._workspace(text).as_is()
-        ordered = self._ordered(workspace, tree)
+        ordered = self._limit(workspace, self._ordered(workspace, tree))
+        self._explain(self._limit.limits)
         once = self._single(workspace, ordered, ()) if max(called.values()) > 1 else ordered
         rewritten = once if _is_view(tree) else without_derived_calls(workspace, once)
         if isinstance(rewritten, exp.Query):
