@@ -34,6 +34,7 @@ from spark_client.planning.process.uids import StreamUids
 from spark_client.planning.rows.lateral import How, plan_lateral_join
 from spark_client.planning.rows.planner import plan_select, plan_with_columns
 from spark_client.planning.scans import selected
+from spark_client.sql.call_estimates import CallEstimates
 from spark_client.sql.condition_order import ConditionOrder
 from spark_client.sql.conditions import Conditions
 from spark_client.sql.parsing import Parameters, Text
@@ -60,9 +61,13 @@ class RemoteSession:
         self._functions = functions
         self._uids = StreamUids()
         self._planned: dict[object, SparkFunction] = {}
+        context = context_of(spark)
+        tasks = None if context is None else context.defaultParallelism
         self._queries = SqlQueries(
-            spark, functions, self._function, self.process, ConditionOrder(condition_sample, self.summary)
-        )
+            spark, functions, self._function, self.process,
+            ConditionOrder(condition_sample, self._collector.cost_of),
+            CallEstimates(self._collector.cost_of, tasks),
+        )  # fmt: skip
 
     def functions(self) -> FunctionList:
         """Every version of every function, sorted by name and version. A notebook shows the list as a table.
@@ -206,7 +211,9 @@ class RemoteSession:
         return self._queries.run(Text(text, args, fields))
 
     @settings_read_once()
-    def explain(self, text: str | DataFrame, args: Parameters = None, **fields: object) -> Explanation:
+    def explain(
+        self, text: str | DataFrame, args: Parameters = None, *, estimate: bool = False, **fields: object
+    ) -> Explanation:
         """Plan a query as `sql` does, without running it, and describe the plan. Or describe that of a DataFrame.
 
         For an INSERT or CREATE, it plans the query in the statement.
@@ -214,21 +221,25 @@ class RemoteSession:
         Args:
             text: The query or statement, or a DataFrame with remote calls.
             args: Parameters, as in `spark.sql`.
+            estimate: Tell the rows, calls, amounts and time that are expected of each call in a text. Spark's part of
+                the query runs, and no function is called.
             **fields: Values and DataFrames for names in braces, as in `spark.sql`.
 
         Returns:
             Text. First it has a line per stage, from the innermost: window functions, aggregates and where each is
             computed, process table functions, and the query shapes that were recognised on a stream, or why none was.
             Then it has a line per scalar function: calls per row, order of the output, conditions that run before it.
-            Spark's own plan follows.
+            It tells the mean of what this session has measured of the calls of each function. Spark's own plan follows.
 
         Raises:
             PlanError: The query cannot be planned; the message has line and column.
             UnknownFunction: The server has no such function.
         """
+        if isinstance(text, DataFrame) and estimate:
+            raise PlanError("explain: an estimate needs the text of a query; use remote.estimate(df, call) for a call")
         if isinstance(text, DataFrame):
             return self._queries.explained_frame(text)
-        return self._queries.explained(Text(text, args, fields))
+        return self._queries.explained(Text(text, args, fields), estimate=estimate)
 
     @settings_read_once()
     def read_parquet(
@@ -496,7 +507,8 @@ class RemoteSession:
             PlanError: A type does not fit, the sample is too small for the target, or a confidence is not from 0 to 1.
         """
         fields = CascadeFields(value, confidence)
-        return calibrated(cheap, dear, sample, fields, target, confidence_level, agree, self._collector.cost_of)
+        cost_of, known = self._collector.cost_of, self._queries.cascades
+        return calibrated(cheap, dear, sample, fields, target, confidence_level, agree, cost_of, known)
 
     def cancel(self) -> list[str]:
         """Cancel the queries that this Spark session runs, from another thread than theirs.

@@ -1,6 +1,7 @@
 """Cascade: two functions as one. The dear one is called for the rows of which the cheap one is not confident enough."""
 
 import dataclasses
+import itertools
 from collections.abc import Iterator, Mapping
 
 import pyarrow as pa
@@ -56,6 +57,8 @@ class Cascade:
     """What a call has cost in this session, by function, if that is known."""
     _value: str = dataclasses.field(default="value", repr=False)
     _confidence: str = dataclasses.field(default="confidence", repr=False)
+    _known: dict[str, "Cascade"] = dataclasses.field(default_factory=dict, repr=False, compare=False)
+    """The cascades of the session by the names that Spark knows them by, for `RemoteSession.explain`."""
     _planned: dict[object, SparkFunction] = dataclasses.field(default_factory=dict, repr=False, compare=False)
 
     @property
@@ -108,11 +111,12 @@ class Cascade:
     def register(self, name: str) -> str:
         """Register the cascade as a temporary function of Spark SQL, and return the name."""
         self._spark.udf.register(name, self._function(None))
+        self._known[name] = self
         return name
 
     def __str__(self) -> str:
         cheap, dear = self.cheap.spec.key, self.dear.spec.key
-        lines = [f"{self._described()}\n", f"  sample: {self.sample_rows:,} rows"]
+        lines = [f"{self.describe()}\n", f"  sample: {self.sample_rows:,} rows"]
         lines[-1] += f", and {self.failed_rows:,} for which {dear} failed\n" if self.failed_rows else "\n"
         if self.threshold is not None:
             lines.append(
@@ -131,7 +135,8 @@ class Cascade:
             )
         return "".join(lines)
 
-    def _described(self) -> str:
+    def describe(self) -> str:
+        """Say in a line which function is called for which rows."""
         cheap, dear = self.cheap.spec.key, self.dear.spec.key
         if self.threshold is None:
             return (
@@ -176,12 +181,18 @@ class Cascade:
         options = {**function.options, "output_mode": OutputMode.ORDERED.value}
         return plan_call(function.spec, function.config, arguments, options, session)
 
+    def _name(self, first: str) -> str:
+        """A name that no other cascade of the session has."""
+        names = itertools.chain([first], (f"{first}_{number}" for number in itertools.count(2)))
+        name = next(name for name in names if self._known.get(name, self) is self)
+        self._known[name] = self
+        return name
+
     def _new_function(self, calls: list[PlannedCall]) -> SparkFunction:
         def evaluate(batches: Iterator[tuple[pa.Array, ...]]) -> Iterator[pa.Array]:
             return evaluate_last(calls, batches)
 
-        names = [each.call.spec.name for each in calls]
-        evaluate.__name__ = evaluate.__qualname__ = "_or_".join(names)
+        evaluate.__name__ = evaluate.__qualname__ = self._name("_or_".join(each.call.spec.name for each in calls))
         type_ = spark_type(result_type(calls[-1].call, calls[-1].result_type))
         # Spark uses the annotations of `evaluate`, which its overloads do not have.
         function = F.arrow_udf(evaluate, type_)  # type: ignore[call-overload]

@@ -36,9 +36,12 @@ class CascadeFields:
 
 def calibrated(
     cheap: object, dear: object, sample: DataFrame, fields: CascadeFields, target: float, confidence_level: float,
-    agree: Agree | None, cost_of: Callable[[str], CallCost],
+    agree: Agree | None, cost_of: Callable[[str], CallCost], known: dict[str, Cascade],
 ) -> Cascade:  # fmt: skip
-    """Implements `RemoteSession.cascade`. `cost_of` returns what the calls of a function have cost so far."""
+    """Implements `RemoteSession.cascade`. `cost_of` returns what the calls of a function have cost so far.
+
+    `known` has the cascades of the session by their names.
+    """
     cheap, dear = _scalar(cheap, "cheap"), _scalar(dear, "dear")
     for name, number in {"target": target, "confidence_level": confidence_level}.items():
         if isinstance(number, bool) or not isinstance(number, (int, float)) or not 0 < number < 1:
@@ -62,7 +65,7 @@ def calibrated(
         0 if found is None else found.rows, 0 if found is None else found.agreeing,
         0.0 if found is None else found.least_agreement, len(rows) - len(judged),
         {name: spent for name, cost in costs.items() if (spent := cost.minus(before[name])).rows},
-        {name: cost.of_a_row() for name, cost in costs.items() if cost.rows}, fields.value, fields.confidence,
+        {name: cost.of_a_row() for name, cost in costs.items() if cost.rows}, fields.value, fields.confidence, known,
     )  # fmt: skip
 
 

@@ -7,14 +7,14 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from remote_udf.amounts import AMOUNTS
-from remote_udf.functions import FunctionKind
+from remote_udf.functions import FunctionKind, FunctionSpec, NullCall
 from remote_udf.options import OutputMode
 from spark_client.base.config import ClientConfig
 from spark_client.base.errors import PlanError
 from spark_client.functions.column_calls import call_of
 from spark_client.functions.scalar import RemoteFunction, column_of
 
-__all__ = ["Estimate", "estimated"]
+__all__ = ["Estimate", "counted", "estimated"]
 
 ROWS, CALLS = "", "\n"
 """What counts rows and calls among the units. Names of units are printable, so no unit has these names."""
@@ -88,6 +88,20 @@ def estimated(spark: SparkSession, config: ClientConfig, frame: DataFrame, call:
     calls, different_calls = (int(amounts.pop(CALLS, 0)) for amounts in (all_rows, once))
     rows, _ = int(all_rows.pop(ROWS, 0)), once.pop(ROWS, 0)
     return Estimate(spec.key, rows, calls, different_calls, _sorted(once), _sorted(all_rows))
+
+
+def counted(spec: FunctionSpec, frame: DataFrame) -> Estimate:
+    """The estimate of calls whose arguments are the columns of a frame, without amounts."""
+    given = F.lit(True)
+    if spec.nulls is NullCall.SKIP:
+        for name in frame.columns:
+            given = given & F.col(name).isNotNull()
+    called = frame.groupBy(*frame.columns).agg(F.count("*").alias("rows")).withColumn("called", given)
+    of_calls = F.when(F.col("called"), F.col("rows"))
+    found = called.agg(F.sum("rows"), F.sum(of_calls), F.count(of_calls)).first()
+    assert found is not None  # an aggregate without keys has a row
+    rows, calls, different = (number or 0 for number in found)
+    return Estimate(spec.key, rows, calls, different, {}, {})
 
 
 def _sorted(amounts: Mapping[str, float]) -> dict[str, float]:

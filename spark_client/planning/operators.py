@@ -64,6 +64,7 @@ def apply_operator(
     plan: Plan,
     schema: StructType | str,
     names: Sequence[str] | None = None,
+    calls: Sequence[str] = (),
 ) -> DataFrame:
     """Apply an operator to the rows of `frame`.
 
@@ -74,6 +75,7 @@ def apply_operator(
         plan: The argument of `run`, which is called once per task. It is pickled.
         schema: The schema of the result.
         names: Other names for the columns of `schema`, in the same order.
+        calls: What the operator calls, for Spark's plan.
 
     """
     scan = scan_of(frame)
@@ -83,6 +85,7 @@ def apply_operator(
     def operate(batches: Batches) -> Batches:
         return run(plan, batches) if files is None else over_files(files, partial(run, plan), batches)
 
+    operate.__name__ = f"operate[{', '.join(dict.fromkeys(calls))}]" if calls else "operate"
     source = frame if scan is None else scan.tasks(frame)
     result = map_in_arrow(source, operate, schema)
     _MADE[result] = _Made(source, operate)

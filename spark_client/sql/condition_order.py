@@ -6,23 +6,22 @@ Optimization techniques for queries with expensive methods, 1998, orders indepen
 """
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Row
 from sqlglot import exp
 
-from spark_client.base.errors import PlanError, SummaryUnavailable
+from spark_client.base.call_costs import CallCost
+from spark_client.base.errors import PlanError
 from spark_client.base.root_cause import root_cause
-from spark_client.base.statistics import Statistics
 from spark_client.sql.dialect import generate
 from spark_client.sql.functions import SqlFunctions
 from spark_client.sql.nodes import Node, conjuncts
 from spark_client.sql.single_calls import visible_ctes
 from spark_client.sql.sources import Source, column
 from spark_client.sql.workspace import Workspace
-from spark_client.summary.job_summary import JobSummary
 
 __all__ = ["ConditionOrder"]
 
@@ -46,17 +45,15 @@ class _Measured:
 class ConditionOrder:
     """Measures and orders the conditions of one session."""
 
-    def __init__(self, sample: int, summary: Callable[[], JobSummary]) -> None:
+    def __init__(self, sample: int, cost_of: Callable[[str], CallCost]) -> None:
         """`sample` is the number of rows for which conditions are computed; 0 leaves them in the order of the text.
 
-        `summary` counts the calls of the session, or raises SummaryUnavailable.
+        `cost_of` returns what the calls of a function, `name@version`, have cost in this session.
         """
         self._sample = sample
-        self._summary = summary
+        self._cost_of = cost_of
         self._known: OrderedDict[str, _Measured] = OrderedDict()
         """By the text of what is read and of the conditions."""
-        self._costs: dict[str, tuple[float, float]] = {}
-        """USD and seconds of a call, by function: a sample whose values are kept in a cache does not show them."""
 
     def ordered(
         self, functions: SqlFunctions, workspace: Workspace, tree: Node, stages: list[str] | None = None
@@ -112,18 +109,7 @@ class ConditionOrder:
         if source.frame.isStreaming:
             return "a stream has no sample"
         sample = _computed(source, remote, self._sample)
-        statistics: Mapping[str, Statistics] = {}
-        try:
-            summary = self._summary()
-        except SummaryUnavailable:
-            found = sample.collect()  # conditions are compared by their number of calls
-        else:
-            with summary:
-                found = sample.collect()
-            statistics = {row.function: row.statistics for row in summary.rows()}
-        for key, each in statistics.items():
-            if each.calls:
-                self._costs[key] = (each.spent.get("usd", 0.0) / each.calls, each.function_seconds / each.calls)
+        found = sample.collect()
         costs = [self._cost(functions, condition) for condition in remote]
         if not found:
             return "no row was left to measure"
@@ -131,8 +117,9 @@ class ConditionOrder:
 
     def _cost(self, functions: SqlFunctions, condition: Node) -> Cost:
         keys = [functions.spec(node.name).key for node in condition.walk() if _is_call(node, functions)]
-        known = [self._costs.get(key, (0.0, 0.0)) for key in keys]
-        return sum(usd for usd, _ in known), sum(seconds for _, seconds in known), float(len(keys))
+        # If tasks cannot report, conditions are compared by their number of calls.
+        known = [self._cost_of(key).of_a_row() for key in keys]
+        return sum(each.spent.get("usd", 0.0) for each in known), sum(each.seconds for each in known), float(len(keys))
 
 
 def _computed(source: Source, remote: Sequence[Node], rows: int) -> DataFrame:

@@ -17,14 +17,23 @@ from spark_client.functions.registration import ONCE
 from spark_client.sql.dialect import RemoteSpark
 from spark_client.sql.parsing import Text
 
-__all__ = ["conditions_in", "evaluated_in", "frame_stages", "plan_of", "query_of", "scalar_stages", "sorting_stages"]
+__all__ = [
+    "called_in",
+    "conditions_in",
+    "evaluated_in",
+    "frame_stages",
+    "plan_of",
+    "query_of",
+    "scalar_stages",
+    "sorting_stages",
+]
 
 _STATEMENTS = (TokenType.INSERT, TokenType.CREATE)
 _QUERIES = (TokenType.SELECT, TokenType.WITH, TokenType.FROM, TokenType.VALUES)
 
 _TREE = re.compile(r"^(?P<depth>[ :|]*(?:[+:]- )?)(?:\*\(\d+\) )?(?P<node>.*)$")
 _EVALUATION = re.compile(r"^(?:Arrow|Batch)EvalPython \[(?P<calls>.*?)\], \[(?P<results>[^\]]*)\]")
-_OPERATOR = re.compile(r"^MapInArrow operate\(")
+_OPERATOR = re.compile(r"^MapInArrow operate(?:\[(?P<calls>[^\]]*)\])?\(")
 """What `with_columns`, `select`, `group_by` and `process` of the remote session plan."""
 _NUMBER = re.compile(r"#\d+L?")
 _PUSHED = re.compile(r"PushedFilters: \[([^\]]+)\]")
@@ -91,11 +100,21 @@ def frame_stages(plan: str, functions: Iterable[str], fused: Mapping[str, Sequen
     nodes = [_unfused(node, fused) for node in _nodes(plan)]
     called = [name for name in dict.fromkeys(functions) if any(_calls(node, name) for node in nodes)]
     stages = [_of_function(nodes, name, written=0) for name in called]
-    count = sum(bool(_OPERATOR.match(node.text)) for node in nodes)
-    if count:
-        many = f"{count} operators" if count > 1 else "1 operator"
-        stages.append(f"{many} of remote calls over whole rows; calls of a row in one operator run at once")
+    operators = [found for node in nodes if (found := _OPERATOR.match(node.text))]
+    if operators:
+        many = f"{len(operators)} operators" if len(operators) > 1 else "1 operator"
+        named = " and ".join(each["calls"] for each in operators if each["calls"])
+        made = f" ({named})" if named else ""
+        stages.append(f"{many} of remote calls over whole rows{made}; calls of a row in one operator run at once")
     return stages
+
+
+def called_in(plan: str, functions: Iterable[str], fused: Mapping[str, Sequence[str]]) -> list[str]:
+    """The functions that Spark's plan calls, as columns or in operators over whole rows."""
+    nodes = [_unfused(node, fused) for node in _nodes(plan)]
+    operators = [found["calls"] or "" for node in nodes if (found := _OPERATOR.match(node.text))]
+    whole = {call.partition(" ")[0] for calls in operators for call in calls.split(", ")}
+    return [name for name in dict.fromkeys(functions) if name in whole or any(_calls(node, name) for node in nodes)]
 
 
 def sorting_stages(plan: str, functions: Iterable[str]) -> list[str]:

@@ -7,11 +7,13 @@ from pyspark.sql import DataFrame, SparkSession
 from remote_udf.functions import FunctionKind
 from spark_client.base.notebooks import Explanation
 from spark_client.functions.aggregate import RemoteAggregate
+from spark_client.functions.cascade import Cascade
 from spark_client.functions.directory import Functions
 from spark_client.functions.fused import FusedFunctions
 from spark_client.functions.scalar import RemoteFunction
+from spark_client.sql.call_estimates import CallEstimates
 from spark_client.sql.condition_order import ConditionOrder
-from spark_client.sql.explaining import frame_stages, plan_of, query_of, scalar_stages, sorting_stages
+from spark_client.sql.explaining import called_in, frame_stages, plan_of, query_of, scalar_stages, sorting_stages
 from spark_client.sql.functions import SqlFunctions
 from spark_client.sql.models import Model
 from spark_client.sql.parsing import Text
@@ -26,9 +28,12 @@ class SqlQueries:
     def __init__(
         self, spark: SparkSession, functions: Functions,
         function: Callable[[str, Mapping[str, object]], RemoteFunction | RemoteAggregate],
-        process: Callable[..., DataFrame], order: ConditionOrder,
+        process: Callable[..., DataFrame], order: ConditionOrder, estimates: CallEstimates,
     ) -> None:  # fmt: skip
         """`function` returns the function with a name, given call options; `process` is `RemoteSession.process`."""
+        self._estimates = estimates
+        self.cascades: dict[str, Cascade] = {}
+        """The cascades of the session by the names that Spark knows them by."""
         self._spark = spark
         self._functions = functions
         self._function = function
@@ -49,17 +54,18 @@ class SqlQueries:
         """Run a query, as `RemoteSession.sql` does."""
         return run_text(self._sql_functions(), text, self._order)
 
-    def explained(self, text: Text) -> Explanation:
+    def explained(self, text: Text, *, estimate: bool = False) -> Explanation:
         """Describe the plan of a query, as `RemoteSession.explain` does."""
         stages: list[str] = []
         query = query_of(text)
         functions = self._sql_functions()
-        plan = plan_of(run_text(functions, query, self._order, stages))
+        plan = plan_of(run_text(functions, query, self._order, stages, self._estimates if estimate else None))
         scalars = functions.of_kind(FunctionKind.SCALAR, query.called)
         calls = scalar_stages(plan, scalars, query.called, self._fused.templates)
         called = {each.lower() for each in query.called}
         weighted = self._weighted(name for name in self._functions.versions if name.lower() in called)
-        return _explanation([*dict.fromkeys(stages), *calls, *weighted, *self._sorting(plan)], plan)
+        known = [*weighted, *self._sorting(plan), *self._known(plan)]
+        return _explanation([*dict.fromkeys(stages), *calls, *known], plan)
 
     def explained_frame(self, frame: DataFrame) -> Explanation:
         """Describe the plan of a DataFrame."""
@@ -67,7 +73,7 @@ class SqlQueries:
         names = [spec.name for spec in self._functions]
         weighted = self._weighted(name for name in self._functions.versions if f"{name}(" in plan)
         stages = frame_stages(plan, names, self._fused.templates)
-        return _explanation([*stages, *weighted, *self._sorting(plan)], plan)
+        return _explanation([*stages, *weighted, *self._sorting(plan), *self._known(plan)], plan)
 
     def _weighted(self, names: Iterable[str]) -> list[str]:
         """A line for each of these functions whose version in this session was drawn."""
@@ -76,6 +82,22 @@ class SqlQueries:
             f"{name}: this session has {name}@{versions[name]}, drawn by the weights of the servers"
             for name in names if name in weighted
         ]  # fmt: skip
+
+    def _known(self, plan: str) -> list[str]:
+        """What this session knows of the functions that the plan calls: their thresholds, and what calls have cost."""
+        fused = self._fused.templates
+        used = [self.cascades[name] for name in called_in(plan, self.cascades, fused)]
+        lines = [each.describe() for each in used]
+        specs = [spec for spec in self._functions if spec.kind is FunctionKind.SCALAR]
+        names = called_in(plan, [*(spec.name for spec in specs), *(spec.key for spec in specs)], fused)
+        inside = {function.spec.key for cascade in used for function in (cascade.cheap, cascade.dear)}
+        for spec in specs:
+            cost = self._estimates.cost_of(spec.key) if {spec.name, spec.key} & {*names} or spec.key in inside else None
+            if cost is not None and cost.rows:
+                lines.append(
+                    f"{spec.key}: a call has cost {cost.of_a_row()}, the mean of {cost.rows:,} in this session"
+                )
+        return lines
 
     def _sorting(self, plan: str) -> list[str]:
         return sorting_stages(plan, [*(spec.name for spec in self._functions), *self._fused.templates])

@@ -9,6 +9,7 @@ from sqlglot import exp
 from remote_udf.functions import FunctionKind
 from spark_client.base.errors import PlanError
 from spark_client.base.identifiers import quoted
+from spark_client.sql.call_estimates import CallEstimates
 from spark_client.sql.condition_order import ConditionOrder
 from spark_client.sql.empty_calls import with_shown_names, without_empty_calls
 from spark_client.sql.functions import SqlFunctions
@@ -37,24 +38,30 @@ __all__ = ["run_text"]
 
 
 def run_text(
-    functions: SqlFunctions, text: Text, order: ConditionOrder, stages: list[str] | None = None
+    functions: SqlFunctions, text: Text, order: ConditionOrder, stages: list[str] | None = None,
+    estimates: CallEstimates | None = None,
 ) -> DataFrame:  # fmt: skip
     """Return the DataFrame of a query, or the result of a statement.
 
     A text without remote aggregates and table functions is passed to Spark unchanged. The steps that the text is
-    rewritten into are appended to `stages`. Raises PlanError, UnknownFunction, and any error of Spark.
+    rewritten into are appended to `stages`, with what `estimates` says of its calls. Raises PlanError, UnknownFunction,
+    and any error of Spark.
     """
     with naming_unknown(functions, text):
         ready = without_empty_calls(text, functions.empty)
-        frame = _Run(functions, order, stages).frame(ready)
+        frame = _Run(functions, order, stages, estimates).frame(ready)
         return frame if ready is text else with_shown_names(frame)
 
 
 class _Run:
     """The execution of one text. With `stages` its statements are planned, but not run."""
 
-    def __init__(self, functions: SqlFunctions, order: ConditionOrder, stages: list[str] | None) -> None:
+    def __init__(
+        self, functions: SqlFunctions, order: ConditionOrder, stages: list[str] | None,
+        estimates: CallEstimates | None,
+    ) -> None:  # fmt: skip
         self._functions = functions
+        self._estimates = estimates
         self._order = order
         self._stages = stages
         self._shared = SharedCalls()
@@ -106,6 +113,7 @@ class _Run:
         before = len(workspace.stages)
         process = ProcessFunctions(workspace, rewriting.table, self._shared)
         ordered = self._ordered(workspace.as_is(), plain)
+        self._estimate(workspace.as_is(), ordered)
         tree = process.rewritten(put_parquet(workspace, ordered) if reads else ordered)
         if not planned and not reads and not process.called:
             return None
@@ -123,6 +131,10 @@ class _Run:
 
     def _ordered(self, workspace: Workspace, tree: Node) -> Node:
         return self._order.ordered(self._functions, workspace, tree, self._stages)
+
+    def _estimate(self, workspace: Workspace, tree: Node) -> None:
+        if self._estimates is not None:
+            self._explain(self._estimates.lines(self._functions, workspace, tree))
 
     def _explain(self, stages: list[str]) -> None:
         if self._stages is not None:
@@ -157,6 +169,7 @@ class _Run:
         workspace = self._workspace(text).as_is()
         ordered = self._limit(workspace, self._ordered(workspace, tree))
         self._explain(self._limit.limits)
+        self._estimate(workspace, ordered)
         once = self._single(workspace, ordered, ()) if max(called.values()) > 1 else ordered
         rewritten = once if _is_view(tree) else without_derived_calls(workspace, once)
         if isinstance(rewritten, exp.Query):

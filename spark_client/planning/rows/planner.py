@@ -57,6 +57,12 @@ class _Node:
         return result if name is None else result.field(name).type
 
     @property
+    def shown(self) -> str:
+        """The call in Spark's plan."""
+        below = "" if self.deferral is None else f" below {self.deferral.threshold:.6g}"
+        return f"{self.written.spec.name}{below}"
+
+    @property
     def error_name(self) -> str:
         return error_column(self.name or "")
 
@@ -264,7 +270,7 @@ class _Planner:
             schema.append(StructField(name, spark_type(type_)))
         operator, letters = Operator(self._operation, _DRIVER), self._letter_schema(letter, fields)
         plan = RowPlan(tuple(planned), tuple(columns), letter, ordered, operator, letters)
-        return apply_operator(frame, map_rows, plan, StructType(schema))
+        return apply_operator(frame, map_rows, plan, StructType(schema), calls=[node.shown for node in self._nodes])
 
     def _letter_schema(self, names: Sequence[str], fields: Sequence[StructField]) -> str:
         """Spark's schema of the dead letters as JSON; empty if no call writes dead letters. Raises PlanError."""

@@ -1,0 +1,121 @@
+"""What `remote.explain` tells of the cost of calls: what the session has measured, and estimates without calls."""
+
+from collections import Counter
+
+import pytest
+
+import udf_server as udf
+from spark_client import PlanError, connect
+from udf_server import CallContext
+
+CALLS: Counter[str] = Counter()
+
+
+@udf.scalar(cost=lambda x: {"usd": 0.5})
+async def priced(context: CallContext, x: int) -> int:
+    CALLS["priced"] += 1
+    context.spend(usd=0.25)
+    return x
+
+
+@udf.scalar
+async def counting(context: CallContext, x: int) -> bool:
+    CALLS["counting"] += 1
+    context.spend(tokens=3)
+    return x % 2 == 0
+
+
+@udf.scalar(returns="struct<value bigint, confidence double>")
+async def guess(x: int) -> dict:
+    return {"value": x, "confidence": 1.0 if x % 2 else 0.0}
+
+
+@pytest.fixture
+def remote(spark, serve):
+    CALLS.clear()
+    spark.range(0, 100, 1, 2).selectExpr("id", "id % 10 AS k").createOrReplaceTempView("t")
+    yield connect(spark, serve(priced, counting, guess).target)
+    spark.catalog.dropTempView("t")
+
+
+def lines_of(remote, query, **options):
+    shown = str(remote.explain(query, **options)).partition("\n\n")[0]
+    return [line.partition(". ")[2] for line in shown.splitlines()]
+
+
+def test_explain_tells_what_calls_of_this_session_have_cost(spark, remote):
+    assert not [line for line in lines_of(remote, "SELECT priced(id) FROM t") if "has cost" in line]
+    remote.sql("SELECT priced(id) FROM t").collect()
+    for shown in (
+        lines_of(remote, "SELECT priced(id) + 1 FROM t"),
+        lines_of(remote, remote.with_columns(spark.range(3), {"y": remote.function("priced")("id")})),
+        lines_of(remote, spark.range(3).select(remote.function("priced")("id"))),
+    ):
+        (line,) = [line for line in shown if "has cost" in line]
+        assert line.startswith("priced@1: a call has cost ")
+        assert line.endswith(" s of its task, 0.25 usd, the mean of 100 in this session")
+
+
+def test_an_estimate_has_a_line_per_call_and_a_total_and_calls_nothing(remote):
+    found = lines_of(remote, "SELECT priced(k), counting(id + 1) FROM t WHERE id < 50", estimate=True)
+    assert found[0] == (
+        "estimate of priced(k): 50 rows, 50 calls: 25 usd; 10 of them different: 5 usd; "
+        "time unknown, because this session has not called it yet"
+    )
+    assert found[1].startswith("estimate of counting(id + 1): 50 rows, 50 calls: nothing; 50 of them different: ")
+    assert found[2].startswith("estimate of all calls: 100 calls: 25 usd; ")
+    assert not CALLS
+
+
+def test_an_estimate_uses_what_was_measured_where_the_declaration_says_nothing(remote):
+    remote.sql("SELECT priced(id) FROM t WHERE counting(id)").collect()
+    CALLS.clear()
+    first, second, total = lines_of(remote, "SELECT priced(id) FROM t WHERE counting(id) AND k = 3", estimate=True)[:3]
+    counted, price = (first, second) if first.startswith("estimate of counting") else (second, first)
+    assert counted.startswith("estimate of counting(id): 10 rows, 10 calls: 30 tokens; 10 of them different: ")
+    assert price.startswith("estimate of priced(id): at most 10 rows, 10 calls: 5 usd; ")
+    assert " s of tasks, " in total and " s with 2 tasks at once" in total
+    assert total.startswith("estimate of all calls: 20 calls: 30 tokens, 5 usd; ")
+    assert not CALLS
+
+
+@pytest.mark.connect
+def test_an_estimate_is_of_the_rows_that_are_left_by_a_limit_and_a_join(spark, remote):
+    (line, *_) = [
+        line for line in lines_of(remote, "SELECT priced(id) FROM t ORDER BY k LIMIT 7", estimate=True)
+        if line.startswith("estimate of ")
+    ]  # fmt: skip
+    assert "7 rows, 7 calls: 3.5 usd" in line
+    spark.range(5).createOrReplaceTempView("few")
+    (line, *_) = lines_of(remote, "SELECT priced(t.id) FROM t JOIN few ON t.id = few.id", estimate=True)
+    assert line.startswith("estimate of priced(t.id): 5 rows, 5 calls: 2.5 usd; ")
+    spark.catalog.dropTempView("few")
+    assert not CALLS
+
+
+def test_what_has_no_estimate_says_why(spark, remote):
+    inner, outer = sorted(lines_of(remote, "SELECT priced(priced(id)) FROM t", estimate=True)[:2])
+    assert outer.startswith("estimate of priced(priced(id)): none, because an argument is the value of another call")
+    assert inner.startswith("estimate of priced(id): 100 rows, ")
+    spark.readStream.format("rate").load().createOrReplaceTempView("ticks")
+    shown = lines_of(remote, "SELECT priced(value) FROM ticks", estimate=True)
+    assert shown[0] == "estimate of priced(value): none, because the rows of a stream are not known"
+    spark.catalog.dropTempView("ticks")
+    with pytest.raises(PlanError, match="an estimate needs the text of a query"):
+        remote.explain(spark.range(3), estimate=True)
+    assert not CALLS
+
+
+def test_explain_tells_the_threshold_of_a_cascade(spark, remote):
+    sample = spark.range(0, 400)
+    cascade = remote.cascade(remote.function("guess"), remote.function("priced"), target=0.9, sample=sample)
+    told = "cascade: guess@1, and priced@1 for rows with a confidence below 0"
+    cascade.register("which")
+    for shown in (
+        lines_of(remote, "SELECT which(id) FROM t"),
+        lines_of(remote, spark.range(3).select(cascade("id"))),
+    ):
+        assert [line for line in shown if line.startswith(told)]
+        assert sum("has cost" in line for line in shown) == 2
+    (operator, *_) = lines_of(remote, remote.with_columns(spark.range(3), {"y": cascade("id")}))
+    assert operator.startswith("1 operator of remote calls over whole rows (guess, priced below 0); ")
