@@ -20,7 +20,7 @@ from spark_client.functions.directory import Functions
 from spark_client.functions.registration import register_function
 from spark_client.functions.scalar import RemoteFunction, SparkFunction
 from spark_client.planning.aggregate.grouping import RemoteGrouping, positions_of
-from spark_client.planning.cascades import Agree, CascadeFields, calibrated
+from spark_client.planning.cascade.calibration import Agree, CascadeFields, calibrated
 from spark_client.planning.dead_letters import replayed
 from spark_client.planning.estimate import Estimate, estimated
 from spark_client.planning.over.planner import add_over, select_over

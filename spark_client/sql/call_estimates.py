@@ -93,7 +93,7 @@ class CallEstimates:
 
     @staticmethod
     def _amounts(declared: Mapping[str, float], calls: int, mean: CallCost) -> dict[str, float]:
-        """What the declaration of the function says; if it says nothing, what calls have cost on average."""
+        """What the declaration of the function says; without that, what calls have cost on average."""
         return dict(declared) or {unit: amount * calls for unit, amount in mean.of_a_row().spent.items()}
 
     def _time(self, seconds: float) -> str:

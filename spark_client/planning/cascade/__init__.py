@@ -1,0 +1,1 @@
+"""Cascades: choose the threshold from which the answers of a cheap function are taken."""
