@@ -44,7 +44,8 @@ class _Connection(asyncio.Protocol):
 
 
 def _completion(request: dict[str, Any]) -> dict[str, Any]:
-    text = request["messages"][-1]["content"]
+    content = request["messages"][-1]["content"]
+    text = content if isinstance(content, str) else " ".join(part["text"] for part in content)
     words = len(text.split())
     return {
         "object": "chat.completion",
