@@ -1,9 +1,11 @@
-"""The same prompts from Spark, from the usual pandas UDF with the openai package, and from Daft, on one service."""
+"""The same prompts from Spark, from the usual pandas UDF with openai or litellm, and from Daft, on one service."""
 
 import asyncio
 import contextlib
+import functools
 import importlib
 import itertools
+import os
 import subprocess
 import sys
 import venv
@@ -23,9 +25,10 @@ from spark_client import connect
 __all__ = ["measure_model_peers"]
 
 ENVIRONMENT = Path("build/bench/model-peers")
-VERSIONS = ["daft[openai]==0.7.26", "openai==2.38.0"]
+VERSIONS = ["daft[openai]==0.7.26", "litellm==1.110.2", "openai==2.38.0"]
 IN_FLIGHT = 1_000
 """Over all tasks. Daft has no such setting for prompts: it decides itself."""
+LITELLM_ROWS = 1_000
 DAFT_ROWS = 500
 """With 1,000 prompts Daft 0.7.26 sometimes hangs here, and with 2,000 always. Its rate at 500 is that at 1,000."""
 DAFT_SECONDS = 20
@@ -39,18 +42,25 @@ def measure_model_peers(results: Results, quick: bool, spark: SparkSession, url:
     new = itertools.count()
     with model_server(url) as server:
         complete = connect(spark, server.target).function("complete_small", buffer_capacity=IN_FLIGHT // TASKS)
-        gathered = _gathering(url, packages, IN_FLIGHT // TASKS)
+        gathered = {name: _gathering(name, url, packages, IN_FLIGHT // TASKS) for name in ("openai", "litellm")}
+        counts = {"ours": rows, "openai_gather": rows, "litellm_gather": LITELLM_ROWS, "daft": DAFT_ROWS}
+
+        def asked(side: str, ask: Callable[..., Column]) -> float:
+            return run_query(_prompts(spark, next(new), counts[side]).select(ask("prompt")))
+
         sides = {
-            "ours": lambda: run_query(_prompts(spark, next(new), rows).select(complete("prompt"))),
-            "openai_gather": lambda: run_query(_prompts(spark, next(new), rows).select(gathered("prompt"))),
+            "ours": lambda: asked("ours", complete),
+            "openai_gather": lambda: asked("openai_gather", gathered["openai"]),
+            "litellm_gather": lambda: asked("litellm_gather", gathered["litellm"]),
             "daft": lambda: _daft(url, f"run {next(new)}"),
         }
         times = results.medians("model_peers", alternating(sides, repetitions))
-    counts = {"ours": rows, "openai_gather": rows, "daft": DAFT_ROWS}
     rates = {name: counts[name] / times[name] for name in sides}
-    note = f"rows/s, {rows:,} new prompts ({DAFT_ROWS:,} for Daft), at most {IN_FLIGHT:,} in flight, {TASKS} tasks"
+    note = f"rows/s, {rows:,} new prompts ({LITELLM_ROWS:,} for litellm, {DAFT_ROWS:,} for Daft), "
+    note += f"at most {IN_FLIGHT:,} in flight, {TASKS} tasks"
     results.add_all({f"prompts_{name}": rate for name, rate in rates.items()}, note)
     results.add("vs_openai_gather_in_pandas_udf", rates["ours"] / rates["openai_gather"], "rows/s of ours over its")
+    results.add("vs_litellm_gather_in_pandas_udf", rates["ours"] / rates["litellm_gather"], "the same with litellm")
     results.add("vs_ray_data_llm_or_daft", rates["ours"] / rates["daft"], "rows/s of ours over those of Daft")
 
 
@@ -59,19 +69,22 @@ def _prompts(spark: SparkSession, run: int, rows: int) -> DataFrame:
     return spark.range(0, rows, 1, TASKS).select(text.alias("prompt"))
 
 
-def _gathering(url: str, packages: str, at_once: int) -> Callable[..., Column]:
+def _gathering(library: str, url: str, packages: str, at_once: int) -> Callable[..., Column]:
     """A pandas UDF that gathers the answers of each batch, with one client and a bound on what is in flight."""
 
     async def every(prompts: list[str]) -> list[str]:
-        openai = importlib.import_module("openai")  # of the peers' environment
+        peer = importlib.import_module(library)  # of the peers' environment
         room = asyncio.Semaphore(at_once)
-        async with openai.AsyncOpenAI(api_key="none", base_url=url) as client:
+        async with contextlib.AsyncExitStack() as held:
+            if library == "openai":
+                client = await held.enter_async_context(peer.AsyncOpenAI(api_key="none", base_url=url))
+                create = functools.partial(client.chat.completions.create, model="scripted")
+            else:
+                create = functools.partial(peer.acompletion, model="openai/scripted", api_base=url, api_key="none")
 
             async def one(prompt: str) -> str:
                 async with room:
-                    answer = await client.chat.completions.create(
-                        model="scripted", messages=[{"role": "user", "content": prompt}]
-                    )
+                    answer = await create(messages=[{"role": "user", "content": prompt}])
                     return answer.choices[0].message.content
 
             return await asyncio.gather(*map(one, prompts))
@@ -79,6 +92,7 @@ def _gathering(url: str, packages: str, at_once: int) -> Callable[..., Column]:
     def gathering(prompt: pd.Series) -> pd.Series:
         if packages not in sys.path:
             sys.path.append(packages)
+        os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"  # otherwise it fetches prices when it is imported
         return pd.Series(asyncio.run(every(prompt.tolist())))
 
     return F.pandas_udf(gathering, "string")  # type: ignore[call-overload]
