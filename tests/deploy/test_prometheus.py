@@ -104,7 +104,7 @@ def server(tmp_path: Path) -> Iterator[dict[str, Any]]:
     command = [
         sys.executable, "-m", "udf_server", "serve", "--config", "server.toml", "--plugin", "functions.py",
         "--no-entry-points", "--port", "0", "--metrics-port", "0", "--processes", "2", "--stop-with-stdin",
-        "--log-level", "error", "--drain-seconds", "1",
+        "--devices", "0,1", "--log-level", "error", "--drain-seconds", "1",
     ]  # fmt: skip
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, sys.path)])}
     with subprocess.Popen(
