@@ -169,10 +169,10 @@ def test_a_stream_calls_the_dear_function_for_what_is_left_to_it(spark, remote, 
     stream = spark.readStream.schema("id bigint").parquet(str(source))
     query = (
         remote.with_columns(stream, {"word": cascade("id")})
-        .writeStream.format("memory").queryName("words").trigger(availableNow=True).start()
+        .writeStream.format("memory").queryName("cascaded").trigger(availableNow=True).start()
     )  # fmt: skip
     query.awaitTermination()
-    assert spark.table("words").count() == 100
+    assert spark.table("cascaded").count() == 100
     assert sorted(DEAR) == list(range(1_000, 1_040))
 
 
