@@ -28,6 +28,7 @@ def test_jobs_import_these_names_and_no_others():
     assert spark_client.__all__ == [
         "AccessDenied",
         "AggregateExpression",
+        "Cascade",
         "EmbeddedServerFailed",
         "Estimate",
         "JobSummary",
