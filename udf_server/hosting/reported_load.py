@@ -16,7 +16,7 @@ MOST_SCALED = 4.0
 
 
 class ReportedLoad:
-    """Exponential means of what the process does, looked at once a second, so that no row costs anything.
+    """Exponential means of what the process does, measured once a second, so that no row costs anything.
 
     Use it on the server's event loop only.
     """
