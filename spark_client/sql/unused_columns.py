@@ -44,7 +44,12 @@ def _shortened(tree: Node, select: exp.Select, functions: FunctionNames) -> bool
     """Remove the items of one query that nothing reads. Returns whether there were any."""
     if _may_read_all(tree, select):
         return False
-    unused = [item for item in select.expressions if _name(item) and not _is_read(tree, item)]
+    # Spark refuses QUALIFY without a window.
+    windows = select.args.get("qualify") is not None
+    unused = [
+        item for item in select.expressions
+        if _name(item) and not _is_read(tree, item) and not (windows and item.find(exp.Window))
+    ]  # fmt: skip
     if not unused or not _is_simple(select, functions):
         return False
     if len(unused) == len(select.expressions):

@@ -51,6 +51,13 @@ def test_calls_that_nothing_reads_are_not_made(session, calls, text):
     assert calls == []
 
 
+def test_windows_stay_that_qualify_needs(session):
+    text = """
+        SELECT id FROM (SELECT id, total(id) OVER (ORDER BY id) AS t, sum(id) OVER (ORDER BY id) AS s FROM range(3)
+        QUALIFY id > 1)"""
+    assert [row.id for row in session.sql(text).collect()] == [2]
+
+
 @pytest.mark.parametrize(
     ("text", "rows"),
     [
