@@ -7,6 +7,8 @@ import pytest
 import udf_server as udf
 from spark_client import connect
 from spark_client.base.errors import PlanError, UnknownFunction
+from spark_client.functions.directory import Functions
+from spark_client.functions.version_pins import pinned
 from tests.versions import feels_1, feels_2
 
 
@@ -70,6 +72,14 @@ def test_a_session_keeps_the_version_that_the_weights_gave_it_and_its_summary_na
     pinned = connect(spark, target, checkpoint=checkpoint).function("feels").spec.version
     again = {connect(spark, target, checkpoint=checkpoint).function("feels").spec.version for _ in range(8)}
     assert again == {pinned}
+
+
+def test_the_session_that_begins_a_checkpoint_uses_the_version_that_it_pins(spark, serve, tmp_path):
+    listed = connect(spark, serve(feels_1, feels_2).target).functions()
+    # The lower one, as the weights may choose it, or servers during a rolling update.
+    begun = pinned(spark, str(tmp_path), Functions(listed, {"feels": "1"}))
+    later = pinned(spark, str(tmp_path), Functions(listed))
+    assert [begun.find("feels").version, later.find("feels").version] == ["1", "1"]
 
 
 def test_a_pinned_version_that_is_gone_is_named(spark, serve, tmp_path):
