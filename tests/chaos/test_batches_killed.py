@@ -3,6 +3,7 @@
 import signal
 import threading
 import time
+from fnmatch import fnmatch
 
 import pyarrow as pa
 import pytest
@@ -46,7 +47,7 @@ def started(tmp_path):
 
 def arrived(service, path, method):
     until = time.monotonic() + 30
-    while not any(each.path == path and each.method == method for each in service.requests):
+    while not any(fnmatch(each.path, path) and each.method == method for each in service.requests):
         assert time.monotonic() < until
         time.sleep(0.01)
 
@@ -80,7 +81,7 @@ class Asking(threading.Thread):
         ("files", "POST", Reply(hang=True)),  # the intent is kept, the file is not uploaded
         ("batches", "POST", Reply(hang=True)),  # the file is uploaded, the batch is not created
         ("batches", "POST", Reply(drip_seconds=1.0)),  # the batch is created, its id is not kept
-        ("files/file-2/content", "GET", Reply(drip_seconds=0.0001)),  # a part of the results is kept
+        ("files/*/content", "GET", Reply(drip_seconds=0.0001)),  # a part of the results is kept
     ],
 )  # fmt: skip
 def test_a_server_that_is_killed_at_a_step_submits_nothing_twice(started, path, method, reply):

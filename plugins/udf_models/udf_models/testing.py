@@ -16,6 +16,7 @@ import time
 from collections import defaultdict, deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
@@ -145,7 +146,10 @@ class ScriptedService:
         return self._batches.requests.total() - len(self._batches.requests)
 
     def script(self, *replies: Reply, path: str | None = None, method: str = "POST") -> None:
-        """Answer the next requests so, one reply each, whatever they are for, or only those of a path and method."""
+        """Answer the next requests so, one reply each, whatever they are for, or only those of a path and method.
+
+        A path may have wildcards, as in `files/*/content`.
+        """
         (self._script if path is None else self._scripts[method, path]).extend(replies)
 
     def script_batches(self, *endings: BatchEnding) -> None:
@@ -210,14 +214,19 @@ class ScriptedService:
         self._in_flight += 1
         self.most_in_flight = max(self.most_in_flight, self._in_flight)
         try:
-            script = self._scripts[request.method, request.path] or self._script
-            reply = script.popleft() if script else Reply()
+            reply = self._next_reply(request)
             if reply.hang:
                 await asyncio.Event().wait()
             await asyncio.sleep(self.latency)
             return await self._send(incoming, request, reply)
         finally:
             self._in_flight -= 1
+
+    def _next_reply(self, request: Request) -> Reply:
+        for (method, path), script in self._scripts.items():
+            if script and method == request.method and fnmatchcase(request.path, path):
+                return script.popleft()
+        return self._script.popleft() if self._script else Reply()
 
     async def _received(self, incoming: web.Request) -> Request:
         path = incoming.match_info["path"]
