@@ -18,12 +18,12 @@ from spark_client.base.calls import ScalarCall
 from spark_client.base.errors import AccountingMismatch, BudgetExceeded, ServerUnavailable
 from spark_client.base.transport import Transport, TransportLost
 from spark_client.executor.stream.accounts import Accounts
-from spark_client.executor.stream.balancing import Balancer
 from spark_client.executor.stream.chunks import Answer, Chunk
 from spark_client.executor.stream.connecting import Connector, backoff
 from spark_client.executor.stream.connection import Connection
 from spark_client.executor.stream.hedging import Budgets, Hedger, Won, process_budgets
 from spark_client.executor.stream.message_sizing import MessageSizing
+from spark_client.executor.stream.moves import Moves
 from spark_client.executor.stream.pending import Pending
 from spark_client.executor.stream.results import read_result
 from spark_client.executor.stream.seen_caches import SeenCaches
@@ -68,8 +68,6 @@ class CallStream:
         self.statistics = self._accounts.statistics
         """The statistics so far."""
         self._clock = clock
-        # The age is random, so that the tasks of a job do not all reconnect at the same time.
-        self._max_age = call.config.max_stream_seconds * uniform(0.75, 1.0)
         self._uniform = uniform
         self._closed = threads.event()
         self._sleep = sleep or self._closed.wait
@@ -86,16 +84,7 @@ class CallStream:
         """When the server was lost; None if a result was received since."""
         self._losses = 0
         """Number of times that a server was lost since then."""
-        self._aged = 0.0
-        """The stream reconnects, or rests, when `max_stream_seconds` have passed since this time."""
-        self._resting = False
-        """Whether all rows are to be answered before the next ones are sent, so that what the server says is read, such
-        as that it drains: with little input a stream has room for long, and is not read."""
-        self._balancer = Balancer(transport, clock, uniform, call.config.max_stream_seconds)
-        self._prefer: str | None = None
-        """The server to which the stream reconnects, because it has less to do."""
-        self._moving = False
-        """Whether the stream reconnects once all rows are answered. No more rows are sent on this connection."""
+        self._moves = Moves(transport, clock, uniform, call.config.max_stream_seconds, self._connector.may_change)
         seconds = call.config.connect_seconds
         timeout = call.timeout
         try:
@@ -103,7 +92,7 @@ class CallStream:
         except BaseException as error:
             self._accounts.end_span(type(error).__name__)
             raise
-        self._settle()
+        self._moves.connected(self._connection)
         options = self._connection.options
         self._sizing = MessageSizing(call.spec.execution, options.buffer_capacity, self._connection.message_rows, clock)
         if (agreed := self._connection.second) is not None and self._connector.may_change():
@@ -140,25 +129,9 @@ class CallStream:
 
     def has_room(self) -> bool:
         """Whether `submit` may be called now."""
-        # Another thread may find out meanwhile that the server drains.
-        if not self._moving and self._wants_to_move():
-            self._moving = True
-        if (self._moving or self._resting) and self._pending.rows:
+        if self._moves.hold_rows(self._pending.rows):
             return False
-        self._resting = False
         return self._sizing.has_room(self._pending.rows, self._pending.bytes)
-
-    def _wants_to_move(self) -> bool:
-        now = self._clock()
-        if (better := self._balancer.better(now, idle=not self._pending.rows)) is not None:
-            self._prefer = better
-            return True
-        if now - self._aged > self._max_age:
-            self._aged = now
-            # Servers that tell their load are compared instead. One address may be that of a load balancer.
-            self._resting = self._balancer.knows_load and self._connector.may_change()
-            return not self._resting
-        return False
 
     def next_rows(self, available: int, bytes_per_row: float) -> int:
         """Number of the available rows that the next chunk should have."""
@@ -167,7 +140,7 @@ class CallStream:
     def submit(self, chunk: Chunk) -> list[Answer]:
         """Send a chunk. Returns the outcomes of rows that are too large to be sent."""
         with self._lock:
-            while self._moving and not self._pending.rows:
+            while self._moves.wanted and not self._pending.rows:
                 if (refused := self._move(chunk)) is not None:
                     return [refused]
             return self._send(chunk)
@@ -232,7 +205,7 @@ class CallStream:
         done, self._done = self._done, True
         self._closed.set()
         self._connector.close()
-        self._balancer.stop()
+        self._moves.stop()
         if self._hedger is not None:
             self._hedger.stop()
         self._connection.close(cancel=not done)
@@ -291,11 +264,9 @@ class CallStream:
             self.statistics.waiting_seconds += self._clock() - asked
         kind = envelope.WhichOneof("response")
         if kind == "progress":
-            if envelope.progress.HasField("load"):
-                self._balancer.heard(envelope.progress.load)
+            self._moves.heard(envelope.progress)
             if envelope.progress.draining:
                 self._connection.distrust()
-                self._moving = True
         if kind == "result":
             with self._lock:
                 return self._take(envelope.result, data)
@@ -353,23 +324,16 @@ class CallStream:
         now = self._clock()
         opened = now + max(self.call.config.connect_seconds, self.call.timeout)
         try:
-            connection = self._connector.connect(now + self._connection.options.timeout, opened, self._prefer)
+            connection = self._connector.connect(now + self._connection.options.timeout, opened, self._moves.preferred)
         except (ServerUnavailable, StreamError) as problem:
             error = RowError(_code_of(problem), str(problem), attempts=0, retryable=True)
             return self._refused(chunk, error)
-        self._connection, self._moving = connection, False
-        self._settle()
+        self._connection = connection
+        self._moves.connected(connection)
         self._accounts.start_connection()
         self.statistics.reconnects += 1
         self._span.event("reconnect")
         return None
-
-    def _settle(self, *, waiting: bool = False) -> None:
-        """Begin to compare the server of a new connection with others. `waiting` if rows wait to be sent on it."""
-        connection, chosen = self._connection, self._prefer is not None
-        self._aged = connection.opened_at
-        better = self._balancer.connected(connection.server, connection.load, chosen=chosen, waiting=waiting)
-        self._prefer, self._moving = better, better is not None
 
     def _end_connection(self) -> None:
         """Finish the connection and compare counts, as `finish` does for the last one. Safe to call twice."""
@@ -416,7 +380,7 @@ class CallStream:
                 self._connection.close(cancel=True)
                 return []
             self.statistics.replays += 1
-            self._settle(waiting=True)
+            self._moves.connected(self._connection, waiting=True)
             waited = self._clock() - self._lost_at
             self._span.event("replay", rows=self._pending.rows, waited=waited)
             return [answer for chunk in self._start_anew() for answer in self._send_again(chunk, waited, problem)]
@@ -427,7 +391,7 @@ class CallStream:
             won.connection.close(cancel=True)
             return []
         self._connection = won.connection
-        self._settle(waiting=True)
+        self._moves.connected(won.connection, waiting=True)
         self._lost_at, self._losses = None, 0
         answers = self._pending.adopt(won.chunk, won.answers)
         self._accounts.adopt(won.counts, won.statistics, sum(len(answer.rows) for answer in answers))
