@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import threading
 
 import pytest
 
@@ -144,3 +145,31 @@ async def test_nothing_is_held_for_streams_that_have_ended(environment):
     await environment._cache.orphans.close()
     flights = environment._cache.flights
     assert not len(flights) and not any(flights.waiting(bytes([key])) for key in range(10))
+
+
+@pytest.mark.parametrize("mode", ["ordered", "unordered"])
+@pytest.mark.parametrize("execution", ["async", "threaded"])
+async def test_a_row_is_kept_while_another_row_of_its_batch_runs(environment, execution, mode):
+    calls, gate = [], threading.Event()
+
+    def called(a):
+        calls.append(a)
+        assert a == 1 or gate.wait(20)
+        return -a
+
+    @udf.scalar(cache_ttl="1 h")
+    async def f(a: int) -> int:
+        return await asyncio.to_thread(called, a)
+
+    @udf.scalar(cache_ttl="1 h")
+    def g(a: int) -> int:
+        return called(a)
+
+    function = f if execution == "async" else g
+    first = asyncio.create_task(environment.run(function, [1, 2], output_mode=mode))
+    await eventually(lambda: 2 in calls)
+    assert (await environment.run(function, [1])).to_pylist() == [-1]
+    assert not first.done()
+    gate.set()
+    assert (await first).to_pylist() == [-1, -2]
+    assert sorted(calls) == [1, 2]
