@@ -5,10 +5,13 @@ import math
 import re
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import udf_models
-from udf_models.models import InvalidModels
+from udf_models.models import OPERATIONS, InvalidModels
 from udf_models.testing import Reply, ScriptedService
+from udf_models.usage import parts_of
 from udf_server.testing import FunctionEnvironment
 
 PRICES = "usd-per-million-tokens-in = 1000000\nusd-per-million-tokens-out = 2000000\nwith-usage = true"
@@ -39,8 +42,8 @@ async def run(function, *arguments, **options):
         return await environment.run(function, *arguments, **options)
 
 
-def test_each_function_that_returns_text_has_a_twin_with_usage(configured):
-    names = '"complete", "complete_image", "classify", "classify_with_confidence", "extract", "embed", "rerank"'
+def test_each_function_but_those_of_batches_has_a_twin_with_usage(configured):
+    names = ", ".join(f'"{name}"' for name in OPERATIONS)
     table = f'functions = [{names}]\n{PRICES}\n[models.small.answers.ticket]\nreturns = "urgent boolean"'
     functions = configured(table)
     twins = {name: function.spec.signature for name, function in functions.items() if "_with_usage_" in name}
@@ -48,7 +51,10 @@ def test_each_function_that_returns_text_has_a_twin_with_usage(configured):
         "complete_with_usage_small": f"struct<value:string,{USAGE}>",
         "complete_image_with_usage_small": f"struct<value:string,{USAGE}>",
         "classify_with_usage_small": f"struct<value:string,{USAGE}>",
+        "classify_with_confidence_with_usage_small": f"struct<value:struct<value:string,confidence:double>,{USAGE}>",
         "extract_with_usage_small": f"struct<value:map<string,string>,{USAGE}>",
+        "embed_with_usage_small": f"struct<value:array<float>,{USAGE}>",
+        "rerank_with_usage_small": f"struct<value:array<struct<position:int,score:double>>,{USAGE}>",
         "complete_json_with_usage_ticket": f"struct<value:struct<urgent:boolean>,{USAGE}>",
     }
     for name, signature in twins.items():
@@ -80,6 +86,36 @@ async def test_without_prices_usd_is_null_and_without_usage_all_of_it_is(configu
         {"value": "good", "tokens_in": None, "tokens_out": None, "usd": None}
     ]
     assert (await run(complete, ["y"])).to_pylist() == [{"value": "y", "tokens_in": 1, "tokens_out": 1, "usd": None}]
+
+
+async def test_texts_of_a_request_share_its_usage_by_their_bytes_and_none_is_lost(configured, service):
+    embed = configured(f'functions = ["embed"]\n{PRICES}')["embed_with_usage_small"]
+    used = {"prompt_tokens": 100, "total_tokens": 100}
+    vectors = [{"index": place, "embedding": [place, 0.5]} for place in range(4)]
+    service.script(Reply(body={"data": vectors, "usage": used}))
+    found = (await run(embed, ["", "aaa", "éé", "b" * 29, None])).to_pylist()
+    assert [row["value"] for row in found[:4]] == [[0.0, 0.5], [1.0, 0.5], [2.0, 0.5], [3.0, 0.5]]
+    assert found[4] is None
+    assert [row["tokens_in"] for row in found[:4]] == [2, 8, 11, 79]
+    assert [(row["tokens_out"], row["usd"]) for row in found[:4]] == [(0, row["tokens_in"]) for row in found[:4]]
+
+
+@given(tokens=st.integers(0, 10**9), weights=st.lists(st.integers(1, 10**6), min_size=1, max_size=40))
+def test_the_parts_of_a_request_add_up_to_it(tokens, weights):
+    parts = parts_of({"tokens_in": float(tokens), "tokens_out": 0.0, "usd": tokens / 7}, weights)
+    assert sum(part["tokens_in"] for part in parts) == tokens
+    assert math.fsum(part["usd"] for part in parts) == pytest.approx(tokens / 7)
+    for part, weight in zip(parts, weights, strict=True):
+        assert abs(part["tokens_in"] - tokens * weight / sum(weights)) <= 1
+
+
+async def test_a_request_that_is_not_counted_or_fails_has_no_usage_of_its_texts(configured, service):
+    embed = configured(f'functions = ["embed"]\n{PRICES}')["embed_with_usage_small"]
+    service.script(Reply(body={"data": [{"index": 0, "embedding": [1]}]}))
+    (found,) = (await run(embed, ["a"])).to_pylist()
+    assert found == {"value": [1.0], "tokens_in": None, "tokens_out": None, "usd": None}
+    service.script(Reply(body={"data": [], "usage": {"prompt_tokens": 5}}))
+    assert "has 0 vectors for 2 texts" in (await run(embed, ["b", "c"])).errors[1].message
 
 
 @pytest.mark.parametrize(

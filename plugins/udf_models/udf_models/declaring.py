@@ -6,7 +6,7 @@ from typing import Any, Protocol
 import udf_server as udf
 from udf_models.client import ModelClient
 from udf_models.models import Model
-from udf_models.usage import usage_type, with_usage
+from udf_models.usage import usage_type, with_usage, with_usage_of_texts
 
 __all__ = ["Connected", "bytes_of", "declared", "messages"]
 
@@ -66,13 +66,17 @@ def declared(
     """
     model = connected.model
     if model.with_usage:
-        operation, code = f"{operation}_with_usage", with_usage(code)
+        counted = with_usage_of_texts if declaration.get("batched") else with_usage
+        operation, code = f"{operation}_with_usage", counted(code)
         declaration["returns"] = usage_type(declaration.get("returns", "string"))
         declaration["description"] += " The result also has the tokens and the money that the call has cost."
-    options = {**_OPTIONS, "cache_key": model.digest(operation, fixed), **declaration}
+    options = {**_OPTIONS, **declaration}
     options = {each: value for each, value in options.items() if value is not None}
     # An operator's time to live of answers must not keep what changes between calls.
     options |= {each: value for each, value in model.options.items() if "cache_ttl" in options or each != "cache_ttl"}
+    # An operator's key is one more part: without the digest, another model would get the answers of this one.
+    parts = [options.pop("cache_key")] if "cache_key" in options else []
+    options["cache_key"] = model.digest(operation, fixed, *parts)
     function = udf.scalar(name=f"{operation}_{name or model.name}", nulls="skip", **options)(code)
     function.on_open(connected.open)
     function.on_close(connected.close)

@@ -19,9 +19,8 @@ __all__ = ["functions_of"]
 
 TEXTS = 32
 """Texts of one request for embeddings."""
-WITH_USAGE = ("complete", "complete_image", "classify", "extract")
-"""Functions that have a twin with usage, as those of answers have. Services count a request, which has many texts to
-embed, and not each text."""
+WITHOUT_USAGE = ("complete_batch",)
+"""Functions that have no twin with usage: the costs of a batch become known long after its calls."""
 
 
 def functions_of(settings: ModelsSettings) -> list[udf.Function]:
@@ -39,7 +38,7 @@ def functions_of(settings: ModelsSettings) -> list[udf.Function]:
         if "complete_batch" in model.functions:
             functions += [complete_json_batch(plain, name, shape) for name, shape in model.answers.items()]
         if model.with_usage:
-            functions += [makers[operation](model) for operation in model.functions if operation in WITH_USAGE]
+            functions += [makers[operation](model) for operation in model.functions if operation not in WITHOUT_USAGE]
             functions += [complete_json(model, name, shape) for name, shape in model.answers.items()]
     return functions
 

@@ -61,7 +61,7 @@ class Model:
     answers: Mapping[str, Shape] = field(default_factory=dict)
     """What answers of complete_json have to be, by name."""
     with_usage: bool = False
-    """Whether each function that returns text has a twin that also returns what the call has cost."""
+    """Whether each function, but not those of batches, has a twin that also returns what the call has cost."""
     confidence_samples: int | None = None
     """Number of answers that classify_with_confidence compares; None to use the probabilities of tokens."""
     show_service_messages: bool = False
