@@ -1,19 +1,24 @@
 """The functions run against a scripted service on this machine."""
 
+import asyncio
 import importlib.metadata
 import logging
 import socket
 
+import aiohttp
 import pytest
+from yarl import URL
 
 import udf_models
+from remote_udf.errors import ErrorCode
 from udf_models.models import InvalidModels, read_models
 from udf_models.settings import InvalidSetting, ModelsSettings
 from udf_models.testing import Reply, ScriptedService
-from udf_server import CallContext, DeclarationError
+from udf_server import CallContext
 from udf_server.base.context import StreamContext
 from udf_server.testing import FunctionEnvironment
 
+MODEL = "[models.a]\nurl = 'http://x/'\nmodel = 'm'\n"
 KEY, PROMPT = "s3cr3t-k3y", "my private prompt"
 FAST = {"initial_delay": "1 ms", "max_delay": "1 ms"}
 
@@ -310,7 +315,9 @@ async def test_many_prompts_are_in_flight_together(configured, service):
         ("[models]\na = 5\n", "model 'a': is 5 and not a table"),
         ("[models.a]\nurl = 'http://x/'\n", "model 'a': has no model"),
         ("[models.a]\nprice = 5\n", "has price; known are url, model, "),
-        ("[models.a]\nurl = 5\n", "url: 5 is not valid"),
+        ("[models.a]\nurl = 5\n", "url: 5 is not a text"),
+        ("[models.a]\nfunctions = 'complete'\n", "functions: 'complete' is not a list"),
+        ("[models.a]\nwith-usage = 1\n", "with-usage: 1 is not true or false"),
         ("[models.a]\nurl = 'ftp://x/'\nmodel = 'm'\n", "is not an http or https URL"),
         ("[models.a]\nurl = 'http://u:p@x/'\nmodel = 'm'\n", "has a user, a query or a fragment"),
         ("[models.a]\nurl = 'http://evil/'\nmodel = 'm'\n", "host evil is not in UDF_MODELS_HOSTS (good, x)"),
@@ -322,6 +329,14 @@ async def test_many_prompts_are_in_flight_together(configured, service):
         ("[models.a]\nurl = 'http://x/'\nmodel = 'm'\nusd-per-million-tokens-in = -1\n", "not a number of at least 0"),
         ("[models.a]\nurl = 'http://x/'\nmodel = 'm'\nmax-answer-bytes = 'big'\n", "max-answer-bytes: 'big' is not"),
         ("[models.a]\nurl = 'http://x/'\nmodel = 'm'\nmax-prompt-bytes = 0\n", "max-prompt-bytes: 0 is less than one"),
+        (f"{MODEL}parameters = {{ since = 2026-01-01 }}\n", "parameters: since is datetime.date(2026, 1, 1), and JSON"),
+        (f"{MODEL}parameters = {{ top = [1, nan] }}\n", "parameters: top is [1, nan], and JSON"),
+        (f"{MODEL}options = {{ speed = 5 }}\n", "options: unknown option 'speed'"),
+        (f"{MODEL}options = {{ nulls = 'call' }}\n", "options: unknown option 'nulls'"),
+        (f"{MODEL}options = {{ name = 'x' }}\n", "options: unknown option 'name'"),
+        (f"{MODEL}options = {{ version = '2' }}\n", "options: unknown option 'version'"),
+        (f"{MODEL}options = {{ timeout = 'soon' }}\n", "options: option 'timeout': 'soon' is not a duration"),
+        (f"{MODEL}[models.a.answers.b]\nreturns = ''\n", "answers.b: returns: '' has no fields"),
     ],
 )
 def test_a_wrong_file_is_refused_with_the_reason(tmp_path, table, message):
@@ -339,15 +354,39 @@ def test_hosts_are_names_with_commas():
         read({"UDF_MODELS_FILE": "m", "UDF_MODELS_HOSTS": "http://a/"})
 
 
-def test_an_unknown_option_of_a_model_is_refused(configured):
-    with pytest.raises(DeclarationError, match=r"complete_small: .*'speed'"):
-        configured("http://x/", "options = { speed = 5 }")
-
-
 async def test_options_of_a_model_are_those_of_its_functions(configured, service):
     complete = configured(service.url, "options = { max-attempts = 1 }")["complete_small"]
     service.script(Reply(status=500))
     assert (await run(complete, ["x"])).errors[0].attempts == 1
+
+
+async def test_a_cache_key_of_the_operator_does_not_let_another_model_answer(configured, service):
+    key = 'options = { cache-key = "second try" }'
+    keys = [
+        configured(service.url, settings)["complete_small"].spec.options["cache-key"]
+        for settings in ("", key, f"{key}\nparameters = {{ temperature = 1 }}")
+    ]
+    assert len(set(keys)) == 3
+
+
+async def test_a_reply_of_the_script_and_of_a_function_may_hang(configured, service):
+    service.answer = lambda request: Reply(hang=True) if request.prompt == "never" else "now"
+    complete = configured(service.url)["complete_small"]
+    result = await run(complete, ["never", "x"], timeout="0.3 s")
+    assert {row: error.code for row, error in result.errors.items()} == {0: ErrorCode.TIMEOUT}
+
+
+async def test_a_service_whose_client_is_gone_logs_nothing(caplog):
+    body = b'{"model": "m", "messages": [{"role": "user", "content": "hello"}]}'
+    head = b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(body)
+    with ScriptedService(lambda request: Reply(text="x" * 1_000_000, drip_seconds=1e-9)) as service:
+        reader, writer = await asyncio.open_connection("127.0.0.1", URL(service.url).port)
+        writer.write(head + body)
+        await reader.readline()
+        writer.transport.abort()
+        async with aiohttp.ClientSession() as session, session.get(f"{service.url}files") as response:
+            assert response.status == 404
+    assert caplog.messages == []
 
 
 def test_the_installed_package_is_a_plugin_without_functions_by_default(monkeypatch):

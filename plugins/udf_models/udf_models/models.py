@@ -13,9 +13,12 @@ from yarl import URL
 
 from remote_udf.errors import InvalidOption
 from remote_udf.option_values import size
+from remote_udf.options import HOSTED_OPTIONS, SCALAR_OPTIONS
 from udf_models.batches.settings import BatchSettings, batch_settings_of
 from udf_models.redaction import Redaction, redaction_of
 from udf_models.shapes import Shape, shape_of
+from udf_server import DeclarationError
+from udf_server.base.implementations import options_of
 
 __all__ = ["OPERATIONS", "TOKEN_BYTES", "InvalidModels", "Model", "read_models"]
 
@@ -119,6 +122,10 @@ _KNOWN: dict[str, Any] = {
     "structured-output": bool, "answers": dict, "with-usage": bool, "confidence-samples": int,
     "show-service-messages": bool, "redact": str, "options": dict, "batch": dict,
 }  # fmt: skip
+_EXPECTED: Mapping[Any, str] = {
+    str: "a text", bool: "true or false", int: "a whole number", list: "a list", dict: "a table",
+    (int, float): "a number", (int, str): "a size, such as '2 MB'",
+}  # fmt: skip
 _RESERVED = ("model", "messages", "input", "query", "documents", "stream", "n", "response_format", "encoding_format")
 """Fields of requests that functions set."""
 
@@ -147,7 +154,7 @@ def read_models(path: Path, hosts: Collection[str] | None, environment: Mapping[
     for name, table in found.items():
         try:
             models.append(_model(name, table, hosts, environment, path.parent))
-        except (ValueError, InvalidOption) as error:
+        except (ValueError, InvalidOption, DeclarationError) as error:
             raise InvalidModels(f"{path}, model {name!r}: {error}") from None
     return models
 
@@ -162,10 +169,11 @@ def _model(name: str, table: Any, hosts: Collection[str] | None, environment: Ma
     for wanted, kind in _KNOWN.items():
         value = table.get(wanted)
         if value is not None and (not isinstance(value, kind) or (kind is not bool and isinstance(value, bool))):
-            raise ValueError(f"{wanted}: {value!r} is not valid")
+            raise ValueError(f"{wanted}: {value!r} is not {_EXPECTED[kind]}")
     if missing := [wanted for wanted in ("url", "model") if not table.get(wanted)]:
         raise ValueError(f"has no {', '.join(missing)}")
     parameters = table.get("parameters", {})
+    _require_json(parameters)
     if taken := sorted(set(_RESERVED) & parameters.keys()):
         raise ValueError(f"parameters: the functions set {', '.join(taken)}")
     return Model(
@@ -187,7 +195,7 @@ def _model(name: str, table: Any, hosts: Collection[str] | None, environment: Ma
         show_service_messages=table.get("show-service-messages", False),
         redact=redaction_of(table["redact"]) if "redact" in table else None,
         batch=batch_settings_of(table.get("batch", {})),
-        options={option.replace("-", "_"): value for option, value in table.get("options", {}).items()},
+        options=_options(table.get("options", {})),
     )
 
 
@@ -241,6 +249,21 @@ def _price(table: Mapping[str, Any], name: str) -> float | None:
     if not 0 <= price < float("inf"):
         raise ValueError(f"{name}: {price!r} is not a number of at least 0")
     return float(price)
+
+
+def _options(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Options of calls, and nothing else that `udf_server.scalar` takes."""
+    options = {option.replace("-", "_"): value for option, value in given.items()}
+    options_of(options, "options", SCALAR_OPTIONS, HOSTED_OPTIONS)
+    return options
+
+
+def _require_json(parameters: Mapping[str, Any]) -> None:
+    for name, value in parameters.items():
+        try:
+            json.dumps(value, allow_nan=False)
+        except (TypeError, ValueError):
+            raise ValueError(f"parameters: {name} is {value!r}, and JSON has no such values") from None
 
 
 def _samples(found: int | None) -> int | None:

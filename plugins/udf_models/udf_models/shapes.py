@@ -67,6 +67,8 @@ def shape_of(table: Any, folder: Path) -> Shape:
         if kind == "schema":
             return _of_schema(json.loads((folder / text).read_text("utf-8")))
         type_ = parse_type(f"struct<{text}>") if kind == "returns" else _of_dataclass(text)
+        if not type_.num_fields:
+            raise ValueError(f"{text!r} has no fields")
         return Shape(schema_of(type_), type_)
     except (OSError, ValueError, UnsupportedType, DeclarationError) as error:
         raise ValueError(f"{kind}: {error}") from None
