@@ -6,6 +6,7 @@
 import argparse
 import asyncio
 import base64
+import contextlib
 import dataclasses
 import json
 import math
@@ -215,9 +216,12 @@ class ScriptedService:
         self.most_in_flight = max(self.most_in_flight, self._in_flight)
         try:
             reply = self._next_reply(request)
+            if not reply.hang:
+                await asyncio.sleep(self.latency)
+                if reply.status == 200 and reply.body is None:
+                    reply = self._usual(request, reply)
             if reply.hang:
                 await asyncio.Event().wait()
-            await asyncio.sleep(self.latency)
             return await self._send(incoming, request, reply)
         finally:
             self._in_flight -= 1
@@ -243,8 +247,6 @@ class ScriptedService:
         return dict(found)
 
     async def _send(self, incoming: web.Request, request: Request, reply: Reply) -> web.StreamResponse:
-        if reply.status == 200 and reply.body is None:
-            reply = self._usual(request, reply)
         body = reply.body
         if body is None:
             body = {"error": {"message": f"scripted for {_texts(request)}", "code": f"scripted_{reply.status}"}}
@@ -255,18 +257,22 @@ class ScriptedService:
             status=reply.status, headers={"Content-Type": "application/json", **reply.headers}
         )
         response.content_length = len(data)
-        await response.prepare(incoming)
-        if reply.drip_seconds is not None:
-            for place in range(len(data)):
-                await response.write(data[place : place + 1])
-                await asyncio.sleep(reply.drip_seconds)
-        elif reply.break_after is not None:
-            await response.write(data[: reply.break_after])
-            if incoming.transport is not None:
+        # Clients may be gone: servers are killed, and attempts time out.
+        with contextlib.suppress(ConnectionError):
+            await response.prepare(incoming)
+            await self._write(response, data, reply)
+            if reply.break_after is not None and incoming.transport is not None:
                 incoming.transport.abort()
-        else:
-            await response.write(data)
         return response
+
+    @staticmethod
+    async def _write(response: web.StreamResponse, data: bytes, reply: Reply) -> None:
+        if reply.drip_seconds is None:
+            await response.write(data[: reply.break_after])
+            return
+        for place in range(len(data)):
+            await response.write(data[place : place + 1])
+            await asyncio.sleep(reply.drip_seconds)
 
     def _usual(self, request: Request, reply: Reply) -> Reply:
         if request.path == "embeddings":
