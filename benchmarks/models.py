@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from benchmarks.direct import Client
 from benchmarks.model_batches import measure_batches
-from benchmarks.model_jobs import measure_conditions
+from benchmarks.model_jobs import measure_cascade, measure_conditions
 from benchmarks.model_peers import measure_model_peers
 from benchmarks.model_server import model_server
 from benchmarks.model_tokens import measure_tokens
@@ -40,6 +40,7 @@ def run_models(results: Results, quick: bool) -> None:
     measure_tokens(results, quick)
     with local_spark() as spark:
         measure_conditions(results, quick, spark)
+        measure_cascade(results, quick, spark)
         with _service() as url:
             measure_model_peers(results, quick, spark, url)
 

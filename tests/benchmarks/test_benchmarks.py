@@ -53,7 +53,7 @@ PROMISED_OF_PEERS = {
 }
 PROMISED_OF_MODELS = {
     "bare_1000_in_flight_share_of_ideal", "complete_1000_in_flight_share_of_ideal", "complete_server_cpu",
-    "kill_and_rerun_calls",
+    "kill_and_rerun_calls", "cascade_dear_calls_share", "cascade_right_share",
 }  # fmt: skip
 PROMISED_OF_HTTP = {
     "plugin_look_ups_per_core", "plugin_cpu", "look_ups_per_core_vs_bare_uvloop", "look_ups_per_core_vs_bare_asyncio",
