@@ -6,12 +6,14 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from remote_udf.types import spelled
 from spark_client.base.errors import InvalidVector
 
 __all__ = ["Nearest"]
 
 _SCORES = 1 << 22
 """Maximum number of scores that are computed at a time."""
+_NUMBERS = (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal, pa.types.is_null)
 
 
 @dataclass(frozen=True)
@@ -62,6 +64,8 @@ class Nearest:
 
 def unit_vectors(vectors: pa.Array, where: str) -> np.ndarray:
     """The vectors with length 1 as rows of a matrix; zeros stay zeros. Raises InvalidVector, which names `where`."""
+    if not pa.types.is_list(vectors.type) or not any(is_(vectors.type.value_type) for is_ in _NUMBERS):
+        raise InvalidVector(f"VECTOR_SEARCH: {where} is {spelled(vectors.type)}; an array of numbers is expected")
     lengths = vectors.value_lengths().to_numpy(zero_copy_only=False) if len(vectors) else np.empty(0, np.int32)
     if len(lengths) and lengths.min() != lengths.max():
         raise InvalidVector(

@@ -54,6 +54,15 @@ def test_more_pairs_than_fit_at_once_are_compared_in_parts(monkeypatch):
     assert [rows[0]["n"] for rows in found.to_pylist()] == list(range(30))
 
 
+@pytest.mark.parametrize(
+    ("queries", "found"),
+    [(pa.array(["a text"]), "string"), (pa.array([["a"]]), "array<string>"), (pa.array([1.5]), "double")],
+)
+def test_a_query_that_is_no_array_of_numbers_is_refused(queries, found):
+    with pytest.raises(InvalidVector, match=f"the query is {found}; an array of numbers is expected"):
+        nearest([[0.0, 1.0]]).search(queries, 1)
+
+
 def test_float_and_integer_vectors_are_compared_with_doubles():
     queries = pa.array([[3, 4]], pa.list_(pa.int32()))
     (rows,) = nearest([[0.0, 1.0], [6.0, 8.0]], pa.float32()).search(queries, 1).to_pylist()
