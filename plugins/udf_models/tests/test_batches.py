@@ -9,7 +9,7 @@ import time
 import pytest
 
 import udf_models
-from udf_models.models import InvalidModels
+from udf_models.models_file import InvalidModels
 from udf_models.testing import BatchEnding, Reply, ScriptedService
 from udf_server.testing import FunctionEnvironment, metric_value
 

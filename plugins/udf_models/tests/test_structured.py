@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import udf_models
-from udf_models.models import InvalidModels
+from udf_models.models_file import InvalidModels
 from udf_models.shapes import InvalidAnswer, Shape, schema_of, shape_of
 from udf_models.testing import Reply, ScriptedService
 from udf_server.testing import FunctionEnvironment

@@ -11,7 +11,7 @@ from yarl import URL
 
 import udf_models
 from remote_udf.errors import ErrorCode
-from udf_models.models import InvalidModels, read_models
+from udf_models.models_file import InvalidModels, read_models
 from udf_models.settings import InvalidSetting, ModelsSettings
 from udf_models.testing import Reply, ScriptedService
 from udf_server import CallContext
@@ -19,6 +19,7 @@ from udf_server.base.context import StreamContext
 from udf_server.testing import FunctionEnvironment
 
 MODEL = "[models.a]\nurl = 'http://x/'\nmodel = 'm'\n"
+ANSWER = "[models.a.answers.b]\nreturns = 'c int'\n"
 KEY, PROMPT = "s3cr3t-k3y", "my private prompt"
 FAST = {"initial_delay": "1 ms", "max_delay": "1 ms"}
 
@@ -336,6 +337,11 @@ async def test_many_prompts_are_in_flight_together(configured, service):
         (f"{MODEL}options = {{ name = 'x' }}\n", "options: unknown option 'name'"),
         (f"{MODEL}options = {{ version = '2' }}\n", "options: unknown option 'version'"),
         (f"{MODEL}options = {{ timeout = 'soon' }}\n", "options: option 'timeout': 'soon' is not a duration"),
+        (f"{MODEL}{MODEL.replace('.a', '.A')}", "model 'a' and model 'A' have one name"),
+        (
+            f"{MODEL}{ANSWER}{(MODEL + ANSWER).replace('.a', '.c', 1).replace('.a.', '.c.')}",
+            "answers.b of model 'a' and answers.b of model 'c' have one name",
+        ),
         (f"{MODEL}[models.a.answers.b]\nreturns = ''\n", "answers.b: returns: '' has no fields"),
     ],
 )

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import udf_models
-from udf_models.models import OPERATIONS, InvalidModels
+from udf_models.models import OPERATIONS
+from udf_models.models_file import InvalidModels
 from udf_models.testing import Reply, ScriptedService
 from udf_models.usage import parts_of
 from udf_server.testing import FunctionEnvironment

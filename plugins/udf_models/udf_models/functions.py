@@ -11,7 +11,8 @@ from udf_models.client import ModelError, RequestRefused
 from udf_models.confidence import classify_with_confidence
 from udf_models.declaring import Connected, bytes_of, declared, messages
 from udf_models.images import IMAGE_BYTES, image_url
-from udf_models.models import Model, read_models
+from udf_models.models import Model
+from udf_models.models_file import read_models
 from udf_models.settings import ModelsSettings
 from udf_models.structured_functions import classify, complete_json, extract
 
