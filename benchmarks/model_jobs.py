@@ -9,7 +9,7 @@ from pyspark.sql import functions as F
 from benchmarks.model_server import model_server
 from benchmarks.results import Results
 from benchmarks.spark import TASKS
-from spark_client import connect
+from spark_client import RemoteFunction, connect
 from udf_models.testing import Reply, Request, ScriptedService
 
 __all__ = ["measure_cascade", "measure_conditions"]
@@ -72,6 +72,7 @@ def measure_cascade(results: Results, quick: bool, spark: SparkSession) -> None:
         with model_server(service.url, more=f"{functions}\n{large}") as server:
             remote = connect(spark, server.target)
             cheap, dear = remote.function("classify_with_confidence_small"), remote.function("classify_large")
+            assert isinstance(cheap, RemoteFunction) and isinstance(dear, RemoteFunction)
             sample = texts.orderBy(F.rand(8)).limit(CASCADE_SAMPLE).select("text", labels.alias("labels"))
             cascade = remote.cascade(cheap, dear, target=TARGET, sample=sample)
             # Without a cache all rows count, also those of the sample.
