@@ -34,7 +34,6 @@ from spark_client.planning.process.uids import StreamUids
 from spark_client.planning.rows.lateral import How, plan_lateral_join
 from spark_client.planning.rows.planner import plan_select, plan_with_columns
 from spark_client.planning.scans import selected
-from spark_client.sql.call_estimates import CallEstimates
 from spark_client.sql.condition_order import ConditionOrder
 from spark_client.sql.conditions import Conditions
 from spark_client.sql.parsing import Parameters, Text
@@ -66,7 +65,7 @@ class RemoteSession:
         self._queries = SqlQueries(
             spark, functions, self._function, self.process,
             ConditionOrder(condition_sample, self._collector.cost_of),
-            CallEstimates(self._collector.cost_of, tasks),
+            self._collector.cost_of, tasks,
         )  # fmt: skip
 
     def functions(self) -> FunctionList:
@@ -464,9 +463,9 @@ class RemoteSession:
             The numbers of rows, calls and different calls, and the amounts by unit.
 
         Raises:
-            PlanError: The column is no remote call, or its arguments have one; or the frame is a stream.
+            PlanError: The column is no remote call, its arguments or its rows need one, or the frame is a stream.
         """
-        return estimated(self.spark, self.config, frame, call)
+        return estimated(self.spark, self.config, frame, call, self._queries.calls_in)
 
     @settings_read_once()
     def cascade(

@@ -1,7 +1,7 @@
 """Estimate is what calls for the rows of a frame would cost, as the `cost` of a function's declaration says."""
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -44,8 +44,11 @@ class Estimate:
         )
 
 
-def estimated(spark: SparkSession, config: ClientConfig, frame: DataFrame, call: Column) -> Estimate:
-    """Run the query that estimates. Raises PlanError."""
+def estimated(
+    spark: SparkSession, config: ClientConfig, frame: DataFrame, call: Column,
+    calls_in: Callable[[DataFrame], Sequence[str]],
+) -> Estimate:  # fmt: skip
+    """Run the query that estimates, unless it needs calls, which `calls_in` finds in a frame. Raises PlanError."""
     found = call_of(call)
     if found is None or found.spec.kind is not FunctionKind.SCALAR:
         raise PlanError(
@@ -70,6 +73,11 @@ def estimated(spark: SparkSession, config: ClientConfig, frame: DataFrame, call:
     config = dataclasses.replace(config, estimates=True, budget=None, reporter=None, session="")
     names = [f"argument_{position}" for position in range(len(found.arguments))]
     arguments = [column_of(argument).alias(name) for argument, name in zip(found.arguments, names, strict=True)]
+    if needed := calls_in(frame.select(*arguments)):
+        raise PlanError(
+            f"estimate of {spec.key}: its rows need calls of {', '.join(needed)}, which would be made; store their "
+            "values first"
+        )
     function = RemoteFunction(dataclasses.replace(spec, result=AMOUNTS), spark, config).user_defined_function(
         len(names), {"output_mode": OutputMode.ORDERED.value}, {}
     )

@@ -23,6 +23,7 @@ from spark_client.sql.calls import walk_query
 from spark_client.sql.dialect import generate
 from spark_client.sql.functions import SqlFunctions
 from spark_client.sql.nodes import Node, conjuncts
+from spark_client.sql.predictions import predictions_in
 from spark_client.sql.single_calls import visible_ctes
 from spark_client.sql.sources import Source
 from spark_client.sql.workspace import Workspace
@@ -41,6 +42,8 @@ class CallEstimates:
     """What the calls of a function, `name@version`, have cost in this session."""
     tasks: int | None
     """The number of tasks that run at once, if it is known."""
+    calls_in: Callable[[DataFrame], Sequence[str]]
+    """The functions that are called to compute a frame."""
 
     def lines(self, functions: SqlFunctions, workspace: Workspace, tree: Node) -> list[str]:
         """A line per call, and one for all calls together. `workspace` runs trees unchanged."""
@@ -67,6 +70,12 @@ class CallEstimates:
                 )
                 add_amounts(total, every)
                 calls, seconds = calls + found.calls, seconds + time
+        for call in predictions_in(tree):
+            lines.append(
+                f"estimate of {generate(call)}: none, because the model is called for each row of its table; pass that "
+                "table and the function of the model to remote.estimate"
+            )
+            whole = False
         if lines:
             all_ = "all calls" if whole else "the calls that have one"
             lines.append(f"estimate of {all_}: {calls:,} calls: {amounts_text(total)}; {self._time(seconds)}")
@@ -81,15 +90,17 @@ class CallEstimates:
             rows, names = _arguments(functions, workspace, select, call)
             if rows.isStreaming:
                 return "the rows of a stream are not known"
+            if needed := self.calls_in(rows):
+                return f"its rows need calls of {', '.join(needed)}, which would be made"
             try:
-                return estimated(function.spark, function.config, rows, function(*names))
+                return estimated(function.spark, function.config, rows, function(*names), self.calls_in)
             except PySparkException as error:
                 # The declaration of the function has no cost.
                 if ErrorCode.INVALID_OPTION.value not in root_cause(error):
                     raise
                 return counted(function.spec, rows)
         except (PySparkException, PlanError) as error:
-            return root_cause(error).partition("\n")[0][:200]
+            return " ".join(root_cause(error).split())[:200]
 
     @staticmethod
     def _amounts(declared: Mapping[str, float], calls: int, mean: CallCost) -> dict[str, float]:
@@ -98,7 +109,7 @@ class CallEstimates:
 
     def _time(self, seconds: float) -> str:
         if math.isnan(seconds):
-            return "time unknown, because this session has not called it yet"
+            return "time unknown, because this session has no measurement of it"
         at_once = "" if self.tasks is None else f", {seconds / self.tasks:.3g} s with {self.tasks} tasks at once"
         return f"{seconds:.3g} s of tasks{at_once}"
 
@@ -129,7 +140,9 @@ def _arguments(
     source.set("where", exp.Where(this=exp.and_(*(part.copy() for part in plain))) if plain else None)
     names = [f"argument_{place}" for place in range(len(call.expressions))]
     items = dict(zip(names, call.expressions, strict=True))
-    return Source(workspace, source, visible_ctes(select)).base(items), names
+    own = select.args.get("with_")
+    ctes = [*visible_ctes(select), *(own.expressions if own is not None else ())]
+    return Source(workspace, source, ctes).base(items), names
 
 
 def _has_call(functions: SqlFunctions, tree: Node) -> bool:

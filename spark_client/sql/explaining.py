@@ -26,6 +26,7 @@ __all__ = [
     "query_of",
     "scalar_stages",
     "sorting_stages",
+    "without_kept",
 ]
 
 _STATEMENTS = (TokenType.INSERT, TokenType.CREATE)
@@ -68,6 +69,19 @@ def plan_of(frame: DataFrame) -> str:
             raise
         return "Spark plans this stream when it is started: its own plan is that of StreamingQuery.explain()\n"
     return printed.getvalue()
+
+
+def without_kept(plan: str) -> str:
+    """The plan without what `persist` keeps, which is computed once."""
+    lines, kept = [], -1
+    for line in plan.splitlines():
+        found = _TREE.match(line)
+        depth = len(found["depth"]) if found else 0
+        if 0 <= kept < depth:
+            continue
+        kept = depth if found and found["node"].startswith("InMemoryRelation") else -1
+        lines.append(line)
+    return "\n".join(lines)
 
 
 def evaluated_in(plan: str, name: str) -> list[str]:

@@ -4,7 +4,7 @@ The call is replaced by the DataFrame of the table with the model's columns: one
 around it selects or filters. Arguments are passed by position or by name.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
@@ -21,10 +21,16 @@ from spark_client.sql.stream_times import without_time
 from spark_client.sql.table_calls import by_name, call_of_relation, described, plain_table, put_in_place
 from spark_client.sql.workspace import Workspace
 
-__all__ = ["put_prediction"]
+__all__ = ["predictions_in", "put_prediction"]
 
 _NAME = "ML_PREDICT"
 _PARAMETERS = ("INPUT", "MODEL", "ARGS")
+
+
+def predictions_in(tree: Node) -> Iterator[exp.Anonymous]:
+    """The calls of ML_PREDICT in a tree."""
+    calls = (call_of_relation(node) for node in tree.walk())
+    return (call for call in calls if call is not None and call.name.upper() == _NAME)
 
 
 def put_prediction(workspace: Workspace, node: Node, ctes: Sequence[Node]) -> None:

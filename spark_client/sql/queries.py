@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pyspark.sql import DataFrame, SparkSession
 
 from remote_udf.functions import FunctionKind
+from spark_client.base.call_costs import CallCost
 from spark_client.base.notebooks import Explanation
 from spark_client.functions.aggregate import RemoteAggregate
 from spark_client.functions.cascade import Cascade
@@ -13,7 +14,15 @@ from spark_client.functions.fused import FusedFunctions
 from spark_client.functions.scalar import RemoteFunction
 from spark_client.sql.call_estimates import CallEstimates
 from spark_client.sql.condition_order import ConditionOrder
-from spark_client.sql.explaining import called_in, frame_stages, plan_of, query_of, scalar_stages, sorting_stages
+from spark_client.sql.explaining import (
+    called_in,
+    frame_stages,
+    plan_of,
+    query_of,
+    scalar_stages,
+    sorting_stages,
+    without_kept,
+)  # fmt: skip
 from spark_client.sql.functions import SqlFunctions
 from spark_client.sql.models import Model
 from spark_client.sql.parsing import Text
@@ -28,10 +37,13 @@ class SqlQueries:
     def __init__(
         self, spark: SparkSession, functions: Functions,
         function: Callable[[str, Mapping[str, object]], RemoteFunction | RemoteAggregate],
-        process: Callable[..., DataFrame], order: ConditionOrder, estimates: CallEstimates,
+        process: Callable[..., DataFrame], order: ConditionOrder, cost_of: Callable[[str], CallCost], tasks: int | None,
     ) -> None:  # fmt: skip
-        """`function` returns the function with a name, given call options; `process` is `RemoteSession.process`."""
-        self._estimates = estimates
+        """`function` returns the function with a name, given call options; `process` is `RemoteSession.process`.
+
+        `cost_of` and `tasks` are those of CallEstimates.
+        """
+        self._estimates = CallEstimates(cost_of, tasks, self.calls_in)
         self.cascades: dict[str, Cascade] = {}
         """The cascades of the session by the names that Spark knows them by."""
         self._spark = spark
@@ -74,6 +86,13 @@ class SqlQueries:
         weighted = self._weighted(name for name in self._functions.versions if f"{name}(" in plan)
         stages = frame_stages(plan, names, self._fused.templates)
         return _explanation([*stages, *weighted, *self._sorting(plan), *self._known(plan)], plan)
+
+    def calls_in(self, frame: DataFrame) -> list[str]:
+        """The functions and cascades that are called to compute a frame."""
+        if frame.isStreaming:
+            return []
+        names = [name for spec in self._functions for name in (spec.name, spec.key)]
+        return called_in(without_kept(plan_of(frame)), [*names, *self.cascades], self._fused.templates)
 
     def _weighted(self, names: Iterable[str]) -> list[str]:
         """A line for each of these functions whose version in this session was drawn."""

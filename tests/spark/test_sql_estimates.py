@@ -60,7 +60,7 @@ def test_an_estimate_has_a_line_per_call_and_a_total_and_calls_nothing(remote):
     found = lines_of(remote, "SELECT priced(k), counting(id + 1) FROM t WHERE id < 50", estimate=True)
     assert found[0] == (
         "estimate of priced(k): 50 rows, 50 calls: 25 usd; 10 of them different: 5 usd; "
-        "time unknown, because this session has not called it yet"
+        "time unknown, because this session has no measurement of it"
     )
     assert found[1].startswith("estimate of counting(id + 1): 50 rows, 50 calls: nothing; 50 of them different: ")
     assert found[2].startswith("estimate of all calls: 100 calls: 25 usd; ")
@@ -119,3 +119,43 @@ def test_explain_tells_the_threshold_of_a_cascade(spark, remote):
         assert sum("has cost" in line for line in shown) == 2
     (operator, *_) = lines_of(remote, remote.with_columns(spark.range(3), {"y": cascade("id")}))
     assert operator.startswith("1 operator of remote calls over whole rows (guess, priced below 0); ")
+
+
+@pytest.mark.connect
+def test_an_estimate_makes_no_call_to_get_its_rows(spark, remote):
+    spark.range(5).select(remote.function("priced")("id").alias("p")).createOrReplaceTempView("called")
+    for query in (
+        "SELECT counting(p) FROM (SELECT priced(id) AS p FROM t)",
+        "WITH c AS (SELECT priced(id) AS p FROM t) SELECT counting(p) FROM c",
+        "SELECT counting(p) FROM called",
+        "SELECT counting(id) FROM (SELECT id, priced(id) AS p FROM t) WHERE p > 3",
+    ):
+        (line,) = [line for line in lines_of(remote, query, estimate=True) if line.startswith("estimate of counting")]
+        assert line.endswith(": none, because its rows need calls of priced, which would be made"), line
+    operators = remote.with_columns(spark.range(5), {"p": remote.function("priced")("id")})
+    for frame in (spark.table("called"), operators):
+        with pytest.raises(PlanError, match=r"estimate of counting@1: its rows need calls of priced.*; store their"):
+            remote.estimate(frame, remote.function("counting")("p"))
+    assert not CALLS
+    spark.catalog.dropTempView("called")
+
+
+def test_rows_that_are_kept_or_need_no_call_have_an_estimate(spark, remote):
+    called = spark.range(5).select("id", remote.function("priced")("id").alias("p")).persist()
+    called.count()
+    CALLS.clear()
+    assert remote.estimate(called, remote.function("priced")("p")).calls == 5
+    called.unpersist()
+    frame = spark.range(5).select("id", remote.function("priced")("id").alias("p"))
+    assert remote.estimate(frame, remote.function("priced")("id")).calls == 5
+    query = "WITH c AS (SELECT id FROM t WHERE k = 3) SELECT priced(id) FROM c"
+    assert lines_of(remote, query, estimate=True)[0].startswith("estimate of priced(id): 10 rows, 10 calls: 5 usd; ")
+    assert not CALLS
+
+
+def test_a_prediction_has_no_estimate_and_the_total_says_so(remote):
+    query = "SELECT priced(k) FROM t UNION ALL SELECT priced FROM ML_PREDICT(TABLE t, MODEL priced, DESCRIPTOR(id))"
+    lines = [line for line in lines_of(remote, query, estimate=True) if line.startswith("estimate of ")]
+    assert lines[1].startswith("estimate of ML_PREDICT(TABLE")
+    assert ": none, because the model is called for each row of its table; " in lines[1]
+    assert lines[2].startswith("estimate of the calls that have one: 100 calls: 50 usd; ")
