@@ -37,6 +37,8 @@ MERGED = 0.2
 """Share of the worlds whose tasks share calls of one function."""
 GUARDED = 0.15
 """Share of the worlds whose servers guard the function `slow`."""
+SPENDING = 0.4
+"""Share of the worlds with a guard whose calls spend tokens."""
 HEDGED = 0.15
 """Share of the worlds whose servers send second calls for slow calls of `slow`."""
 APPLICATIONS = 0.25
@@ -135,13 +137,49 @@ def _guarded(random: Random, scenario: Scenario) -> Scenario:
         table |= {"breaker-failures": random.choice((1, 3, 10)), "breaker-delay": random.choice(("0.3 s", "3 s"))}
         tasks = tuple(replace(task, rows=tuple(_flaky(random, row) for row in task.rows)) for task in tasks)
     if random.random() >= 0.5:
-        return replace(scenario, tasks=tasks, guard=GuardSettings.parse("slow", table))
+        return _spending(replace(scenario, tasks=tasks), table)
     table["without-coordination"] = random.choice(("fail-closed", "fail-open"))
     faults = [_ledger_fault(random, scenario.quiet + 5.0) for _ in range(random.choice((0, 0, 1, 3)))]
     faults = sorted((*scenario.faults, *faults), key=lambda fault: fault.at)
     quiet = max((fault.at + fault.seconds for fault in faults), default=0.0)
-    guard = GuardSettings.parse("slow", table)
-    return replace(scenario, tasks=tasks, guard=guard, shared=True, faults=tuple(faults), quiet=quiet)
+    return _spending(replace(scenario, tasks=tasks, shared=True, faults=tuple(faults), quiet=quiet), table)
+
+
+def _spending(scenario: Scenario, table: dict[str, object]) -> Scenario:
+    """The same scenario with this guard, perhaps with calls that spend tokens."""
+    random = Random(f"spending {scenario.mode} {scenario.seed}")
+    if random.random() >= SPENDING or not scenario.tasks:
+        return replace(scenario, guard=GuardSettings.parse("slow", table))
+    mean = random.choice((1.0, 10.0))
+    if random.random() < 0.7:
+        rate = f"{mean * random.choice((3, 10, 50)):g} tokens/{random.choice((2, 10, 30))} second"
+        table = {**table, "rate": f"{table['rate']}, {rate}" if "rate" in table else rate}
+    # Some calls go on after their lease, or the time of the rate.
+    longest = random.choice((0.0, 0.0, 4.0, 12.0))
+    share = random.choice((0.0, 0.3, 1.0))
+    tasks = tuple(
+        replace(
+            task,
+            rows=tuple(
+                _spends(random, row, mean, min(longest, task.timeout / 3 / task.attempts), share) for row in task.rows
+            ),
+        )
+        if task.functions == ("slow",)
+        else task
+        for task in scenario.tasks
+    )  # fmt: skip
+    rows = sum(len(task.rows) for task in tasks)
+    budget = mean * rows * random.choice((0.2, 0.5, 2.0)) if scenario.shared and random.random() < 0.5 else None
+    return replace(scenario, tasks=tasks, guard=GuardSettings.parse("slow", table), budget=budget)
+
+
+def _spends(random: Random, row: Behaviour, mean: float, longest: float, odd: float) -> Behaviour:
+    """The same call with tokens. With probability `odd` its estimate is wrong, perhaps by far."""
+    tokens = random.uniform(0.5, 1.5) * mean
+    factor = random.choice((0.0, 0.3, 1.5, 5.0, 40.0)) if random.random() < odd else 1.0
+    reports = random.choice((1, 1, 3))
+    seconds = max(row.seconds, random.uniform(0, longest))
+    return replace(row, tokens=tokens, spends=(tokens * factor / reports,) * reports, seconds=seconds)
 
 
 def _ledger_fault(random: Random, horizon: float) -> Fault:

@@ -69,15 +69,13 @@ def _deploy(server: Any, functions: Sequence[Function]) -> None:
 
 
 def _ledger(world: Any, fault: Fault) -> None:
-    redis, after = world.redis, world.network.process.after
+    redis = world.redis
     if fault.kind == "ledger-lost":
         redis.lose_data()
     elif fault.kind == "ledger-older":
         redis.fail_over(min(fault.seconds, LAG_SECONDS))
     else:
-        what = "away" if fault.kind == "ledger-away" else "late"
-        setattr(redis, what, True)
-        after(fault.seconds, setattr, redis, what, False)
+        redis.fails("away" if fault.kind == "ledger-away" else "late", fault.seconds)
 
 
 def _link(world: Any, fault: Fault, link: Any) -> None:

@@ -15,9 +15,20 @@ from tests.simulation.threads import SimulatedThreads
 from udf_server.base.attempts import is_decided
 from udf_server.base.fairness import Party, current_party
 
-__all__ = ["MANY_ROWS", "SCALAR_FUNCTIONS", "Behaviour", "Rows", "active", "drawn_behaviour", "later", "value_of"]
+__all__ = [
+    "MANY_ROWS",
+    "SCALAR_FUNCTIONS",
+    "TOKENS",
+    "Behaviour",
+    "Rows",
+    "active",
+    "drawn_behaviour",
+    "later",
+    "value_of",
+]
 
 FOREVER = 1e7
+TOKENS = "tokens"
 
 
 @dataclass(frozen=True)
@@ -30,6 +41,10 @@ class Behaviour:
     seconds: float = 0.0
     times: int = 0
     """Number of calls that are flaky, or that end the server."""
+    tokens: float = 0.0
+    """What a call is expected to spend."""
+    spends: tuple[float, ...] = ()
+    """The tokens that a call reports, each after an equal part of its time."""
 
 
 def drawn_behaviour(random: Random, odd: float, shortest: float, longest: float) -> Behaviour:
@@ -46,18 +61,18 @@ class Rows:
 
     def __init__(
         self, crash: Callable[[Any], object], began: Callable[[int, Any, Party], object],
-        ended: Callable[[int, Any, Party, float, bool | None], object],
+        ended: Callable[[int, Any, Party, float, bool | None], object], spent: Callable[[Any, float], object],
     ) -> None:  # fmt: skip
         """`crash` ends the server of a process.
 
         `began` gets the row, the event loop and the stream of each call of `slow`. When the call ends, `ended` gets the
         same, when it began, and whether it went well: None if it was cancelled because its client is gone, or because
-        another call has answered.
+        another call has answered. `spent` gets the loop and the tokens of each report.
         """
         self.behaviours: dict[int, Behaviour] = {}
         self.calls: Counter[int] = Counter()
         self.first_called: dict[int, float] = {}
-        self.began, self.ended = began, ended
+        self.began, self.ended, self.spent = began, ended, spent
         self._crash = crash
 
     def called(self, x: int, process: Any) -> tuple[float, Exception | None]:
@@ -85,16 +100,25 @@ def value_of(x: int) -> int:
     return 3 * x + 1
 
 
-@udf.scalar(idempotent=True)
-async def slow(x: int) -> int:
+def _cost(x: int) -> dict[str, float]:
+    return {TOKENS: active[-1].behaviours[x].tokens}
+
+
+@udf.scalar(idempotent=True, cost=_cost)
+async def slow(x: int, context: udf.CallContext) -> int:
     loop: Any = asyncio.get_running_loop()
     rows, party, began = active[-1], current_party.get(), loop.time()
     seconds, error = rows.called(x, loop.process)
     rows.first_called.setdefault(x, began)
     rows.began(x, loop, party)
     went_well: bool | None = not isinstance(error, udf.RetryableError)
+    spends = rows.behaviours[x].spends or (0.0,)
     try:
-        await asyncio.sleep(seconds)
+        for tokens in spends:
+            await asyncio.sleep(seconds / len(spends))
+            if tokens:
+                rows.spent(loop, tokens)
+                context.spend(tokens=tokens)
     except asyncio.CancelledError:
         went_well = None if party.closed or is_decided.get()() else False
         raise

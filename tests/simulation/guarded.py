@@ -7,6 +7,7 @@ from tests.simulation.oracles import Violation
 from tests.simulation.shares import Shares
 from udf_server.guards.guard import Guard
 from udf_server.guards.limits import ADAPTIVE_MOST
+from udf_server.guards.rates import CALLS
 from udf_server.guards.settings import GuardSettings
 
 __all__ = ["Guarded"]
@@ -22,7 +23,8 @@ class Guarded:
         self._loop: Any = None
         self._running = 0
         """Calls on this loop. A guard does not count those on a loop that was replaced."""
-        self._begun = [deque[float](maxlen=int(rate.amount)) for rate in settings.rate]
+        self._rates = [rate for rate in settings.rate if rate.unit == CALLS]
+        self._begun = [deque[float](maxlen=int(rate.amount)) for rate in self._rates]
         """The latest calls, for each rate as many as it allows in its time."""
         self._failures = 0
         self._no_call_until: float | None = None
@@ -39,7 +41,7 @@ class Guarded:
         self.shares.began(x, now, loop, party)
         if self._most is not None and self._running > self._most:
             self._fail(f"{self._running} calls at once", f"max-concurrency {self._most}")
-        for rate, begun in zip(settings.rate, self._begun, strict=True):
+        for rate, begun in zip(self._rates, self._begun, strict=True):
             if len(begun) == begun.maxlen and now < begun[0] + rate.seconds:
                 self._fail(f"{len(begun) + 1} calls in {now - begun[0]:g} s", str(rate))
             begun.append(now)

@@ -7,6 +7,7 @@ from spark_client.executor.engine.groups import Group
 from spark_client.executor.stream.message_sizing import MessageSizing
 from tests.simulation.mutant import Mutant, nothing, returns, zero
 from udf_server.base.fairness import FairQueue, Party
+from udf_server.budgets.job_budget import JobBudget
 from udf_server.coordination import ledger
 from udf_server.guards.breaker import Breaker
 from udf_server.guards.guard import Guard
@@ -88,6 +89,7 @@ LIMIT_MUTANTS = (
     Mutant("a breaker that tests allows all calls", Breaker, "ask", _tests_at_will),
     Mutant("each server gets all permits of a shared guard", ledger, "_permits", _all_permits),
     Mutant("tokens of a shared rate that come back are the newest", ledger, "_take_back", _newest_back),
+    Mutant("a budget does not count what calls report", JobBudget, "spent", nothing),
     Mutant("any number of hedges is sent", Hedge, "may_send", returns(True)),
     Mutant("the answer of a hedge is not taken", _Race, "_answered", nothing),
     Mutant("a hedge goes on after its row has a value", _Race, "close", _hedge_goes_on),

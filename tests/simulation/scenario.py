@@ -125,6 +125,8 @@ class Scenario:
     """Whether the servers share that guard."""
     hedge: HedgePlan | None = None
     """The hedges of the function `slow`."""
+    budget: float | None = None
+    """The tokens that all tasks together may spend."""
     callers: int = 0
     """If it is not 0, the tasks belong to this number of callers in turn; otherwise each is a caller."""
 

@@ -20,10 +20,14 @@ from tests.simulation.sharing import SharedGuarded, SimulatedRedis
 from tests.simulation.threads import SimulatedThreads
 from udf_server.base.functions import Function
 from udf_server.base.metrics import ServerMetrics
+from udf_server.base.spending import budgeted_spending
+from udf_server.budgets.budgets import Budgets
+from udf_server.budgets.running_call import GRACE_SECONDS
 from udf_server.coordination.coordinator import Coordinator
+from udf_server.coordination.ledgers import SHARED
 from udf_server.guards.guard import Guard
 from udf_server.guards.guard_metrics import GuardMetrics
-from udf_server.guards.settings import GuardSettings
+from udf_server.guards.settings import GuardSettings, WithoutCoordination
 from udf_server.hosting.executors import Executors
 from udf_server.hosting.function_host import FunctionHost, HostLimits
 from udf_server.hosting.registry import Registry
@@ -56,9 +60,13 @@ class SimulatedServer:
         self, network: Network, address: str, functions: Sequence[Function], *,
         limits: StreamLimits | None = None, admission: AdmissionLimits | None = None, host: HostLimits | None = None,
         bounds: Bounds | None = None, guard: GuardSettings | None = None, hedge: HedgePlan | None = None,
-        redis: SimulatedRedis | None = None,
+        redis: SimulatedRedis | None = None, spends: Callable[["SimulatedServer"], Any] | None = None,
     ) -> None:  # fmt: skip
-        """`bounds` look at what it holds. `guard` and `hedge` are those of `slow`; `redis` shares the guard."""
+        """`bounds` look at what it holds. `guard` and `hedge` are those of `slow`; `redis` shares the guard.
+
+        `spends` returns what looks at the tokens of calls in the process that starts.
+        """
+        self._spends = spends
         self.network, self.address, self.functions = network, address, functions
         self.offered = functions
         """The functions of the process that starts next."""
@@ -98,12 +106,15 @@ class SimulatedServer:
         self.guarded: Guarded | SharedGuarded | None = None
         """What looks at the guard of `slow`, once there is one."""
         self.coordinator: Coordinator | None = None
+        self.budgets: Budgets | None = None
         if self._redis is not None:
             self._share(self._redis)
+        if self._spends is not None:
+            process.observers.append(self._spends(self))
         self.shares = Shares()
         self.admission = Admission(self._admission)
         self.service = UdfService(
-            self.host, METRICS, self._limits, admission=self.admission, clock=scheduler.clock,
+            self.host, METRICS, self._limits, admission=self.admission, budgets=self.budgets, clock=scheduler.clock,
             load=ReportedLoad(scheduler.clock, self.cpu_seconds, self.cores),
             new_random=lambda: scheduler.random(f"jitter {process.name} {random.random()}"),
         )  # fmt: skip
@@ -145,7 +156,21 @@ class SimulatedServer:
             self.guarded.ledgers, [guard.sharing], clock=clock,
             new_id=lambda: f"{process.name} {self.loop.next_number()}",
         )  # fmt: skip
+        self.budgets = Budgets(
+            self.coordinator, SHARED, fail_open=self._guard.without_coordination is WithoutCoordination.FAIL_OPEN,
+            clock=clock, wall=clock,
+        )  # fmt: skip
         self._joining = self.loop.create_task(self.coordinator.open())
+
+    def is_alone(self) -> bool:
+        """Whether its limits should be shared and are not coordinated."""
+        return isinstance(self.guarded, SharedGuarded) and self.guarded.away
+
+    def taken(self) -> float | None:
+        """When the current call took of its job's budget what it is expected to spend; None if it has no budget."""
+        mine, jobs = budgeted_spending.get(), self.budgets._jobs.values() if self.budgets is not None else ()
+        calls = (call for job in jobs for call in job._running if call.spending is mine)
+        return next((call.until - call.timeout - GRACE_SECONDS for call in calls), None)
 
     @property
     def claiming(self) -> list["asyncio.Task[None]"]:
@@ -226,6 +251,8 @@ class SimulatedServer:
     def _beat(self) -> None:
         self.service.end_idle_streams()
         self.service.observe()
+        if self.budgets is not None:
+            self.budgets.sweep()
         self.loop.call_later(self.beat_seconds, self._beat)
 
 

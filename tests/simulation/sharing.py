@@ -2,17 +2,20 @@
 
 import asyncio
 import json
-from collections import deque
+from collections import defaultdict, deque
 from random import Random
 from typing import Any
 
 from tests.simulation.oracles import Violation
 from tests.simulation.shares import Shares
+from tests.simulation.spending import Spending
+from udf_server.coordination.budget_ledger import BUDGET, BudgetLedger
 from udf_server.coordination.grants import CoordinationFailed
 from udf_server.coordination.ledger import LEASE_SECONDS, Ledger
 from udf_server.coordination.ledgers import ANSWER_SECONDS, Ledgers
 from udf_server.guards.guard import Guard
 from udf_server.guards.limits import ADAPTIVE_MOST
+from udf_server.guards.rates import CALLS
 from udf_server.guards.settings import GuardSettings
 
 __all__ = ["SharedGuarded", "SimulatedRedis"]
@@ -21,6 +24,8 @@ LATE_SECONDS = 1.5
 """Longest delay of a claim, and of its answer, while the Redis is late. Some have no answer in time."""
 LEASED_AHEAD_SECONDS = 0.5
 """Tokens from before the Redis lost its data are spent within this time."""
+AGAIN = 0.05
+"""Share of the claims that arrive once more while the Redis is late."""
 COPIES = 500
 """Number of claims after which a replica has a copy of the ledger."""
 
@@ -28,37 +33,84 @@ COPIES = 500
 class SimulatedRedis:
     """Answers the claims of all servers of a world. It may be away or late, lose data, or go back to a copy."""
 
-    def __init__(self, settings: GuardSettings, clock: Any, random: Random) -> None:
-        self.clock, self._random = clock, random
+    def __init__(self, settings: GuardSettings, process: Any, random: Random, spending: Spending) -> None:
+        """It lives in a process that never ends. `spending` looks at the tokens of all calls."""
+        self.clock, self._process, self._random = process.scheduler.clock, process, random
+        self._again = process.scheduler.random("redis again")
+        self.spending = spending
         self.away, self.late = False, False
         self.ledger = Ledger(may_be_lost=True)
+        self.budgets: dict[str, BudgetLedger] = {}
         self.guardeds: list[SharedGuarded] = []
+        self._settled: defaultdict[str, float] = defaultdict(float)
+        """By member, what it has settled."""
         self._most = settings.max_concurrency or (ADAPTIVE_MOST if settings.adaptive else None)
-        self._rates = settings.rate
-        self._begun = [deque[float](maxlen=int(rate.amount)) for rate in settings.rate]
+        self._rates = [rate for rate in settings.rate if rate.unit == CALLS]
+        self._begun = [deque[float](maxlen=int(rate.amount)) for rate in self._rates]
         self._lost_at = float("-inf")
-        self._run = 0
+        self._run, self._started = 0, float("-inf")
         self._copies: deque[tuple[float, str]] = deque(maxlen=COPIES)
-        """The states of the ledger after its latest claims, and when these were."""
+        """The states of the ledgers after their latest claims, and when these were."""
 
     def lose_data(self) -> None:
         self.ledger, self._lost_at = Ledger(may_be_lost=True), self.clock()
-        self._run += 1
+        self.budgets = {}
+        self.spending.lost(self._lost_at)
+        self._run, self._started = self._run + 1, self._lost_at
         self._copies.clear()
 
     def fail_over(self, lag: float) -> None:
         """Another Redis takes over, which lacks the claims of the last `lag` seconds."""
         older = [state for at, state in self._copies if at <= self.clock() - lag]
         self.lose_data()
+        self._started = float("-inf")
         if older:
-            self.ledger._state = json.loads(older[-1])
+            self.ledger._state, budgets = json.loads(older[-1])
+            for name, state in budgets.items():
+                self.budgets[name] = budget = BudgetLedger()
+                budget._state = state
 
-    def exchange(self, claim: dict[str, Any]) -> dict[str, Any]:
+    def fails(self, what: str, seconds: float) -> None:
+        """It is `away` or `late` for some time."""
+        setattr(self, what, True)
+        self.spending.unwell(what, self.clock(), self.clock() + seconds)
+        self._process.after(seconds, setattr, self, what, False)
+
+    def exchange(self, name: str, claim: dict[str, Any]) -> dict[str, Any]:
         """The grant for a claim."""
-        now = self.clock()
-        grant = self.ledger.exchange(claim, now, str(self._run))
-        self._copies.append((now, json.dumps(self.ledger._state)))
+        now, run = self.clock(), str(self._run)
+        if claim.get("kind") == BUDGET:
+            grant = self.budgets.setdefault(name, BudgetLedger()).exchange(claim, now, run, now - self._started)
+        else:
+            self._count(claim, now, run)
+            grant = self.ledger.exchange(claim, now, run)
+        budgets = {name: budget._state for name, budget in self.budgets.items()}
+        self._copies.append((now, json.dumps([self.ledger._state, budgets])))
         return grant
+
+    def _count(self, claim: dict[str, Any], now: float, run: str) -> None:
+        """Count what the ledger adds to a rate for this claim beyond what it grants. Raises Violation."""
+        for index, rate in enumerate(claim["rates"]):
+            if not rate["settled"] or index < len(self._rates):
+                continue
+            used = [0.0, 0.0]
+            for place, settled in enumerate((rate["settled"], [])):
+                copy = Ledger(may_be_lost=True)
+                copy._state = json.loads(json.dumps(self.ledger._state))
+                tried = {**claim["rates"][index], "settled": settled}
+                answer = copy.exchange(
+                    {**claim, "rates": [*claim["rates"][:index], tried, *claim["rates"][index + 1 :]]}, now, run
+                )
+                if "tokens" not in answer:
+                    return
+                used[place] = sum(copy._state["used"][str(index)].values()) - sum(answer["tokens"][index])
+            member = claim["member"]
+            self._settled[member] += used[0] - used[1]
+            most = self.spending.excess(member.split(" ")[0])
+            if self._settled[member] > most * 1.001 + 1e-6:
+                raise Violation(
+                    f"{member}: {self._settled[member]:g} tokens were settled, but calls spent {most:g} more"
+                )
 
     async def travel(self) -> None:
         """What a claim or its answer takes. Raises OSError if the Redis is away."""
@@ -66,6 +118,14 @@ class SimulatedRedis:
         if self.away:
             await asyncio.sleep(self._random.choice((0.0, 2 * ANSWER_SECONDS)))
             raise OSError("the Redis is away")
+
+    def arrive_again(self, name: str, claim: dict[str, Any]) -> None:
+        """If it is late, a claim may arrive once more: a connection that was lost is still read, or a proxy repeats it.
+
+        Claims that arrive so are in any order.
+        """
+        if self.late and self._again.random() < AGAIN:
+            self._process.after(self._again.uniform(0, LATE_SECONDS), self.exchange, name, claim)
 
     def look(self) -> None:
         """Calls of a server without an answer for a lease are no longer covered by it."""
@@ -88,10 +148,23 @@ class SimulatedRedis:
     def check_left(self) -> None:
         """Long after the last call nothing is leased and no rate is in use. Raises Violation."""
         state = self.ledger._state or {"members": {}, "used": {}}
-        held = {member: kept[1] for member, kept in state["members"].items() if kept[1]}
+        held: dict[str, Any] = {member: kept[1] for member, kept in state["members"].items() if kept[1]}
         used = {index: used for index, used in state["used"].items() if used}
         if held or used:
             raise Violation(f"the ledger has permits {held} and tokens {used} at the end")
+        for budget in self.budgets.values():
+            self._check_budget_left(budget)
+
+    def _check_budget_left(self, budget: BudgetLedger) -> None:
+        """Members that have left hold nothing, and what was spent is counted once."""
+        members = budget._state["members"].values()
+        held = sum(held for member in members if not member["until"] for _, held in member["units"].values())
+        spent = sum(spent for member in members for spent, _ in member["units"].values())
+        if held > 1e-6 or spent > self.spending.spent + self.spending.written_off + 1e-6:
+            raise Violation(
+                f"the budget's ledger has {held:g} tokens held by members that have left, and {spent:g} spent; calls "
+                f"have spent {self.spending.spent:g}"
+            )
 
 
 class ServerLedgers(Ledgers):
@@ -103,10 +176,12 @@ class ServerLedgers(Ledgers):
     async def exchange(self, name: str, claim: dict[str, Any]) -> dict[str, Any]:
         redis = self._redis
         redis.look()
+        sent = json.loads(json.dumps(claim))
         try:
             async with asyncio.timeout(ANSWER_SECONDS):
+                redis.arrive_again(name, sent)
                 await redis.travel()
-                grant = redis.exchange(json.loads(json.dumps(claim)))
+                grant = redis.exchange(name, sent)
                 await redis.travel()
         except OSError as error:
             raise CoordinationFailed(f"Redis does not answer: {type(error).__name__}") from None
@@ -131,6 +206,13 @@ class SharedGuarded:
         redis.guardeds.append(self)
 
     @property
+    def away(self) -> bool:
+        """Whether the guard is not coordinated."""
+        sharing = self.guard.sharing
+        assert sharing is not None
+        return sharing.away
+
+    @property
     def counted(self) -> int:
         return sum(self._calls.values()) if self._process.alive else 0
 
@@ -140,10 +222,8 @@ class SharedGuarded:
             self._loop = loop
             self._calls.clear()
         self.shares.began(x, now, loop, party)
-        sharing = self.guard.sharing
-        assert sharing is not None
         # `fail-open` allows calls without a ledger. A process that was frozen, or is slow, begins calls late.
-        counted = not (sharing.away or self._process.was_frozen)
+        counted = not (self.away or self._process.was_frozen)
         self._calls[x, party] = counted
         self._redis.began(
             now, f"{self._process.name}, the shared guard of slow", counted=counted and self._process.slow == 1.0

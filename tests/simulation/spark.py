@@ -7,6 +7,7 @@ import pyarrow as pa
 
 from remote_udf.outcomes import RowError
 from remote_udf.spans import NoSpan
+from spark_client.base.budget import Budget
 from spark_client.base.calls import ErrorPolicy, ScalarCall
 from spark_client.base.config import ClientConfig
 from spark_client.executor.engine.row_engine import PlannedCall, RowEngine
@@ -21,7 +22,7 @@ from spark_client.executor.stream.silence import SilenceWatch
 from spark_client.executor.stream.task import TaskInfo
 from spark_client.executor.stream.transport import GrpcTransport
 from tests.simulation.files import Files, SharedFiles
-from tests.simulation.functions import SCALAR_FUNCTIONS
+from tests.simulation.functions import SCALAR_FUNCTIONS, TOKENS
 from tests.simulation.network import Network, SimulatedChannel
 from tests.simulation.oracles import check_held
 from tests.simulation.scenario import TaskPlan
@@ -74,10 +75,12 @@ class SparkWorker:
         )  # fmt: skip
 
 
-def config_of(plan: TaskPlan) -> ClientConfig:
+def config_of(plan: TaskPlan, budget: float | None = None) -> ClientConfig:
+    """`budget` is the number of tokens that all tasks may spend; rows that it refuses have an error."""
     return ClientConfig(
         "simulated", connect_seconds=plan.connect_seconds, max_stream_seconds=plan.stream_seconds,
         max_replays=plan.max_replays, shared_memory=False,
+        budget=None if budget is None else Budget({TOKENS: budget}, None, fails=False, job="job"),
     )  # fmt: skip
 
 
@@ -89,14 +92,14 @@ def options_of(plan: TaskPlan) -> dict[str, str]:
     }  # fmt: skip
 
 
-def scalar_calls(plan: TaskPlan, policy: ErrorPolicy) -> tuple[PlannedCall, ...]:
+def scalar_calls(plan: TaskPlan, policy: ErrorPolicy, budget: float | None = None) -> tuple[PlannedCall, ...]:
     """The scalar calls of a task with the first column of its input."""
     options = {
         **options_of(plan), "output-mode": "ordered" if plan.ordered else "unordered",
         "buffer-capacity": str(plan.capacity), "batch-rows": str(plan.message_rows),
     }  # fmt: skip
     return tuple(
-        PlannedCall(ScalarCall(SPECS[name], 1, options, f"call{index}", config_of(plan), policy), (0,))
+        PlannedCall(ScalarCall(SPECS[name], 1, options, f"call{index}", config_of(plan, budget), policy), (0,))
         for index, name in enumerate(plan.functions)
     )
 
@@ -116,8 +119,10 @@ class ReplaySpan(NoSpan):
 class Attempt:
     """One attempt at a task. `run` is the body of its thread."""
 
-    def __init__(self, worker: SparkWorker, plan: TaskPlan, number: int, first_x: int) -> None:
-        self.worker, self.plan, self.number = worker, plan, number
+    def __init__(
+        self, worker: SparkWorker, plan: TaskPlan, number: int, first_x: int, budget: float | None = None
+    ) -> None:
+        self.worker, self.plan, self.number, self.budget = worker, plan, number, budget
         self.xs = range(first_x, first_x + len(plan.rows))
         self.streams: list[CallStream] = []
         self.outcomes: list[tuple[int, tuple[Any, ...]]] = []
@@ -143,7 +148,7 @@ class Attempt:
     def _run(self) -> None:
         worker, plan = self.worker, self.plan
         runtime = worker.runtime(TaskInfo(job="job", partition=self.number), self.streams)
-        calls = scalar_calls(plan, ErrorPolicy())
+        calls = scalar_calls(plan, ErrorPolicy(), self.budget)
         engine = RowEngine(calls, runtime, ordered=plan.ordered, held_bytes=plan.held_bytes)
         for completed in engine.run(self._batches()):
             columns = [values.to_pylist() for values in completed.values]

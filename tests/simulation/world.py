@@ -35,6 +35,7 @@ from tests.simulation.scheduler import Process, Scheduler
 from tests.simulation.servers import SimulatedServer
 from tests.simulation.sharing import SimulatedRedis
 from tests.simulation.spark import Attempt, SparkWorker
+from tests.simulation.spending import Spending, SpendingObserver
 from udf_server.aggregate.declaration import declare_aggregate
 from udf_server.hosting.function_host import HostLimits
 from udf_server.process.declaration import declare_process
@@ -80,7 +81,8 @@ class World:
         self.scheduler = Scheduler(scenario.seed)
         self.network = Network(self.scheduler)
         self.network.callers = self._caller
-        self.rows = Rows(self._crash, self._began, self._ended)
+        self.rows = Rows(self._crash, self._began, self._ended, self._spent)
+        self.spending = Spending(scenario.guard, scenario.budget, shared=scenario.shared)
         self.redis = self._redis()
         self.addresses = [f"server{index}" for index in range(scenario.servers)]
         self.servers = [self._server(address) for address in self.addresses]
@@ -103,19 +105,27 @@ class World:
         """Where the servers share their guard."""
         guard, scheduler = self.scenario.guard, self.scheduler
         shared = guard is not None and self.scenario.shared
-        return SimulatedRedis(guard, scheduler.clock, scheduler.random("redis")) if guard and shared else None
+        random = scheduler.random("redis")
+        return SimulatedRedis(guard, self.network.process, random, self.spending) if guard and shared else None
 
     def _server(self, address: str) -> SimulatedServer:
         tasks, guard = self.scenario.tasks, self.scenario.guard
         if (limits := self.scenario.limits) is None:
             return SimulatedServer(
-                self.network, address, FUNCTIONS, guard=guard, hedge=self.scenario.hedge, redis=self.redis
-            )
+                self.network, address, FUNCTIONS, guard=guard, hedge=self.scenario.hedge, redis=self.redis,
+                spends=self._spends if guard is not None else None,
+            )  # fmt: skip
         bounds = Bounds(limits, max(task.capacity for task in tasks)) if tasks else None
         return SimulatedServer(
             self.network, address, FUNCTIONS, limits=limits.streams, admission=limits.admission,
             host=HostLimits(calls=limits.calls), bounds=bounds, guard=guard,
         )  # fmt: skip
+
+    def _spends(self, server: SimulatedServer) -> SpendingObserver:
+        """What looks at the tokens of the calls in the process of a server that starts."""
+        return SpendingObserver(
+            self.spending, server.process, lambda x: self.rows.behaviours[x].tokens, server.is_alone, server.taken
+        )
 
     def _caller(self, process: str) -> str:
         """Who a process of Spark belongs to: tasks are named task0.0, then task0.1 if they run again."""
@@ -166,7 +176,10 @@ class World:
 
     def _start_task(self, index: int, number: int) -> None:
         worker = SparkWorker(self.network, f"task{index}.{number}", self.resolve, self.files)
-        attempt = Attempt(worker, self.scenario.tasks[index], number, 1_000 * (index + 1))
+        plan = self.scenario.tasks[index]
+        # Waiting for a budget blocks a thread, which simulated threads cannot.
+        budget = self.scenario.budget if plan.functions == ("slow",) else None
+        attempt = Attempt(worker, plan, number, 1_000 * (index + 1), budget)
         self.workers.append(worker)
         self.attempts.append(attempt)
 
@@ -203,6 +216,12 @@ class World:
             check_deadline(self, x, loop.process, began, loop.time())
         except Violation as violation:
             self.scheduler.fail(violation)
+
+    def _spent(self, loop: Any, tokens: float) -> None:
+        """A call of `slow` reports tokens."""
+        for observer in loop.process.observers:
+            if isinstance(observer, SpendingObserver):
+                observer.spent(loop.time(), loop, tokens)
 
     def restart_later(self, server: SimulatedServer, seconds: float) -> None:
         def restart() -> None:

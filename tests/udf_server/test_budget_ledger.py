@@ -22,10 +22,10 @@ from udf_server.coordination.script import BUDGET_SCRIPT
 from udf_server.guards.waiting import ThreadWaiter
 
 
-def claim(member="a", turn=1, leave=False, settings="10 usd", rows=0, failed=0, **units):
+def claim(member="a", turn=1, leave=False, settings="10 usd", rows=0, failed=0, known=False, **units):
     return {
-        "kind": "budget", "member": member, "turn": turn, "leave": leave, "settings": settings, "rows": rows,
-        "failed": failed, "units": units,
+        "kind": "budget", "member": member, "turn": turn, "known": known, "leave": leave, "settings": settings,
+        "rows": rows, "failed": failed, "units": units,
     }  # fmt: skip
 
 
@@ -68,9 +68,23 @@ def test_what_a_member_held_when_it_crashed_is_spent_and_what_it_held_when_it_le
 
 def test_a_ledger_that_has_lost_its_data_learns_what_was_spent_from_its_members():
     ledger = BudgetLedger()
-    ledger.exchange(claim("a", 7, rows=10, failed=1, usd=part(spent=4.0)), 0.0)
-    grant = ledger.exchange(claim("b", 5, rows=10, failed=2, usd=part(spent=5.0, take=3.0)), 0.0)
+    ledger.exchange(claim("a", 7, known=True, rows=10, failed=1, usd=part(spent=4.0)), 0.0)
+    grant = ledger.exchange(claim("b", 5, known=True, rows=10, failed=2, usd=part(spent=5.0, take=3.0)), 0.0)
+    assert grant["units"] == {"usd": [0.0, 9.0, 0.0, 1.0]}, "perhaps others have spent the rest"
+    again = claim("b", 6, known=True, rows=10, failed=2, usd=part(spent=5.0, take=3.0))
+    grant = ledger.exchange(again, LEASE_SECONDS)
     assert grant == {"units": {"usd": [1.0, 9.0, 0.0, 1.0]}, "rows": 20, "failed": 3}
+
+
+@pytest.mark.parametrize(("run", "up_seconds"), [("second", 100.0), ("first", 0.0)], ids=["older copy", "restarted"])
+def test_a_ledger_that_may_lack_what_was_spent_leases_nothing_until_its_members_have_claimed(run, up_seconds):
+    ledger = BudgetLedger()
+    if run == "second":
+        ledger.exchange(claim("a", usd=part()), 0.0, "first")
+    ledger.exchange(claim("b", usd=part(take=9.0)), 0.1, run, up_seconds)
+    assert ledger.exchange(claim("b", 2, usd=part(take=9.0)), 1.0, run)["units"]["usd"] == [0.0, 0.0, 0.0, 10.0]
+    ledger.exchange(claim("a", 9, known=True, usd=part(spent=8.0)), 1.5, run)
+    assert ledger.exchange(claim("b", 3, usd=part(take=2.0)), 6.6, run)["units"]["usd"] == [2.0, 8.0, 0.0, 2.0]
 
 
 def test_other_amounts_for_one_job_are_a_conflict():
@@ -183,6 +197,17 @@ def test_processes_spend_the_whole_budget_and_no_more(seed, processes, lossy):
     assert world.calls == 40 or world.usd > 30 - 2 * world.price - 1e-6
 
 
+def test_no_call_begins_before_its_process_knows_what_others_have_spent():
+    ledger = BudgetLedger()
+    ledger.exchange(claim("other", settings="10 usd", usd=part(spent=10.0)), 0.0)
+    job = JobBudget("b", Terms((("usd", 10.0),)))
+    waiter = job.take(job.spender("f@1"), {}, lambda: ThreadWaiter(()))
+    assert isinstance(waiter, ThreadWaiter), "what the call costs is not known"
+    job.granted(ledger.exchange({"leave": False, **job.claim()}, 0.0))
+    with pytest.raises(BudgetSpent, match="10 of 10 usd"):
+        job.begun(waiter)
+
+
 @pytest.fixture
 def redis_process():
     process = RedisProcess().start()
@@ -196,13 +221,15 @@ def test_the_script_grants_what_the_ledger_grants(redis_process, seed):
     # The script reads Redis's clock; here the test gives the time, so that both see the same one.
     script = BUDGET_SCRIPT.replace("redis.call('TIME')", "{ARGV[2], ARGV[3]}")
     assert script != BUDGET_SCRIPT
+    with_run = script.replace("redis.pcall('INFO', 'server')", "ARGV[4]")
+    assert with_run != script
     draw, ledger, now = random.Random(seed), BudgetLedger(), 10.0
     with redis.Redis.from_url(redis_process.url) as client:
         for step in range(300):
             now = round(now + draw.choice([0.01, 0.1, 0.4, 3.0]) * draw.random(), 4)
             given = claim(
                 draw.choice("abc"), step - draw.choice([0, 0, 0, 5]), leave=draw.random() < 0.1, rows=step,
-                failed=step // 9, settings="other" if step % 97 == 96 else "10 usd",
+                failed=step // 9, known=draw.random() < 0.02, settings="other" if step % 97 == 96 else "10 usd",
                 **{
                     unit: part(
                         draw.random() * 2, draw.random(), draw.choice([0.0, draw.random() * 4]), draw.random(),
@@ -213,9 +240,11 @@ def test_the_script_grants_what_the_ledger_grants(redis_process, seed):
                 },
             )  # fmt: skip
             seconds = math.floor(now)
-            arguments = [json.dumps(given), 1_700_000_000 + seconds, round((now - seconds) * 1e6)]
-            theirs = json.loads(client.eval(script, 1, "ledger", *arguments))
-            mine = ledger.exchange(given, now)
+            run, up = f"run{step // 130}", seed + step % 130
+            about = f"run_id:{run}\r\nuptime_in_seconds:{up}\r\n"
+            arguments = [json.dumps(given), 1_700_000_000 + seconds, round((now - seconds) * 1e6), about]
+            theirs = json.loads(client.eval(with_run, 1, "ledger", *arguments))
+            mine = ledger.exchange(given, now, run, up)
             assert set(theirs) == set(mine), step
             if "units" not in mine:
                 assert theirs == mine

@@ -168,7 +168,7 @@ async def test_a_call_settles_with_the_limits_that_it_took_from_although_others_
         waiting.cancel()
     await asyncio.wait([waiting])
     guarded.now += 0.1
-    assert [exchange()["rates"][0][name] for name in ("settled", "back")] == [0.0, []], "the ledger has granted nothing"
+    assert [exchange()["rates"][0][name] for name in ("settled", "back")] == [[], []], "the ledger has granted nothing"
     guarded.now += 5.0
     sharing.failed("no answer")
     assert await asyncio.wait_for(guarded.call(3), 5) == 3

@@ -22,13 +22,15 @@ from udf_server.coordination.ledgers import LINE_BYTES, RedisLedgers, ledgers_fr
 from udf_server.coordination.script import SCRIPT
 from udf_server.guards.breaker import Breaker
 
+turns = itertools.count(1)
+
 
 def claim(member="a", **given):
     return {
-        "member": member, "fresh": "e1", "epoch": "", "settings": "max-concurrency = 8", "leave": False,
-        "most": 8, "adaptive": False, "first": 0, "ceiling": 0, "wanted": 0, "spare": 0, "peak": 0, "worked": 0,
-        "failed": 0, "rates": [], "pause": 0.0, "breaker": False, "succeeded": False, "failures": 0, "probe": False,
-        **given,
+        "member": member, "turn": next(turns), "fresh": "e1", "epoch": "", "settings": "max-concurrency = 8",
+        "leave": False, "most": 8, "adaptive": False, "first": 0, "ceiling": 0, "wanted": 0, "spare": 0, "peak": 0,
+        "worked": 0, "failed": 0, "rates": [], "pause": 0.0, "breaker": False, "succeeded": False, "failures": 0,
+        "probe": False, **given,
     }  # fmt: skip
 
 
@@ -41,7 +43,7 @@ def copy_of(ledger):
 
 def rate(take=0.0, **given):
     return {
-        "amount": 10.0, "seconds": 1, "settled": 0.0, "back": [], "keep": 0.01, "take": take, "least": min(take, 1.0),
+        "amount": 10.0, "seconds": 1, "settled": [], "back": [], "keep": 0.01, "take": take, "least": min(take, 1.0),
         "ahead": 0.0, **given,
     }  # fmt: skip
 
@@ -201,7 +203,7 @@ def test_tokens_come_back_when_they_are_not_spent_and_estimates_are_settled():
     given = claim(epoch="e1", rates=[rate(3.0, back=[[0, 4.0]])])
     assert ledger.exchange(given, 0.1)["tokens"] == [[3.0, 0.0]]
     # The calls have cost three more than was estimated: nothing is left.
-    assert ledger.exchange(claim(rates=[rate(1.0, settled=3.0)]), 0.2)["tokens"] == [[0.0, 0.0]]
+    assert ledger.exchange(claim(rates=[rate(1.0, settled=[[math.inf, 3.0]])]), 0.2)["tokens"] == [[0.0, 0.0]]
 
 
 @pytest.mark.parametrize(("epoch", "when"), [("e0", 0.5), ("e1", 1.2)], ids=["of a lost ledger", "out of the window"])
@@ -211,6 +213,28 @@ def test_tokens_that_are_not_counted_any_more_are_not_taken_from_others(epoch, w
     assert ledger.exchange(claim("b", rates=[rate(10.0)]), when)["tokens"] == [[10.0, 0.0]]
     late = claim("a", epoch=epoch, rates=[rate(5.0, back=[[0, 5.0]])])
     assert ledger.exchange(late, when)["tokens"] == [[0.0, 0.0]]
+
+
+def test_a_claim_that_arrives_twice_or_late_changes_nothing():
+    ledger = Ledger()
+    first = claim("a", wanted=2, rates=[rate(2.0)])
+    later = claim("a", wanted=6, rates=[rate(3.0)])
+    assert ledger.exchange(first, 0.0)["permits"] == 2
+    assert ledger.exchange(later, 0.1)["permits"] == 6
+    before = copy_of(ledger)._state
+    assert [ledger.exchange(each, 0.2) for each in (first, later)] == [{"stale": True}] * 2
+    assert ledger.exchange(claim("b", wanted=8, rates=[rate(9.0)]), 0.3)["permits"] == 2
+    assert copy_of(ledger)._state["used"]["0"] != before["used"]["0"], "only the last claim has taken tokens"
+    assert sum(ledger._state["used"]["0"].values()) == 10.0
+
+
+def test_what_claims_without_an_answer_have_settled_counts_once():
+    ledger = Ledger()
+    one = claim("a", turn=1, epoch="e1", rates=[rate(settled=[[1, 2.0]])])
+    ledger.exchange(one, 0.0)  # the answer is lost
+    both = claim("a", turn=2, epoch="e1", rates=[rate(settled=[[1, 2.0], [2, 3.0]])])
+    ledger.exchange(both, 0.1)
+    assert ledger.exchange(claim("b", rates=[rate(9.0)]), 0.2)["tokens"] == [[5.0, 0.0]]
 
 
 def test_a_large_cost_waits_for_its_whole_amount():
@@ -291,13 +315,17 @@ def redis_process():
     process.stop()
 
 
+def drawn_settled(draw):
+    return [[next(turns) - draw.choice([0, 0, 9]), float(draw.randint(0, 2))] for _ in range(draw.randint(0, 2))]
+
+
 def drawn_claim(draw, fixed):
     return claim(
         draw.choice("abcd"), epoch=draw.choice(["", "e1", "e1", "e0"]), leave=draw.random() < 0.05,
         ceiling=draw.randint(0, 6), wanted=draw.randint(0, 12), spare=draw.randint(0, 4), peak=draw.randint(0, 9),
         worked=draw.randint(0, 9), failed=draw.choice([0, 0, 1, 7]), pause=draw.choice([0.0, 0.0, 0.0, 0.7]),
         rates=[
-            rate(float(draw.randint(0, 9)), amount=amount, seconds=seconds, settled=float(draw.randint(0, 2)),
+            rate(float(draw.randint(0, 9)), amount=amount, seconds=seconds, settled=drawn_settled(draw),
                  keep=draw.choice([0.01, 0.03, 0.8]), least=float(draw.randint(0, 2)), ahead=float(draw.choice([0, 4])))
             for amount, seconds in ((20.0, 1), (90.0, 60))
         ],
@@ -327,6 +355,8 @@ def test_the_script_grants_what_the_ledger_grants(redis_process, seed):
                 each["back"] = [[slot + number, float(draw.randint(1, 2))] for number in range(draw.randint(0, 2))]
             if step % 97 == 96:
                 given["settings"] = "other"
+            if step % 11 == 0:
+                given["turn"] -= draw.choice([1, 4, 30])
             seconds = math.floor(now)
             run = f"run{step // 130}"
             arguments = [json.dumps(given), 1_700_000_000 + seconds, round((now - seconds) * 1e6), f"run_id:{run}\r\n"]

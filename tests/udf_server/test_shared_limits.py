@@ -205,6 +205,42 @@ def test_a_claim_that_was_answered_is_not_claimed_again():
     assert (claim["failures"], claim["pause"]) == (0, 0.0)
 
 
+def test_what_was_spent_beyond_an_estimate_is_claimed_until_a_claim_is_answered():
+    world = World(rate="10/second")
+    one, other = world.member("a"), world.member("b")
+    one.limits.settle((4.0,), world.now)
+    one.exchange(lost=True)
+    one.limits.settle((2.0,), world.now)
+    assert one.exchange()["rates"][0]["settled"] == [[1, 4.0], [2, 2.0]]
+    assert one.exchange()["rates"][0]["settled"] == []
+    other.demand = Demand(0, 20, (1.0,))
+    other.exchange()
+    assert [other.limits.take((1.0,)) for _ in range(5)] == [0.0] * 4 + [float("inf")]
+
+
+def test_tokens_that_are_here_pay_for_what_was_spent_beyond_an_estimate():
+    world = World(rate="10/second")
+    one = world.member("a")
+    one.demand = Demand(0, 8, (1.0,))
+    one.exchange()
+    one.limits.settle((5.0,), world.now)
+    assert [one.limits.take((1.0,)) for _ in range(4)] == [0.0] * 3 + [float("inf")]
+    assert one.exchange()["rates"][0]["settled"] == [], "the ledger has counted them when it granted them"
+
+
+def test_a_claim_that_has_arrived_twice_was_answered():
+    world = World(rate="10/second", **{"max-concurrency": 8})
+    member = world.member("a")
+    member.demand = Demand(0, 8, (1.0,))
+    member.exchange()
+    member.limits.settle((100.0,), world.now)
+    world.now += 1.0
+    member.limits.claim()
+    member.limits.granted({"stale": True})
+    assert member.limits.places == 8
+    assert member.exchange()["rates"][0]["settled"] == []
+
+
 # A process that leaves.
 
 
@@ -216,7 +252,7 @@ def test_a_process_that_leaves_reports_what_a_claim_without_an_answer_did():
         one.limits.ended(False, True, 1)
     one.limits.claim()  # its answer never comes
     claim = one.exchange(leave=True)
-    assert (claim["failures"], claim["rates"][0]["settled"]) == (2, 4.0)
+    assert (claim["failures"], claim["rates"][0]["settled"]) == (2, [[1, 4.0]])
     other.demand = Demand(0, 20, (1.0,))
     other.exchange()
     assert not other.limits.closed
@@ -234,7 +270,7 @@ def test_a_process_that_leaves_returns_its_tokens_and_asks_for_nothing():
     (given,) = claim["rates"]
     assert given.pop("back") == [[100_000, 5.0]]
     assert given.pop("keep") > 0
-    assert given == {"amount": 100.0, "seconds": 1, "settled": 0, "take": 0, "least": 0, "ahead": 0}
+    assert given == {"amount": 100.0, "seconds": 1, "settled": [], "take": 0, "least": 0, "ahead": 0}
     assert (claim["wanted"], claim["spare"], claim["probe"]) == (0, 0, False)
     assert one.limits.places == 0
     assert one.limits.take((1.0,)) == float("inf")

@@ -52,6 +52,8 @@ class JobBudget:
         """
         self.name, self.terms, self.settings, self._whose = name, terms, str(terms), whose
         self.call_back: Callable[[], None] = lambda: None
+        self.caller = self.title = ""
+        """The caller, and which of its budgets it is, for people."""
         self.streams = 0
         """Number of open streams that use it. `Budgets` counts them."""
         self.idle_since = clock()
@@ -78,7 +80,8 @@ class JobBudget:
         self._claimed_rows = (0, 0)
         self._claimed_held, self._least = [0.0] * len(self._units), [0.0] * len(self._units)
         """What calls had taken then, and the least that a waiting call needed."""
-        self._turn = 0
+        self._turn, self._known = 0, False
+        """Number of claims, and whether a ledger has answered one."""
         self._sent, self._answered, self._denied = float("-inf"), clock(), ASK_SECONDS[0]
         self._why = ""
 
@@ -153,11 +156,15 @@ class JobBudget:
         """Whether a call runs that may still spend."""
         return bool(self._running)
 
-    def used(self) -> list[tuple[str, float]]:
-        """By unit, the part of the budget that all processes have spent, as far as this one knows."""
+    def amounts(self) -> list[tuple[str, float, float]]:
+        """By unit, what all processes have spent, as far as this one knows, and the budget."""
         with self._lock:
             spent = [mine + others for mine, others in zip(self._spent, self._others, strict=True)]
-        return [(unit, amount / most) for unit, amount, most in zip(self._units, spent, self._amounts, strict=True)]
+        return list(zip(self._units, spent, self._amounts, strict=True))
+
+    def used(self) -> list[tuple[str, float]]:
+        """By unit, the part of the budget that all processes have spent, as far as this one knows."""
+        return [(unit, spent / most) for unit, spent, most in self.amounts()]
 
     def answered(self, rows: int, failed: int) -> None:
         """Count rows that have an outcome. Those that failed because the budget is spent are not counted."""
@@ -206,7 +213,8 @@ class JobBudget:
             self._claimed_held, self._least = list(self._reserved), least
             self._sent, self._claimed, self._claimed_rows = now, list(self._spent), (self._rows, self._failed)
             return {
-                "kind": BUDGET, "settings": self.settings, "member": self._member, "turn": self._turn, "units": units,
+                "kind": BUDGET, "settings": self.settings, "member": self._member, "turn": self._turn,
+                "known": self._known, "units": units,
                 "rows": self._rows, "failed": self._failed,
             }  # fmt: skip
 
@@ -216,7 +224,7 @@ class JobBudget:
             return
         taken = budget_grant(grant, self._units)
         with self._lock:
-            self._answered, self._why = self._sent, ""
+            self._answered, self._why, self._known = self._sent, "", True
             more, room = False, [0.0] * len(self._units)
             for index in range(len(self._units)):
                 leased, spent, self._elsewhere[index], room[index] = taken.units[index]
@@ -250,7 +258,10 @@ class JobBudget:
         if self._over:
             raise BudgetSpent(self._over)
         if self._is_away and not self._fail_open:
-            raise RetryableError(f"the budget of {self._whose} is not coordinated: {self._why}")
+            raise RetryableError(
+                f"the budget of {self._whose} is not coordinated: {self._why}; calls go on when it answers, or at "
+                "once with the setting budgets_without_coordination = 'fail-open'"
+            )
 
     def _look(self) -> None:
         """Note if the budget is spent."""
@@ -275,6 +286,8 @@ class JobBudget:
         if costs is None:
             return None
         alone = self._is_away and self._fail_open
+        if not (self._known or alone):
+            return None  # other processes may have spent the budget
         for index, cost in enumerate(costs):
             there = self._leased[index]
             if alone:

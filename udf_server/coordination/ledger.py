@@ -29,6 +29,10 @@ AHEAD_SECONDS, AHEAD_PARTS = 0.1, 10
 """How long tokens are kept that were got ahead of calls, and the part of the rate's time that it is at most."""
 
 
+_NOBODY = (0.0, 0, 0, 0, 0)
+"""Of a member: when its permits end, the permits, those it wants, its most calls at once, its last claim's turn."""
+
+
 def ahead_seconds(seconds: float) -> float:
     """How long a member may keep tokens of a rate over `seconds` that it got ahead of its calls."""
     return min(AHEAD_SECONDS, seconds / AHEAD_PARTS)
@@ -45,7 +49,8 @@ class Ledger:
     def exchange(self, claim: dict[str, Any], now: float, run: str = "") -> dict[str, Any]:
         """The grant for a claim. It has only `conflict`, with their settings, if other members have other settings.
 
-        `run` identifies the process that has the data: each Redis has another one after each start.
+        `run` identifies the process that has the data: each Redis has another one after each start. A claim that
+        arrives twice, or after a later one of its member, changes nothing; then the grant has only `stale`.
         """
         state, settling = self._state, now + self._settling
         if state is not None:
@@ -59,6 +64,8 @@ class Ledger:
                 if any(member != claim["member"] for member in members):
                     return {"conflict": state["settings"]}
                 state = None
+            elif members.get(claim["member"], _NOBODY)[4] >= claim["turn"]:
+                return {"stale": True}
         if state is None:
             # Until the leases of a ledger that was lost have ended, members get no more permits than they have.
             state = self._state = {
@@ -66,6 +73,7 @@ class Ledger:
                 "failures": 0, "open": 0.0, "probe": 0.0, "limit": claim["first"], "spared": 0,
                 "settling": settling, "run": run,
             }  # fmt: skip
+        before = state["members"].get(claim["member"], _NOBODY)[4]
         _adapt(state, claim)
         grant = {"epoch": state["epoch"], "now": now, "limit": state["limit"], "permits": _permits(state, claim, now)}
         state["paused"] = max(state["paused"], now + claim["pause"])
@@ -75,7 +83,7 @@ class Ledger:
             used = state["used"].setdefault(str(index), {})
             if claim["epoch"] == state["epoch"]:  # otherwise those that come back were never counted here
                 _take_back(used, rate, now)
-            grant["tokens"].append(_tokens(used, rate, now, paused=state["paused"] > now))
+            grant["tokens"].append(_tokens(used, rate, now, before, paused=state["paused"] > now))
         grant |= _breaker(state, claim, now)
         if claim["leave"]:
             del state["members"][claim["member"]]
@@ -86,7 +94,7 @@ def _adapt(state: dict[str, Any], claim: dict[str, Any]) -> None:
     """Adapt the limit as AdaptiveLimit does, to calls that have ended since the last claim."""
     if not claim["adaptive"]:
         return
-    others = (peak for member, (_, _, _, peak) in state["members"].items() if member != claim["member"])
+    others = (kept[3] for member, kept in state["members"].items() if member != claim["member"])
     in_use, failed = claim["peak"] + sum(others), claim["failed"]
     while failed > 0:
         spared = min(failed, state["spared"])
@@ -116,7 +124,7 @@ def _permits(state: dict[str, Any], claim: dict[str, Any], now: float) -> int:
         else:
             needed = sum(max(kept[1], kept[2]) for kept in others.values())
             permits += max(min(claim["spare"], limit - needed - permits), 0)
-    members[me] = (now + LEASE_SECONDS, max(permits, claim["ceiling"]), claim["wanted"], claim["peak"])
+    members[me] = (now + LEASE_SECONDS, max(permits, claim["ceiling"]), claim["wanted"], claim["peak"], claim["turn"])
     return permits
 
 
@@ -135,15 +143,18 @@ def _share(wanted: dict[str, int], me: str, limit: int, now: float) -> int:
     return wanted[me]
 
 
-def _tokens(used: dict[str, float], rate: dict[str, Any], now: float, *, paused: bool) -> list[float]:
-    """The tokens that a member gets of one rate: for its calls that wait, and ahead of calls."""
+def _tokens(used: dict[str, float], rate: dict[str, Any], now: float, before: int, *, paused: bool) -> list[float]:
+    """The tokens that a member gets of one rate: for its calls that wait, and ahead of calls.
+
+    What it has settled in claims up to `before` was counted.
+    """
     seconds = rate["seconds"]
     width = seconds / SLOTS
     for slot in [slot for slot in used if (int(slot) + 1) * width + seconds <= now]:
         del used[slot]
-    if rate["settled"] > 0:
+    if (settled := math.fsum(amount for turn, amount in rate["settled"] if turn > before)) > 0:
         slot = str(math.floor(now / width))
-        used[slot] = used.get(slot, 0.0) + rate["settled"]
+        used[slot] = used.get(slot, 0.0) + settled
     room = 0.0 if paused else rate["amount"] - sum(used.values())
     granted = min(rate["take"], room) if room >= rate["least"] and room > 0 else 0.0
     ahead = max(min(rate["ahead"], (room - granted) / AHEAD_SHARE), 0.0)

@@ -39,6 +39,8 @@ if state then
       if id ~= me then return cjson.encode({conflict = state.settings}) end
     end
     state = nil
+  elseif state.members[me] and (state.members[me][5] or 0) >= claim.turn then
+    return cjson.encode({stale = true})
   end
 end
 if not state then
@@ -47,6 +49,8 @@ if not state then
            failures = 0, open = 0, probe = 0, limit = claim.first, spared = 0,
            settling = settling, run = run}
 end
+
+local before = state.members[me] and state.members[me][5] or 0
 
 local function adapt()
   if not claim.adaptive then return end
@@ -111,7 +115,7 @@ local function permits()
       found = found + math.max(math.min(claim.spare, limit - needed - found), 0)
     end
   end
-  state.members[me] = {now + LEASE_SECONDS, math.max(found, claim.ceiling), claim.wanted, claim.peak}
+  state.members[me] = {now + LEASE_SECONDS, math.max(found, claim.ceiling), claim.wanted, claim.peak, claim.turn}
   return found
 end
 
@@ -148,7 +152,11 @@ local function tokens(used, rate)
   for slot in pairs(used) do
     if (tonumber(slot) + 1) * width + seconds <= now then used[slot] = nil end
   end
-  add(used, now, width, rate.settled)
+  local settled = 0
+  for _, each in ipairs(rate.settled) do
+    if each[1] > before then settled = settled + each[2] end
+  end
+  add(used, now, width, settled)
   local room = rate.amount
   for _, amount in pairs(used) do room = room - amount end
   if state.paused > now then room = 0 end
@@ -204,7 +212,15 @@ local claim = cjson.decode(ARGV[1])
 local clock = redis.call('TIME')
 local now = tonumber(clock[1]) - 1700000000 + tonumber(clock[2]) / 1e6
 local raw = redis.call('GET', KEYS[1])
-local state = raw and cjson.decode(raw) or {members = {}}
+local about = redis.pcall('INFO', 'server')
+about = type(about) == 'string' and about or ''
+local run, up = string.match(about, 'run_id:(%w+)') or '', tonumber(string.match(about, 'uptime_in_seconds:(%d+)'))
+local state = raw and cjson.decode(raw)
+if not state then
+  state = {members = {}, run = run, settling = now + math.max(LEASE_SECONDS - (up or LEASE_SECONDS), 0)}
+elseif state.run ~= run then
+  state.run, state.settling = run, now + LEASE_SECONDS
+end
 for id, member in pairs(state.members) do
   if id ~= claim.member and member['until'] > now and member.settings ~= claim.settings then
     return cjson.encode({conflict = member.settings})
@@ -212,6 +228,7 @@ for id, member in pairs(state.members) do
 end
 local old = state.members[claim.member]
 if old and old.turn >= claim.turn then return cjson.encode({stale = true}) end
+if not old and claim.known then state.settling = now + LEASE_SECONDS end
 local me = {turn = claim.turn, settings = claim.settings, ['until'] = claim.leave and 0 or now + LEASE_SECONDS,
             rows = claim.rows, failed = claim.failed, units = {}}
 for unit, part in pairs(claim.units) do me.units[unit] = {part.spent, part.held} end
@@ -230,7 +247,7 @@ for unit, part in pairs(claim.units) do
 end
 for unit, part in pairs(claim.units) do
   local room = grant.units[unit][4]
-  if fits and room > 0 then
+  if fits and room > 0 and state.settling <= now then
     local leased = math.min(part.take, room)
     leased = leased + math.max(math.min(part.ahead, (room - leased) / AHEAD_SHARE), 0)
     me.units[unit][2] = me.units[unit][2] + leased

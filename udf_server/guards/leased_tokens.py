@@ -15,6 +15,8 @@ FORGOTTEN = 1e-6
 """If a process spends a smaller share of a rate, it asks for nothing ahead."""
 SLOWER = 0.8
 """The slowest answer counts this much less with each later one."""
+MOST_CLAIMED = 10
+"""Number of claims that were not answered whose amounts are kept apart."""
 LONGEST_SECONDS = LEASE_SECONDS / 2
 """Longest time for which tokens are kept because answers are slow. Later the claim has failed."""
 
@@ -45,7 +47,10 @@ class LeasedTokens:
         self._lots: list[_Lot] = []
         """In the order in which they end."""
         self._added, self._back = 0.0, dict[int, float]()
-        """What calls have spent beyond what they took, and what comes back, by slot, since the last claim."""
+        """What calls have spent beyond what they took and beyond what was here, and what comes back, by slot, since the
+        last claim."""
+        self._claimed: list[list[float]] = []
+        """What claims have added that were not answered: pairs of the claim's turn and the amount."""
         self._spent, self._recent = 0.0, 0.0
         self._slowest, self._keep = 0.0, self._width
         self._offset = 0.0
@@ -69,7 +74,7 @@ class LeasedTokens:
     def take_at_once(self, cost: float, now: float) -> bool:
         """Take tokens for a call if those that end first have more than enough. Otherwise ask whether it `fits`."""
         lots = self._lots
-        if not lots or self._added or lots[0].amount <= cost or lots[0].until < now:
+        if not lots or lots[0].amount <= cost or lots[0].until < now:
             return False
         lots[0].amount -= cost
         self._spent += cost
@@ -85,13 +90,20 @@ class LeasedTokens:
         if not cost:
             return True
         self._drop(now)
-        # What calls have spent beyond their estimates is known here before the ledger knows it.
-        owed = max(self._added - sum(self._back.values()), 0.0)
-        return self._left() - owed >= cost * ROUNDED
+        return self._left() >= cost * ROUNDED
 
     def take(self, cost: float) -> None:
         """Take what fits, from the tokens that end first."""
         self._spent += cost
+        self._spend(cost)
+
+    def _pay(self) -> None:
+        """Spend tokens that are here for what calls have spent beyond what they took."""
+        paid = min(self._added, self._left())
+        self._added -= paid
+        self._spend(paid)
+
+    def _spend(self, cost: float) -> None:
         while cost > 0 and self._lots:
             first = self._lots[0]
             if first.amount > cost:
@@ -104,17 +116,21 @@ class LeasedTokens:
         """Count what was taken at the time `taken` for a call that begins now."""
         if cost and now > taken + self._margin:
             self._give_back(cost, self._slot(taken))
-            self._added += cost
+            self.settle(cost, now)
 
     def settle(self, amount: float, began: float) -> None:
-        """Add what a call has spent beyond what it took, or, if negative, give it back."""
+        """Add what a call has spent beyond what it took, or, if negative, give it back.
+
+        Tokens that are here pay for it first: the ledger has counted them, and no other call must take them.
+        """
         if amount > 0:
             self._added += amount
+            self._pay()
         elif amount < 0:
             self._give_back(-amount, self._slot(began))
 
-    def claim(self, cost: float, waiting: int, now: float, elapsed: float, ahead: float) -> dict[str, Any]:
-        """The part of a claim for calls of which `waiting` wait and the first takes `cost`.
+    def claim(self, turn: int, cost: float, waiting: int, now: float, elapsed: float, ahead: float) -> dict[str, Any]:
+        """The part of claim number `turn` for calls of which `waiting` wait and the first takes `cost`.
 
         `elapsed` is the time since the last claim. It asks ahead for what calls spend in `ahead` seconds.
         """
@@ -125,17 +141,24 @@ class LeasedTokens:
         kept, ahead = self._left(), self._recent * 2 * min(ahead, ahead_seconds(self._rate.seconds))
         # Tokens that arrive too late are not spent, so if answers are slow they are kept for longer.
         self._keep = max(min(self._slowest * 2, LONGEST_SECONDS) + self._margin, self._width)
+        if self._added:
+            self._claimed.append([turn, self._added])
+            if len(self._claimed) > MOST_CLAIMED:
+                # If one of the two has arrived, it counts twice, which is safe.
+                (_, older), (later, newer), *rest = self._claimed
+                self._claimed = [[later, older + newer], *rest]
         claim = {
             "amount": self._rate.amount, "seconds": self._rate.seconds,
-            "settled": self._added, "back": [list(each) for each in sorted(self._back.items())], "keep": self._keep,
+            "settled": list(self._claimed), "back": [list(each) for each in sorted(self._back.items())],
+            "keep": self._keep,
             "take": max(cost * waiting - kept, 0.0), "least": max(cost - kept, 0.0), "ahead": max(ahead - kept, 0.0),
         }  # fmt: skip
         self._added, self._spent, self._back = 0.0, 0.0, {}
         return claim
 
-    def claim_again(self, lost: dict[str, Any]) -> None:
-        """Add what was spent to the next claim. What came back is not: it may have been taken back already."""
-        self._added += lost["settled"]
+    def arrived(self) -> None:
+        """Note that the last claim has arrived."""
+        self._claimed = []
 
     def granted(self, tokens: list[float], ledger_now: float, sent: float, now: float) -> None:
         """Take what the ledger has granted at its time `ledger_now` for the claim that was sent at `sent`."""
@@ -145,7 +168,9 @@ class LeasedTokens:
         for amount, keep in zip(tokens, (self._keep, max(ahead_seconds(self._rate.seconds), self._keep)), strict=True):
             if amount > 0:
                 bisect.insort(self._lots, _Lot(sent + keep - self._margin, slot, amount), key=lambda lot: lot.until)
+        self.arrived()
         self._drop(now)
+        self._pay()
 
     def give_up(self) -> None:
         """Return all tokens with the next claim."""

@@ -60,6 +60,8 @@ class SharedLimits(Limits):
         self._open = settings.without_coordination is WithoutCoordination.FAIL_OPEN
         self._epoch = ""
         self._permits = 0
+        self._turn = 0
+        """The number of the last claim."""
         self._sent = _NEVER
         self._answered = _NEVER
         """When the last claim that was answered was sent."""
@@ -224,13 +226,14 @@ class SharedLimits(Limits):
                 wanted, spare, demand = 0, 0, Demand(demand.in_use, 0, ())
                 for tokens in self._tokens:
                     tokens.give_up()
+            self._turn += 1
             costs = demand.costs or [0.0] * len(self._tokens)
             rates = [
-                tokens.claim(cost, demand.waiting, now, elapsed, 0.0 if leave else BUSY_SECONDS)
+                tokens.claim(self._turn, cost, demand.waiting, now, elapsed, 0.0 if leave else BUSY_SECONDS)
                 for tokens, cost in zip(self._tokens, costs, strict=True)
             ]
             claim = {
-                "settings": self.settings, "epoch": self._epoch,
+                "settings": self.settings, "epoch": self._epoch, "turn": self._turn,
                 "most": self._most, "adaptive": self._adaptive, "first": min(FIRST, self._most),
                 "ceiling": max(self._permits, demand.in_use), "wanted": wanted, "spare": max(spare, 0),
                 "peak": peak, "worked": self._worked, "failed": self._failed,
@@ -246,6 +249,13 @@ class SharedLimits(Limits):
 
     def granted(self, grant: dict[str, Any]) -> None:
         """Take the grant for the last claim. Raises CoordinationFailed if it is none."""
+        if "stale" in grant:
+            # It has arrived twice. The first one was granted, and what that grant had is not known here.
+            with self._lock:
+                self._answered, self._why, self._claimed = self._sent, "", {}
+                for tokens in self._tokens:
+                    tokens.arrived()
+            return
         taken = guard_grant(grant, self._most, (tokens.amount for tokens in self._tokens))
         with self._lock:
             now = self._clock()
@@ -279,11 +289,10 @@ class SharedLimits(Limits):
     def _claim_again(self, lost: dict[str, Any]) -> None:
         """Add what a claim that was lost has reported to the next one.
 
-        If it has arrived, that is counted twice: what was spent and what has failed, which is safe, and a success,
-        which is known to be one. What was given back, and calls that raise the adaptive limit, must not be.
+        If it has arrived, that is counted twice: what has failed, which is safe, and a success, which is one anyway.
+        What was given back, and calls that raise the adaptive limit, must not be. What was spent says of which claim
+        it is (`LeasedTokens`), so it counts once.
         """
-        for tokens, rate in zip(self._tokens, lost["rates"], strict=True):
-            tokens.claim_again(rate)
         if lost["pause"]:
             self._pause_until = max(self._pause_until, self._sent + lost["pause"])
         self._peak, self._failed = max(self._peak, lost["peak"]), self._failed + lost["failed"]
