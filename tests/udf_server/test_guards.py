@@ -22,6 +22,7 @@ from udf_server.aggregate.declaration import declare_aggregate
 from udf_server.base.errors import InvalidConfig
 from udf_server.guards.adaptive import AdaptiveLimit
 from udf_server.guards.breaker import Breaker
+from udf_server.guards.outcomes import of_error, of_result
 from udf_server.guards.rates import MovingWindow, RateLimit, parse_rates
 from udf_server.guards.settings import GuardSettings
 from udf_server.hosting.registry import Registry
@@ -208,6 +209,101 @@ def test_concurrency_finds_what_a_service_takes_well(serve):
     assert with_guard < 300
     assert answers(serve(limited).target, limited, range(3000)) == {row: row for row in range(3000)}
     assert refused[0] > 3 * with_guard
+
+
+def failing_lists():
+    """List functions whose service fails: for all rows, or for those that are odd. They say so in different ways."""
+    down = udf.Failure("down", retryable=True)
+
+    @udf.scalar(name="f", batched=True, batch_rows=4)
+    async def returns_failures(x: list[int]) -> list[int | udf.Failure]:
+        return [down] * len(x)
+
+    @udf.scalar(name="f", batched=True, batch_rows=4)
+    def returns_failures_on_a_thread(x: list[int]) -> list[int | udf.Failure]:
+        return [down] * len(x)
+
+    @udf.scalar(name="f", batched=True, batch_rows=4)
+    async def raises_row_errors(x: list[int]) -> list[int]:
+        raise udf.RowErrors(dict.fromkeys(range(len(x)), TimeoutError("slow")), [None] * len(x))
+
+    @udf.scalar(name="f", vectorized=True, batch_rows=4)
+    def raises_row_errors_of_arrays(x: pa.Int64Array) -> pa.Int64Array:
+        raise udf.RowErrors(dict.fromkeys(range(len(x)), ConnectionError("lost")), x)
+
+    @udf.scalar(name="f")
+    async def raises_a_failure(x: int) -> int:
+        raise down
+
+    return {each.call.__name__: each for each in (
+        returns_failures, returns_failures_on_a_thread, raises_row_errors, raises_row_errors_of_arrays, raises_a_failure
+    )}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", failing_lists())
+def test_a_call_for_many_rows_has_failed_if_the_service_failed_for_all_of_them(serve, name):
+    function = failing_lists()[name]
+    serving = serve(function, guards=guards(**{"breaker-failures": 3, "breaker-delay": "100 s"}))
+    found = answers(serving.target, function, range(40), **{"max-attempts": 1, "buffer-capacity": 1})
+    assert sum("CircuitOpen" in str(each) for each in found.values()) >= 20
+    assert serving.metric("udf_circuit_open", function="f", version="1") == 1
+
+
+@pytest.mark.parametrize("own", [True, False], ids=["rows have errors of their own", "some rows have values"])
+def test_a_call_for_many_rows_has_not_failed_if_the_service_answered_for_some_of_them(serve, own):
+    @udf.scalar(name="f", batched=True, batch_rows=4)
+    async def partly(x: list[int]) -> list[int | udf.Failure]:
+        other = udf.Failure("no such row") if own else 1
+        return [other, *(udf.Failure("down", retryable=True) for _ in x[1:])]
+
+    serving = serve(partly, guards=guards(**{"breaker-failures": 1, "breaker-delay": "100 s"}))
+    found = answers(serving.target, partly, range(40), **{"max-attempts": 1, "buffer-capacity": 1})
+    assert not any("CircuitOpen" in str(each) for each in found.values())
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (ValueError(), (True, False, 0.0)),
+        (udf.Failure("bad row"), (True, False, 0.0)),
+        (udf.Failure("down", retryable=True, retry_after=3.0), (False, True, 3.0)),
+        (udf.RetryableError(retry_after=2.0), (False, True, 2.0)),
+        (udf.RetryableError(retry_after=float("inf")), (False, True, 0.0)),
+        (udf.RowErrors({0: ValueError(), 2: TimeoutError()}), (True, True, 0.0)),
+        (udf.RowErrors(dict.fromkeys(range(3), udf.RetryableError(retry_after=1.0))), (False, True, 1.0)),
+        (udf.RowErrors({}), (True, False, 0.0)),
+    ],
+    ids=repr,
+)  # fmt: skip
+def test_what_an_error_tells_about_the_service(error, expected):
+    assert of_error(error, 3) == expected
+
+
+@pytest.mark.parametrize(
+    ("result", "expected"),
+    [
+        ([1, 2], (True, False, 0.0)),
+        ([1, udf.Failure("busy", retryable=True, retry_after=4.0)], (True, True, 4.0)),
+        ([udf.Failure("busy", retryable=True)] * 2, (False, True, 0.0)),
+        ([udf.Failure("bad")] * 2, (True, False, 0.0)),
+        ([], (True, False, 0.0)),
+        (pa.array([1, 2]), (True, False, 0.0)),
+    ],
+    ids=repr,
+)  # fmt: skip
+def test_what_the_result_of_a_call_for_many_rows_tells_about_the_service(result, expected):
+    assert of_result(result) == expected
+
+
+def test_a_rate_in_a_unit_that_no_call_costs_is_a_warning(serve, caplog):
+    @udf.scalar(name="f", cost=lambda x: {"token": 5})
+    async def misspelled(x: int) -> int:
+        return x
+
+    serving = serve(misspelled, guards=guards(rate="10 tokens/second"))
+    assert answers(serving.target, misspelled, range(3)) == {0: 0, 1: 1, 2: 2}
+    [record] = [each for each in caplog.records if "a rate counts a unit" in each.message]
+    assert (record.function, record.rate, record.cost) == ("f@1", "tokens", "token")
 
 
 def test_a_rate_holds_and_waiting_is_counted(serve):

@@ -6,11 +6,11 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence, Sized
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from remote_udf.functions import FunctionKind
+from remote_udf.functions import Execution, FunctionKind
 from udf_server.base.attempts import is_decided, limited
 from udf_server.base.errors import CircuitOpen, InvalidConfig, InvalidCost, RetryableError
 from udf_server.base.fairness import current_party
@@ -18,6 +18,7 @@ from udf_server.base.functions import Function
 from udf_server.base.spending import Spending, call_deadline, current_spending
 from udf_server.guards.guard_metrics import GuardMetrics
 from udf_server.guards.limits import Demand, Limits, LocalLimits
+from udf_server.guards.outcomes import TIMED_OUT, WORKED, CallOutcome, of_error, of_result
 from udf_server.guards.rates import CALLS, amounts_of
 from udf_server.guards.settings import GuardSettings
 from udf_server.guards.shared_limits import SharedLimits
@@ -40,9 +41,10 @@ PAUSE_MOST_SECONDS = 3_600.0
 class Guard:
     """The guards of one function. Waiting counts towards the row's deadline, and ends when the deadline passes.
 
-    A guard counts a call as failed if it raises RetryableError, TimeoutError or OSError, or if its deadline cancels
-    it. Any other exception concerns the row only. A call that is cancelled because its client is gone, or
-    because the other one of two calls (`hedge-after`) has given the outcome, does not count.
+    A guard counts a call as failed if it raises RetryableError, a retryable Failure, TimeoutError or OSError, or if its
+    deadline cancels it. Any other exception concerns the row only. A call for many rows may name those that have
+    failed: see `outcomes.py`. A call that is cancelled because its client is gone, or because the other one of two
+    calls (`hedge-after`) has given the outcome, does not count.
     """
 
     def __init__(
@@ -72,6 +74,8 @@ class Guard:
         self._in_use = 0
         self._calm = True
         """Whether surely no call waits. Then a call need not look at the queue."""
+        self._compared = False
+        """Whether the units of an estimate were compared with those of the rates."""
         self._units = {rate.unit for rate in settings.rate} - {CALLS}
         self._shown: tuple[float, bool] = (-1.0, False)
         """What the metrics show: the number of calls that may run at once, and whether the breaker is closed."""
@@ -98,6 +102,7 @@ class Guard:
 
     def _async(self, function: Function) -> Callable[..., Any]:
         call, leave, clock, costs_of = function.call, self._leave, self._clock, self._costs(function)
+        many = function.spec.execution in (Execution.VECTORIZED, Execution.BATCHED)
 
         async def guarded(*arguments: Any, **keywords: Any) -> Any:
             costs = costs_of(arguments) if costs_of else self._calls_only
@@ -113,15 +118,20 @@ class Guard:
             spending = Spending() if costs_of else None
             if spending:
                 current_spending.set(spending)
-            failure = None
+            outcome: CallOutcome | None = WORKED
             try:
-                return await limited(call(*arguments, **keywords))
-            except (RetryableError, TimeoutError, OSError, asyncio.CancelledError) as error:
-                failure = error
+                result = await limited(call(*arguments, **keywords))
+                if many:
+                    outcome = of_result(result)
+                return result
+            except asyncio.CancelledError:
+                outcome = None if _is_needless() else TIMED_OUT
+                raise
+            except Exception as error:
+                outcome = of_error(error, _rows(arguments) if many else 1)
                 raise
             finally:
-                leave(failure, began, costs, source, spending, loop)
-                failure = None
+                leave(outcome, began, costs, source, spending, loop)
 
         return guarded
 
@@ -131,6 +141,7 @@ class Guard:
 
     def _plain(self, function: Function) -> Callable[..., Any]:
         call, leave, clock, costs_of = function.call, self._leave, self._clock, self._costs(function)
+        many = function.spec.execution in (Execution.VECTORIZED, Execution.BATCHED)
 
         def guarded(*arguments: Any, **keywords: Any) -> Any:
             costs = costs_of(arguments) if costs_of else self._calls_only
@@ -145,15 +156,17 @@ class Guard:
             spending = Spending() if costs_of else None
             if spending:
                 current_spending.set(spending)
-            failure = None
+            outcome = WORKED
             try:
-                return call(*arguments, **keywords)
-            except (RetryableError, TimeoutError, OSError) as error:
-                failure = error
+                result = call(*arguments, **keywords)
+                if many:
+                    outcome = of_result(result)
+                return result
+            except Exception as error:
+                outcome = of_error(error, _rows(arguments) if many else 1)
                 raise
             finally:
-                leave(failure, began, costs, source, spending, None)
-                failure = None
+                leave(outcome, began, costs, source, spending, None)
 
         return guarded
 
@@ -164,7 +177,10 @@ class Guard:
             return None
 
         def costs(arguments: Sequence[Any]) -> Sequence[float]:
-            found = amounts_of(rates, function.estimated(arguments))
+            estimate = function.estimated(arguments)
+            if not self._compared and estimate:
+                self._compare(estimate)
+            found = amounts_of(rates, estimate)
             for rate, amount in zip(rates, found, strict=True):
                 if amount > rate.amount:
                     raise InvalidCost(
@@ -173,6 +189,15 @@ class Guard:
             return found
 
         return costs
+
+    def _compare(self, estimate: Mapping[str, float]) -> None:
+        """Warn if the first estimate has none of the units that a rate counts: the rate would not bound anything."""
+        self._compared = True
+        if missing := sorted(self._units - estimate.keys()):
+            log.warning(
+                "a rate counts a unit that `cost` of the function has not returned: use one name in both",
+                extra={"function": self._key, "rate": ", ".join(missing), "cost": ", ".join(sorted(estimate))},
+            )
 
     def _takes_at_once(self, costs: Sequence[float], now: float, loop: asyncio.AbstractEventLoop | None) -> bool:
         """Take a place and tokens for a call, as nearly every call can. If this returns False, `_take` decides."""
@@ -260,7 +285,10 @@ class Guard:
 
     def _refuse_if_unavailable(self) -> None:
         if why := self._limits.unavailable:
-            raise RetryableError(f"function {self._key}: its guard is not coordinated: {why}")
+            raise RetryableError(
+                f"function {self._key}: its guard is not coordinated: {why}; calls go on when it answers, or at once "
+                "with the setting without-coordination = 'fail-open' of the guard"
+            )
 
     def _forget(self, waiter: Waiter, loop: asyncio.AbstractEventLoop | None) -> None:
         """Remove a waiter. It may have been admitted at the same moment."""
@@ -342,29 +370,28 @@ class Guard:
 
     def _leave(
         self,
-        failure: BaseException | None,
+        outcome: CallOutcome | None,
         began: float,
         costs: Sequence[float],
         source: Limits,
         spending: Spending | None,
         loop: asyncio.AbstractEventLoop | None,
     ) -> None:
+        """Record a call that has ended. Its outcome is None if it was cancelled for a reason of its client."""
         goal, opened = self._settings.latency_goal, False
         in_time = goal is None or self._clock() - began <= goal
         self._lock.acquire()
         try:
             if self._loop is not loop:
                 return
-            if failure is None or not _is_needless(failure):
-                opened = self._limits.ended(failure is None, in_time, self._in_use)
+            if outcome is not None:
+                opened = self._limits.ended(outcome.went_well, in_time and not outcome.overloaded, self._in_use)
             if spending is not None and spending.amounts:
                 rates = self._settings.rate
                 spent = ((spending.amounts.get(rate.unit), cost) for rate, cost in zip(rates, costs, strict=True))
                 source.settle([0.0 if actual is None else actual - cost for actual, cost in spent], began)
-            if failure is not None and self._settings.rate and isinstance(failure, RetryableError):
-                after = failure.retry_after
-                if after and 0 < after < math.inf:
-                    self._limits.pause(min(after, PAUSE_MOST_SECONDS))
+            if outcome is not None and outcome.retry_after and self._settings.rate:
+                self._limits.pause(min(outcome.retry_after, PAUSE_MOST_SECONDS))
             self._in_use -= 1
             if not self._calm:
                 self._admit()
@@ -372,7 +399,7 @@ class Guard:
             self._lock.release()
         if opened:
             log.warning("circuit opened", extra={"function": self._key})
-        if failure is not None or self._settings.adaptive or not self._shown[1]:
+        if outcome is not WORKED or self._settings.adaptive or not self._shown[1]:
             self._show()
 
     def _admit(self) -> None:
@@ -425,6 +452,11 @@ class Guard:
             self._metrics.show(shown[0], closed=shown[1])
 
 
-def _is_needless(failure: BaseException) -> bool:
+def _is_needless() -> bool:
     """Whether the call was cancelled for another reason than its deadline, which is no failure of the service."""
-    return isinstance(failure, asyncio.CancelledError) and (current_party.get().closed or is_decided.get()())
+    return current_party.get().closed or is_decided.get()()
+
+
+def _rows(arguments: Sequence[Any]) -> int:
+    """The number of rows of a call for many rows."""
+    return next((len(each) for each in arguments if isinstance(each, Sized)), 1)

@@ -92,7 +92,11 @@ class Limits(ABC):
 
     @abstractmethod
     def ended(self, went_well: bool, in_time: bool, in_use: int) -> bool:
-        """Record a call that ended, while `in_use` calls were running. Returns whether that opened the breaker."""
+        """Record a call that ended, while `in_use` calls were running. Returns whether that opened the breaker.
+
+        `went_well` is for the breaker. `in_time`, for the adaptive limit, is whether the service handled all of it in
+        time.
+        """
 
     @abstractmethod
     def starved(self) -> None:
