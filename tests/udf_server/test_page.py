@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import dataclasses
 import http.client
 import json
 import subprocess
@@ -9,10 +10,13 @@ import sys
 import urllib.error
 import urllib.request
 from html.parser import HTMLParser
+from pathlib import Path
 
 import pytest
 
 import udf_server as udf
+from spark_client.base.budget import Budget
+from spark_client.base.security import Security
 from spark_client.executor.stream.transport import transport_for
 from tests.spark_client.scripted import call_of, chunk_of, everything, stream_of
 from udf_server.base.errors import InvalidConfig
@@ -160,13 +164,79 @@ def test_statistics_of_processes_are_added_and_their_devices_are_listed():
             "spent": {"tokens": ok},
         }
         server = {"ready": ready, "processes": 1, "devices": [device]}
-        return {"server": server, "functions": [{"key": "f@1", "statistics": statistics}]}
+        callers = [{"caller": "etl", "function": "f@1", "spent": {"tokens": ok}}]
+        budgets = [{"caller": "etl", "budget": "job 1", "spent": {"tokens": [ok, 100.0]}}]
+        functions = [{"key": "f@1", "statistics": statistics}]
+        return {"server": server, "functions": functions, "callers": callers, "budgets": budgets}
 
     total = added_up([one(False, "cuda:0", 3, A=1), one(True, "cuda:1", 4, A=1, B=2)])
     assert total["server"] == {"ready": True, "processes": 2, "devices": ["cuda:0", "cuda:1"]}
     statistics = total["functions"][0]["statistics"]
     assert (statistics["ok"], statistics["failed"], statistics["errors"]) == (7, 2, {"A": 2, "B": 2})
     assert statistics["spent"] == {"tokens": 7}
+    assert total["callers"] == [{"caller": "etl", "function": "f@1", "spent": {"tokens": 7}}]
+    # Each process knows what all of them have spent.
+    assert total["budgets"] == [{"caller": "etl", "budget": "job 1", "spent": {"tokens": [4, 100.0]}}]
+
+
+@udf.scalar
+async def priced(number: int, context: udf.CallContext) -> int:
+    context.spend(usd=0.5)
+    return number
+
+
+@udf.scalar(name="priced", version="2")
+async def dearer(number: int, context: udf.CallContext) -> int:
+    context.spend(usd=2)
+    return number
+
+
+def spend(serving, function, rows, security=None, **budget):
+    """Call a function for a job with a budget, and return the job's id."""
+    call = call_of(function, serving.target)
+    bound = Budget.of(budget, "on-error")
+    config = dataclasses.replace(call.config, budget=bound, security=security or call.config.security)
+    call = dataclasses.replace(call, config=config)
+    stream = stream_of(call, transport_for(call.config))
+    stream.submit(chunk_of(range(rows)))
+    everything(stream)
+    stream.finish()
+    return bound.job[:8]
+
+
+def test_the_page_shows_what_callers_and_jobs_have_spent_and_the_weights_of_versions(serve):
+    serving = serve(priced, dearer, weights={"priced@2": 0.05})
+    url = serving.server.metrics_url
+    hidden = [attrs["id"] for tag, attrs in Page(ask(f"{url}/")[2]).tags if tag == "table" and "hidden" in attrs]
+    assert hidden == ["callers", "budgets"], "nothing was spent"
+    job = spend(serving, priced, 10, usd=4, tokens=100)
+    spend(serving, dearer, 1, usd=9)
+    catalogue = json.loads(ask(f"{url}/catalog.json")[2])
+    assert catalogue["callers"] == [
+        {"caller": "", "function": "priced@1", "spent": {"usd": 4.0}},
+        {"caller": "", "function": "priced@2", "spent": {"usd": 2.0}},
+    ]
+    [mine] = [each for each in catalogue["budgets"] if job in each["budget"]]
+    assert mine["spent"] == {"usd": [4.0, 4.0], "tokens": [0.0, 100.0]}
+    assert [each["facts"].get("weight") for each in catalogue["functions"]] == [None, "5 % of the jobs"]
+    text = Page(ask(f"{url}/")[2]).text
+    assert "Spent by caller" in text and "anyonepriced@14 usd" in text
+    assert f"session {job}0 of 100 tokens, 4 of 4 usd" in text
+    assert "weight5 % of the jobs" in text
+
+
+def test_a_bearer_sees_what_its_own_calls_have_spent(serve, tokens, tmp_path):
+    path, every, _ = tokens
+    other, file = new_token(), tmp_path / "token"
+    file.write_text(every)
+    with Path(path).open("a") as rules:
+        rules.write(f'[other]\ntoken_sha256 = "{hashed(other)}"\n')
+    serving = serve(priced, access_file=path)
+    spend(serving, priced, 2, Security(token_file=str(file)), usd=4)
+    url = serving.server.metrics_url
+    mine, theirs = (json.loads(ask(f"{url}/catalog.json", **bearer(token))[2]) for token in (every, other))
+    assert [each["caller"] for each in mine["callers"] + mine["budgets"]] == ["all", "all"]
+    assert (theirs["callers"], theirs["budgets"]) == ([], [])
 
 
 def test_the_form_is_off_by_default(serve):

@@ -45,8 +45,8 @@ class Budgets:
         self._daily: dict[str, DailyBudget] = {}
         self._leaving: set[asyncio.Task[None]] = set()
 
-    def join(self, caller: str, request: pb.Budget) -> JobBudget:
-        """The budget for a stream of a job. Call `leave` when the stream has ended.
+    def join(self, caller: str, request: pb.Budget, job: str = "") -> JobBudget:
+        """The budget for a stream of a job, which `job` names for people. Call `leave` when the stream has ended.
 
         Raises StreamError if it is malformed, if the job has another budget, or if there are too many jobs.
         """
@@ -59,7 +59,8 @@ class Budgets:
                     ErrorKind.WORKER, ErrorCode.OVERLOADED,
                     f"{len(self._jobs)} jobs with a budget are being served; {MOST_JOBS} are possible", retryable=True,
                 )  # fmt: skip
-            budget = self._add(name, terms, "this job")
+            title = f"{job}, session {request.job[:8]}" if job else f"session {request.job[:8]}"
+            budget = self._add(name, terms, "this job", caller, title)
         elif budget.terms != terms:
             raise StreamError(
                 ErrorKind.PROTOCOL, ErrorCode.INVALID_OPTION,
@@ -81,8 +82,13 @@ class Budgets:
             for unit, part in daily.today.used():
                 yield daily.caller, unit, part
 
-    def _add(self, name: str, terms: Terms, whose: str) -> JobBudget:
+    def kept(self) -> list[JobBudget]:
+        """The budgets that this process serves. Safe to call from any thread."""
+        return list(self._jobs.values())
+
+    def _add(self, name: str, terms: Terms, whose: str, caller: str, title: str) -> JobBudget:
         budget = self._jobs[name] = JobBudget(name, terms, whose=whose, fail_open=self._fail_open, clock=self._clock)
+        budget.caller, budget.title = caller, title
         self._coordinator.add(budget)
         return budget
 
@@ -95,7 +101,10 @@ class Budgets:
             self.leave(daily.today)
         name = "day:" + hashlib.sha256(f"{day}\n{daily.caller}".encode()).hexdigest()
         whose = f"caller {daily.caller!r} for {day} (UTC)"
-        daily.day, daily.today = day, self._jobs.get(name) or self._add(name, daily.terms, whose)
+        daily.day, daily.today = (
+            day,
+            self._jobs.get(name) or self._add(name, daily.terms, whose, daily.caller, f"{day} (UTC)"),
+        )
         daily.today.streams += 1
 
     def leave(self, budget: JobBudget) -> None:

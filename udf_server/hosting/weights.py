@@ -10,7 +10,7 @@ from remote_udf.option_values import fraction
 from udf_server.base.errors import InvalidConfig
 from udf_server.hosting.registry import Registry
 
-__all__ = ["check_weights", "parse_weights"]
+__all__ = ["check_weights", "parse_weights", "percent"]
 
 ROUNDING = 1e-9
 """Shares such as 10 %, 20 % and 70 % add up to 1 only approximately."""
@@ -34,7 +34,7 @@ def parse_weights(table: Mapping[str, Any]) -> dict[str, float]:
             raise InvalidConfig(f"{source}: {error}") from None
         sums[name] += weights[key]
         if sums[name] > 1 + ROUNDING:
-            shares = " + ".join(_percent(weights[each]) for each in weights if each.partition("@")[0] == name)
+            shares = " + ".join(percent(weights[each]) for each in weights if each.partition("@")[0] == name)
             raise InvalidConfig(
                 f"setting weights: the versions of {name} have {shares} of the jobs; expected at most 100 %"
             )
@@ -63,9 +63,10 @@ def check_weights(weights: Mapping[str, float], registry: Registry) -> None:
         if len(given) == len(shares) and sum(given) < 1 - ROUNDING:
             raise InvalidConfig(
                 f"setting weights: every version of {name} has a weight, and together they have "
-                f"{_percent(sum(given))} of the jobs; remove the weight of the version that gets the rest"
+                f"{percent(sum(given))} of the jobs; remove the weight of the version that gets the rest"
             )
 
 
-def _percent(share: float) -> str:
+def percent(share: float) -> str:
+    """A share from 0 to 1 as text."""
     return f"{100 * share:.6g} %"

@@ -1,7 +1,8 @@
 """The catalogue as JSON: the description and the statistics of each function."""
 
 import inspect
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from remote_udf.functions import FunctionKind
@@ -9,12 +10,16 @@ from remote_udf.types import spelled
 from remote_udf.version import __version__
 from udf_server.base.functions import Function
 from udf_server.base.metrics import ServerMetrics
+from udf_server.budgets.budgets import Budgets
 from udf_server.hosting.registry import Registry
+from udf_server.hosting.weights import percent
+from udf_server.page.spending import added_budgets, added_callers, budgets_of, callers_of
 
 __all__ = ["Catalogue", "added_up", "catalogue"]
 
 Catalogue = dict[str, Any]
-"""`server` has version, ready, try_calls, processes and devices; `functions` has one dictionary per function."""
+"""`server` has version, ready, try_calls, processes and devices; `functions` has one dictionary per function; `callers`
+and `budgets` have what was spent, see `spending.py`."""
 
 _CACHE = ("cache_hit", "cache_miss", "cache_shared", "cache_uncached")
 _NUMBERS = ("ok", "failed", "skipped", "retries", "in_flight", "streams", "row_seconds", "row_count", *_CACHE)
@@ -24,13 +29,17 @@ _BY_NAME = ("errors", "spent")
 
 def catalogue(
     registry: Registry, metrics: ServerMetrics, *, may_see: Callable[[str], bool], ready: bool, try_calls: bool,
-    devices: Sequence[str] = (),
+    devices: Sequence[str] = (), weights: Mapping[str, float] = MappingProxyType({}), budgets: Budgets | None = None,
+    whose: Callable[[str], bool] = lambda caller: True,
 ) -> Catalogue:  # fmt: skip
-    """The functions that a caller may see. `may_see` is called with the name of each function."""
+    """The functions that a caller may see. `may_see` is called with the name of each function.
+
+    `whose` is called with the name of each caller whose spending would be listed.
+    """
     statistics = _statistics(metrics)
     functions = [
         {
-            **_described(function, registry.plugins[function.spec.key]),
+            **_described(function, registry.plugins[function.spec.key], weights),
             "tryable": try_calls and function.spec.kind is FunctionKind.SCALAR,
             "statistics": statistics(function.spec.name, function.spec.version),
         }
@@ -38,7 +47,8 @@ def catalogue(
         if may_see(function.spec.name)
     ]
     server = {"version": __version__, "ready": ready, "try_calls": try_calls, "processes": 1, "devices": [*devices]}
-    return {"server": server, "functions": functions}
+    spending = {"callers": callers_of(metrics, may_see, whose), "budgets": budgets_of(budgets, whose)}
+    return {"server": server, "functions": functions, **spending}
 
 
 def added_up(catalogues: Sequence[Catalogue]) -> Catalogue:
@@ -55,14 +65,17 @@ def added_up(catalogues: Sequence[Catalogue]) -> Catalogue:
                 for key, count in theirs["statistics"][name].items():
                     total[key] = total.get(key, 0) + count
     first["server"]["processes"] = len(catalogues)
+    first["callers"] = added_callers([each["callers"] for each in catalogues])
+    first["budgets"] = added_budgets([each["budgets"] for each in catalogues])
     return first
 
 
-def _described(function: Function, plugin: str) -> dict[str, Any]:
+def _described(function: Function, plugin: str, weights: Mapping[str, float]) -> dict[str, Any]:
     spec = function.spec
     facts = {
         "plugin": plugin,
         **({"owner": spec.owner} if spec.owner else {}),
+        **({"weight": f"{percent(weights[spec.key])} of the jobs"} if spec.key in weights else {}),
         "execution": str(spec.execution),
         "deterministic": "yes" if spec.deterministic else "no",
         "nulls": str(spec.nulls),

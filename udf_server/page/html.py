@@ -49,6 +49,7 @@ def _page(catalogue: Catalogue) -> Iterator[str]:
     else:
         yield '<input id="filter" type="search" placeholder="Filter functions" aria-label="Filter functions" hidden>\n'
         yield from _table(functions)
+        yield from _spending(catalogue)
         for function in functions:
             yield from _function(function)
     yield "</main>\n</body>\n</html>\n"
@@ -65,7 +66,7 @@ def _table(functions: list[dict[str, Any]]) -> Iterator[str]:
         rows = statistics["ok"] + statistics["failed"] + statistics["skipped"]
         mean = statistics["row_seconds"] / statistics["row_count"] if statistics["row_count"] else None
         errors = ", ".join(f"{code} {count:,.0f}" for code, count in sorted(statistics["errors"].items()))
-        spent = ", ".join(f"{amount:,.6g} {unit}" for unit, amount in sorted(statistics["spent"].items()))
+        spent = _amounts(statistics["spent"])
         yield (
             f'<tr data-key="{key}"><td><a href="#{key}">{key}</a></td><td>{escape(function["kind"])}</td>'
             f'<td class="n" data-statistic="rows">{rows:,.0f}</td><td class="n" data-statistic="rate"></td>'
@@ -77,6 +78,28 @@ def _table(functions: list[dict[str, Any]]) -> Iterator[str]:
             f'<td data-statistic="errors">{escape(errors)}</td></tr>\n'
         )
     yield "</tbody></table>\n"
+
+
+def _spending(catalogue: Catalogue) -> Iterator[str]:
+    """What callers and jobs have spent. The tables are hidden while they are empty; the script fills them."""
+    callers = [(row["caller"] or "anyone", row["function"], _amounts(row["spent"])) for row in catalogue["callers"]]
+    budgets = [(row["caller"] or "anyone", row["budget"], _parts(row["spent"])) for row in catalogue["budgets"]]
+    for name, title, second, rows in (
+        ("callers", "Spent by caller", "function", callers), ("budgets", "Budgets", "budget", budgets),
+    ):  # fmt: skip
+        yield f'<table id="{name}"{"" if rows else " hidden"}><caption>{title}</caption><thead><tr><th>caller</th>'
+        yield f"<th>{second}</th><th>spent</th></tr></thead>\n<tbody>\n"
+        for row in rows:
+            yield f"<tr>{''.join(f'<td>{escape(text)}</td>' for text in row)}</tr>\n"
+        yield "</tbody></table>\n"
+
+
+def _amounts(amounts: Mapping[str, float]) -> str:
+    return ", ".join(f"{amount:,.6g} {unit}" for unit, amount in sorted(amounts.items()))
+
+
+def _parts(amounts: Mapping[str, tuple[float, float]]) -> str:
+    return ", ".join(f"{spent:,.6g} of {most:,.6g} {unit}" for unit, (spent, most) in sorted(amounts.items()))
 
 
 def _hit_rate(statistics: Mapping[str, Any]) -> str:

@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from http import HTTPStatus
+from types import MappingProxyType
 from typing import Any
 
 import pyarrow as pa
@@ -16,6 +17,7 @@ from remote_udf.outcomes import read_errors
 from remote_udf.v1 import message_pb2 as pb
 from udf_server.base.metrics import ServerMetrics
 from udf_server.base.texts import argument_columns, with_text_keys
+from udf_server.budgets.budgets import Budgets
 from udf_server.hosting.registry import Registry
 from udf_server.page.catalogue import Catalogue, catalogue
 from udf_server.page.site import Credentials, Refused
@@ -36,10 +38,11 @@ class LocalSource:
     def __init__(
         self, registry: Registry, metrics: ServerMetrics, access: Access, service: UdfService,
         loop: asyncio.AbstractEventLoop, ready: Callable[[], bool], *, try_calls: bool, tokens_allowed: bool,
-        device: str | None = None,
+        device: str | None = None, weights: Mapping[str, float] = MappingProxyType({}), budgets: Budgets | None = None,
     ) -> None:  # fmt: skip
         """If `tokens_allowed` is set, tokens are accepted over plain HTTP. `device` is that of the process."""
         self._devices = [] if device is None else [device]
+        self._weights, self._budgets = weights, budgets
         self._registry, self._metrics, self._access, self._service = registry, metrics, access, service
         self._loop, self._ready = loop, ready
         self._try_calls, self._tokens_allowed = try_calls, tokens_allowed
@@ -48,7 +51,9 @@ class LocalSource:
         caller = self._caller(credentials)
         return catalogue(
             self._registry, self._metrics, may_see=caller.may_call, ready=self._ready(), try_calls=self._try_calls,
-            devices=self._devices,
+            devices=self._devices, weights=self._weights, budgets=self._budgets,
+            # What others spend is for the operator, who has /metrics.
+            whose=lambda name: not self._access.restricted or name == caller.name,
         )  # fmt: skip
 
     def try_call(self, credentials: Credentials, function: str, arguments: list[str]) -> dict[str, Any]:

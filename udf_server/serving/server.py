@@ -306,6 +306,7 @@ class Server:
         source = LocalSource(
             self.registry, self.metrics, self._access, self._service, asyncio.get_running_loop(), self._is_ready,
             try_calls=config.try_calls, tokens_allowed=tokens_allowed(config), device=self._device,
+            weights=config.weights, budgets=self._budgets,
         )  # fmt: skip
         return Site(source, try_calls=config.try_calls, host=config.metrics_host)
 

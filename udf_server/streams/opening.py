@@ -39,6 +39,8 @@ from udf_server.streams.session import PROTOCOL_VERSION
 
 __all__ = ["Opening", "SecondRefused", "open_function", "opened_message"]
 
+JOB_LENGTH = 100
+"""Longest name of a job that is kept for people."""
 SMALL_BYTES = 64 << 10
 """An Open message of at most this size is checked on the event loop. Most have a kilobyte."""
 
@@ -131,7 +133,7 @@ def _job_budget(
             f"function {hosted.spec.key}: a budget needs a server; here the function runs in the process of its caller",
         )
     # An address is no caller: the executors of a job have several.
-    budget = budgets.join(caller.name, request.budget)
+    budget = budgets.join(caller.name, request.budget, request.context.job[:JOB_LENGTH])
     held.callback(budgets.leave, budget)
     return budget
 

@@ -8,6 +8,23 @@ const lines = new Map();
 
 const shown = (number) => Math.round(number).toLocaleString("en");
 
+const rounded = (number) => Number(number.toPrecision(6)).toLocaleString("en");
+const part = ([spent, most]) => `${rounded(spent)} of ${rounded(most)}`;
+const amounts = (found, show) => Object.entries(found).sort().map(([unit, n]) => `${show(n)} ${unit}`).join(", ");
+
+function showSpending(name, rows, second, show) {
+  const table = document.getElementById(name);
+  if (!table) return;
+  table.hidden = !rows.length;
+  table.tBodies[0].replaceChildren(...rows.map((found) => {
+    const row = document.createElement("tr");
+    for (const text of [found.caller || "anyone", found[second], amounts(found.spent, show)]) {
+      row.insertCell().textContent = text;
+    }
+    return row;
+  }));
+}
+
 function seconds(value) {
   if (value === null) return "";
   if (value < 1e-3) return `${Number((value * 1e6).toPrecision(3))} µs`;
@@ -39,8 +56,7 @@ function showFunction(found, now) {
   cell("in_flight").textContent = shown(f.in_flight);
   const saved = f.cache_hit + f.cache_shared, cached = saved + f.cache_miss + f.cache_uncached;
   cell("hits").textContent = cached ? `${(100 * saved / cached).toFixed(0)}%` : "";
-  const spent = Object.entries(f.spent).sort();
-  cell("spent").textContent = spent.map(([unit, n]) => `${Number(n.toPrecision(6)).toLocaleString("en")} ${unit}`).join(", ");
+  cell("spent").textContent = amounts(f.spent, rounded);
   const errors = Object.entries(f.errors).sort();
   cell("errors").textContent = errors.map(([code, count]) => `${code} ${shown(count)}`).join(", ");
   if (last) {
@@ -64,6 +80,8 @@ async function poll() {
     const catalogue = await answer.json();
     const now = performance.now();
     catalogue.functions.forEach((found) => showFunction(found, now));
+    showSpending("callers", catalogue.callers, "function", rounded);
+    showSpending("budgets", catalogue.budgets, "budget", part);
     state.textContent = catalogue.server.ready ? "ready" : "not ready";
     state.className = catalogue.server.ready ? "good" : "bad";
   } catch {

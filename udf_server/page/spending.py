@@ -1,0 +1,63 @@
+"""What callers and jobs have spent, for the web UI: one row per caller and function, and one per budget."""
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from udf_server.base.metrics import ServerMetrics
+from udf_server.budgets.budgets import Budgets
+
+__all__ = ["added_budgets", "added_callers", "budgets_of", "callers_of"]
+
+MOST = 200
+"""Number of rows that are listed of each."""
+
+
+def callers_of(metrics: ServerMetrics, may_see: Callable[[str], bool], whose: Callable[[str], bool]) -> list[Any]:
+    """What callers have spent by function: those functions and callers for which the arguments return True."""
+    found: dict[tuple[str, str], dict[str, float]] = {}
+    for family in metrics.spent.collect():
+        for sample in family.samples:
+            labels = sample.labels
+            if sample.name.endswith("_total") and may_see(labels["function"]) and whose(labels["caller"]):
+                key = labels["caller"], f"{labels['function']}@{labels['version']}"
+                found.setdefault(key, {})[labels["unit"]] = sample.value
+    return _callers(found)
+
+
+def added_callers(processes: Iterable[list[Any]]) -> list[Any]:
+    """The sums over the processes of a server."""
+    found: dict[tuple[str, str], dict[str, float]] = {}
+    for rows in processes:
+        for row in rows:
+            total = found.setdefault((row["caller"], row["function"]), {})
+            for unit, amount in row["spent"].items():
+                total[unit] = total.get(unit, 0.0) + amount
+    return _callers(found)
+
+
+def _callers(found: dict[tuple[str, str], dict[str, float]]) -> list[Any]:
+    rows = [{"caller": caller, "function": key, "spent": spent} for (caller, key), spent in sorted(found.items())]
+    return rows[:MOST]
+
+
+def budgets_of(budgets: Budgets | None, whose: Callable[[str], bool]) -> list[Any]:
+    """What is spent of the budgets that this process serves, by all processes that share them."""
+    if budgets is None:
+        return []
+    found = [
+        {"caller": budget.caller, "budget": budget.title, "spent": {unit: [*both] for unit, *both in budget.amounts()}}
+        for budget in budgets.kept()
+        if whose(budget.caller)
+    ]
+    return sorted(found, key=lambda row: (row["caller"], row["budget"]))[:MOST]
+
+
+def added_budgets(processes: Iterable[list[Any]]) -> list[Any]:
+    """The same for the processes of a server. Each knows what all have spent, the one that asked last knows best."""
+    found: dict[tuple[str, str], Any] = {}
+    for rows in processes:
+        for row in rows:
+            known = found.setdefault((row["caller"], row["budget"]), row)
+            for unit, (spent, _) in row["spent"].items():
+                known["spent"][unit][0] = max(known["spent"][unit][0], spent)
+    return [found[key] for key in sorted(found)][:MOST]
