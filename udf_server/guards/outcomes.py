@@ -31,7 +31,8 @@ TIMED_OUT = CallOutcome(went_well=False, overloaded=True, retry_after=0.0)
 
 def of_result(result: Any) -> CallOutcome:
     """The outcome of a call for many rows that has returned."""
-    if not isinstance(result, (list, tuple)):
+    # Nearly all calls return values alone, and of many rows there are few types.
+    if not isinstance(result, (list, tuple)) or not any(issubclass(each, Failure) for each in set(map(type, result))):
         return WORKED
     return _of_rows((each for each in result if isinstance(each, Failure)), len(result))
 
