@@ -20,6 +20,8 @@ __all__ = ["Spending", "SpendingObserver"]
 TOLERANCE = 1.01
 SOON_SECONDS = 1.0
 """All processes know within this time what a call has spent."""
+OWN_SECONDS = 0.05
+"""A call that was allowed begins within this time, and its process may have learnt meanwhile what others have spent."""
 LATE_SECONDS = 7.0
 """The same if the Redis is late: a claim and the one before it, then tokens that others had before."""
 FORGOTTEN_SECONDS = 0.5
@@ -137,7 +139,7 @@ class Spending:
     def _is_known(self, call: _Call, at: float, now: float, process: Any) -> bool:
         """Whether the process that asks must know what a call spent at a time."""
         if call.process is process:
-            return at <= now
+            return at <= now - OWN_SECONDS
         late = any(since <= now and until >= at - LATE_SECONDS for since, until, _ in self._unwell)
         away = any(what == "away" for since, until, what in self._unwell if since <= now and until >= at - LATE_SECONDS)
         if away or not call.process.alive or call.process.was_frozen or call.process.slow != 1.0:

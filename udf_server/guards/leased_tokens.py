@@ -116,15 +116,16 @@ class LeasedTokens:
         """Count what was taken at the time `taken` for a call that begins now."""
         if cost and now > taken + self._margin:
             self._give_back(cost, self._slot(taken))
-            self.settle(cost, now)
+            self.settle(cost, now, now)
 
-    def settle(self, amount: float, began: float) -> None:
+    def settle(self, amount: float, began: float, now: float) -> None:
         """Add what a call has spent beyond what it took, or, if negative, give it back.
 
         Tokens that are here pay for it first: the ledger has counted them, and no other call must take them.
         """
         if amount > 0:
             self._added += amount
+            self._drop(now)  # what has ended is not counted for as long as what is spent now
             self._pay()
         elif amount < 0:
             self._give_back(-amount, self._slot(began))

@@ -141,8 +141,9 @@ class SharedLimits(Limits):
             tokens.begin(cost, taken, now)
 
     def settle(self, amounts: Sequence[float], began: float) -> None:
+        now = self._clock()
         for tokens, amount in zip(self._tokens, amounts, strict=True):
-            tokens.settle(amount, began)
+            tokens.settle(amount, began, now)
 
     def pause(self, seconds: float) -> None:
         self._alone.pause(seconds)
