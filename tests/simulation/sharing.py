@@ -156,7 +156,7 @@ class SimulatedRedis:
             self._check_budget_left(budget)
 
     def _check_budget_left(self, budget: BudgetLedger) -> None:
-        """What was spent is counted once. Calls of a server that ends before them stay counted as they were expected."""
+        """What was spent is counted once. A server that ends before its calls leaves what they were to spend."""
         members = budget._state["members"].values()
         spent = sum(spent for member in members for spent, _ in member["units"].values())
         if spent > self.spending.spent + self.spending.written_off + 1e-6:

@@ -85,7 +85,7 @@ def test_that_it_would_count_twice_if_claims_did_not_say_which_they_are(monkeypa
     monkeypatch.setattr(Ledger, "exchange", any_claim)
     with worlds():
         problems = {settled_late(seed).problem for seed in range(24)}
-    assert any("tokens settled, but calls spent" in problem for problem in problems)
+    assert any("tokens were settled, but calls spent" in problem for problem in problems)
 
 
 def test_that_calls_would_take_too_much_if_what_they_spend_were_not_settled(monkeypatch: pytest.MonkeyPatch):
