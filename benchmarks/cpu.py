@@ -1,14 +1,16 @@
 """CPU time of all processes of a query: Spark's JVM, its Python workers, and the server."""
 
+import contextlib
 from collections.abc import Callable
 from functools import partial
+from typing import NamedTuple
 
 import psutil
 from pyspark.sql import DataFrame
 
 from benchmarks.spark import run_query
 
-__all__ = ["cpu_seconds", "query_cpu_seconds"]
+__all__ = ["Spent", "cpu_seconds", "query_cpu_seconds", "spent"]
 
 
 def query_cpu_seconds(frame: DataFrame) -> float:
@@ -18,19 +20,32 @@ def query_cpu_seconds(frame: DataFrame) -> float:
 
 def cpu_seconds(work: Callable[[], object]) -> float:
     """CPU seconds of this process and all its descendants, while `work` runs."""
-    before = _spent()
+    before = sum(each.own + each.ended for each in spent().values())
     work()
-    after = _spent()
-    return sum(seconds - before.get(process, 0.0) for process, seconds in after.items())
+    return sum(each.own + each.ended for each in spent().values()) - before
 
 
-def _spent() -> dict[psutil.Process, float]:
-    """The CPU seconds of each process so far; those of its children that ended are its own."""
-    spent = {}
+class Spent(NamedTuple):
+    """The CPU seconds of a process so far, and those of its children that ended."""
+
+    name: str
+    own: float
+    ended: float
+
+
+def spent() -> dict[psutil.Process, Spent]:
+    """What this process and all its descendants have spent.
+
+    The time of a process that ends becomes its parent's. So all are read again if one ended while they were read.
+    """
     this = psutil.Process()
-    for process in [this, *this.children(recursive=True)]:
-        try:
-            spent[process] = sum(process.cpu_times()[:4])
-        except psutil.NoSuchProcess:
-            continue  # it ended, and its parent has its time
-    return spent
+    while True:
+        processes = [this, *this.children(recursive=True)]
+        found = {}
+        with contextlib.suppress(psutil.NoSuchProcess):
+            for process in processes:
+                times = process.cpu_times()
+                ended = times.children_user + times.children_system
+                found[process] = Spent(process.name(), times.user + times.system, ended)
+            if [this, *this.children(recursive=True)] == processes:
+                return found

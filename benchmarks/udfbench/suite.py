@@ -1,15 +1,16 @@
 """Runs the queries of UDFBench with our functions and with PySpark's own, alternately, after checking the rows."""
 
 import math
+import os
 import statistics
 import tempfile
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-import psutil
 from pyspark.sql import DataFrame, SparkSession
 
+from benchmarks.cpu import spent
 from benchmarks.results import Results
 from benchmarks.server import ServerProcess, server_process
 from benchmarks.spark import TASKS, local_spark, run_query
@@ -91,20 +92,14 @@ def _rows(frame: DataFrame) -> list[str]:
 
 
 def _cpu(server: ServerProcess) -> Cpu:
-    """The CPU seconds of each process so far. Workers that ended count with the process that started them."""
-    used = {"driver": _own(psutil.Process()), "jvm": 0.0, "workers": 0.0, "server": server.cpu_seconds()}
-    for child in psutil.Process().children(recursive=True):
-        if child.pid == server.process.pid:
-            continue
-        try:
-            times, java = child.cpu_times(), child.name() == "java"
-        except psutil.NoSuchProcess:
-            continue
-        used["jvm" if java else "workers"] += times.user + times.system
-        used["workers"] += 0.0 if java else times.children_user + times.children_system
+    """The CPU seconds of each process so far. Workers that ended count as workers."""
+    used = {"driver": 0.0, "jvm": 0.0, "workers": 0.0, "server": 0.0}
+    for process, seconds in spent().items():
+        if process.pid == os.getpid():
+            used["driver"] += seconds.own
+        elif process == server.process:
+            used["server"] += seconds.own
+        else:
+            used["jvm" if seconds.name == "java" else "workers"] += seconds.own
+            used["workers"] += seconds.ended
     return used
-
-
-def _own(process: psutil.Process) -> float:
-    times = process.cpu_times()
-    return times.user + times.system
