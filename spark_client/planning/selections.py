@@ -12,7 +12,7 @@ from spark_client.base.identifiers import identifiers_of, quoted, texts_of
 from spark_client.functions.scalar import column_of
 from spark_client.planning.scans import projected, selected
 
-__all__ = ["fields_of", "selected_as"]
+__all__ = ["fields_of", "named_all", "selected_as"]
 
 
 def fields_of(frame: DataFrame, columns: Sequence[object]) -> list[StructField]:
@@ -21,6 +21,14 @@ def fields_of(frame: DataFrame, columns: Sequence[object]) -> list[StructField]:
     if named is not None:
         return named
     return frame.select(*map(column_of, columns)).schema.fields
+
+
+def named_all(frame: DataFrame, columns: Mapping[str, str | Column]) -> Mapping[str, str] | None:
+    """The names in the frame of the columns that the keys stand for; None unless they are all columns of the frame."""
+    named = _named(frame, list(columns.values())) if columns else None
+    if named is None or {field.name for field in named} != set(frame.columns):
+        return None
+    return {name: field.name for name, field in zip(columns, named, strict=True)}
 
 
 def selected_as(frame: DataFrame, columns: Mapping[str, str | Column]) -> DataFrame:

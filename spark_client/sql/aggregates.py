@@ -13,7 +13,7 @@ from sqlglot import exp
 
 from remote_udf.row_kinds import ROW_KIND
 from spark_client.base.changelogs import CHANGE_TYPE
-from spark_client.base.identifiers import hidden
+from spark_client.base.identifiers import error_column, hidden
 from spark_client.functions.aggregate import AggregateExpression
 from spark_client.planning.aggregate.planner import plan_group_by
 from spark_client.planning.aggregate.query import GroupBy
@@ -33,7 +33,15 @@ from spark_client.sql.key_conditions import split_having
 from spark_client.sql.nodes import Node
 from spark_client.sql.over_groups import OverGroups
 from spark_client.sql.parsing import error_at
-from spark_client.sql.sources import Source, column, distinct_outputs, output_names, several_columns, without_rows
+from spark_client.sql.sources import (
+    Source,
+    column,
+    distinct_outputs,
+    is_column,
+    output_names,
+    several_columns,
+    without_rows,
+)
 from spark_client.sql.window_groups import groups_windows, key_names, over_panes, with_time
 from spark_client.sql.workspace import Workspace
 from spark_client.windows.updates import is_only_updated, update_times
@@ -99,9 +107,24 @@ class GroupedSelect:
         if windows := select.args.get("windows"):
             outer.set("windows", [over.clause(window, ()) for window in windows])
         outer.set("group", None)
+        outer.set("expressions", None)
+        if self._remote and not any(outer.args.values()):
+            items = self._shown_as_named(items)
         outer.set("expressions", items)
         outer.set("from_", exp.From(this=self._workspace.table(self._groups())))
         return outer
+
+    def _shown_as_named(self, items: list[Node]) -> list[Node]:
+        """Give the aggregates the names of the items, if nothing else is selected, so that nothing renames them."""
+        shown = {item.this.name: item.alias for item in items if isinstance(item, exp.Alias) and is_column(item.this)}
+        names = {self._source.key(name) for name in shown.values()}
+        errors = {self._source.key(error_column(name)) for name in shown.values()}
+        if self._keys or [*shown] != [name for name, _ in self._aggregates.values()] or len(items) != len(names):
+            return items
+        if names & errors:
+            return items
+        self._aggregates = {same: (shown[name], tree) for same, (name, tree) in self._aggregates.items()}
+        return [column(name) for name in shown.values()]
 
     def _checked_before(self, condition: Node) -> list[Node]:
         """Add conditions on keys to those of the rows; returns the parts of HAVING that are left."""

@@ -126,6 +126,8 @@ def picked(frame: DataFrame, items: Sequence[Node]) -> DataFrame | None:
         if name not in frame.columns or item.alias_or_name in columns:
             return None
         columns[item.alias_or_name] = quoted(name)
+    if list(columns.items()) == [(name, quoted(name)) for name in frame.columns]:
+        return frame
     return selected_as(frame, columns)
 
 

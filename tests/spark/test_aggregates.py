@@ -36,6 +36,20 @@ def rows(frame):
 
 
 @pytest.mark.connect
+def test_a_frame_of_nothing_but_keys_and_arguments_gives_equal_rows(functions, frame):
+    total, trail = functions.function("total"), functions.function("rows")
+    exact = frame.select("v", "k")
+    several = functions.group_by(exact, "k").agg(total("v").alias("a"), total("k").alias("b"), trail().alias("c"))
+    wide = functions.group_by(frame, "k").agg(total("v").alias("a"), total("k").alias("b"), trail().alias("c"))
+    assert several.columns == ["k", "a", "b", "c"]
+    assert rows(several) == rows(wide)
+    swapped = functions.group_by(exact, "v").agg(total("k").alias("v"), total("v").alias("k"))
+    assert rows(swapped) == rows(functions.group_by(frame, "v").agg(total("k").alias("v"), total("v").alias("k")))
+    dotted = functions.group_by(exact.toDF("v.1", "k`")).agg(total("`v.1`"), total("`v.1`").alias("v"))
+    assert rows(dotted) == [(exact.agg(F.struct(F.sum("v"), F.count("v"))).first()[0],) * 2]
+
+
+@pytest.mark.connect
 def test_remote_aggregates_and_sparks_own_stand_beside_each_other(functions, frame):
     total, trail = functions.function("total"), functions.function("rows")
     found = functions.group_by(frame, "k").agg(

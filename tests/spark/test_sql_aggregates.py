@@ -185,6 +185,31 @@ def test_options_of_a_registration_are_kept(session):
         assert other.sql("SELECT fails(1) AS x").first() == Row(x=None)
 
 
+def test_aggregates_without_keys_have_the_names_of_the_items(session):
+    rows = "FROM VALUES (3L), (4L) AS t(v)"
+    names = session.sql(f"SELECT my_sum(v) AS v, my_sum(v + 1) AS `a.b`, max(v) AS c {rows}")
+    assert names.columns == ["v", "a.b", "c"]
+    assert names.collect() == [(7, 9, 4)]
+    assert session.sql(f"SELECT my_sum(v), my_sum(v) AS again {rows}").collect() == [(7, 7)]
+    assert session.sql(f"SELECT my_sum(v) AS a, my_sum(v + 1) AS a {rows}").collect() == [(7, 9)]
+    assert session.sql(f"SELECT max(v) AS b, my_sum(v) AS a {rows} HAVING a > 6 ORDER BY a").collect() == [(4, 7)]
+    inside = f"(SELECT my_sum(v) AS one, my_sum(v + 1) AS One_error {rows}) AS t"
+    assert session.sql(f"SELECT One_error, one FROM {inside}").collect() == [(9, 7)]
+
+
+def test_a_column_of_errors_takes_no_name_of_another_item(session):
+    key = "spark.remoteudf.bundled-agg.my_sum.on-error"
+    session.spark.conf.set(key, "column")
+    try:
+        query = "SELECT my_sum(v) AS s, my_sum(v + 1) AS s_error, max(v) AS m FROM VALUES (3L) AS t(v)"
+        found = session.sql(query)
+        assert (found.columns, found.collect()) == (["s", "s_error", "m"], [(3, 4, 3)])
+        found = session.sql("SELECT my_sum(v) AS s, max(v) AS m FROM VALUES (3L) AS t(v)")
+        assert (found.columns, found.collect()) == (["s", "m"], [(3, 3)])
+    finally:
+        session.spark.conf.unset(key)
+
+
 def test_rows_in_an_order_within_the_group(session):
     query = (
         "SELECT j, trail(CAST(v AS STRING)) WITHIN GROUP (ORDER BY at DESC) AS t FROM numbers WHERE v > 0 GROUP BY j"

@@ -16,7 +16,7 @@ from remote_udf.options import OnError
 from remote_udf.segments import ACCUMULATORS, KEY, ROWS, AppliedField
 from spark_client.base.changelogs import kind_column
 from spark_client.base.errors import PlanError
-from spark_client.base.identifiers import error_column, hidden
+from spark_client.base.identifiers import error_column, hidden, is_hidden
 from spark_client.base.types import spark_type
 from spark_client.executor.aggregate.firing import EmitOptions
 from spark_client.executor.aggregate.merge import FinishPlan, map_finish
@@ -80,7 +80,7 @@ class _Planner:
 
     def plan(self) -> DataFrame:
         query, rows, steps = self._query, Rows(self._query), Steps(self._query)
-        base = rows.frame()
+        base = rows.unchanged() or rows.frame()
         in_lists = not query.keys or query.passes_rows or query.frame.isStreaming or query.only_updated
         if in_lists or not (query.chained or rows.sorts_keys(base)):
             return self._finished(steps.gathered(base))
@@ -114,13 +114,14 @@ class _Planner:
         fields = gathered.schema.fields
         names = [field.name for field in fields]
         builtin_at = {id(each): len(keys) + index for index, each in enumerate(self._query.builtins)}
-        plain = with_hidden_names(gathered)
+        # Without columns of the user's all names are hidden already.
+        plain = gathered if all(map(is_hidden, names)) else with_hidden_names(gathered)
         place = {name: len(names) - 1 - index for index, name in enumerate(reversed(names))}
         key_struct = None
         if self._query.keys and any(remote.call.spec.sees_key for remote in self._query.remotes):
             key_struct = len(names)
             shown = zip(keys, self._query.unique_key_names, strict=False)  # the grouping set is not shown
-            columns = [plain[hidden(place[key])].alias(name) for key, name in shown]
+            columns = [plain[plain.columns[place[key]]].alias(name) for key, name in shown]
             plain = plain.select("*", F.struct(*columns).alias(hidden("key")))
         calls = tuple(self._finishing_call(remote, place, key_struct) for remote in self._query.remotes)
         output = [

@@ -114,6 +114,8 @@ class AggregateQuery:
         """Columns of step (a) that select the rows of an aggregate. Columns in `hidden` may refer to them."""
         self.hidden: dict[str, str | Column] = {}
         """Columns of step (a) that the frame does not have, or has under the name that is given."""
+        self.own_names: Mapping[str, str] = {}
+        """The frame's names of columns of step (a), for those that step (a) finds under these names."""
         # Without keys there is a single group, so grouping sets do not matter.
         self.sets = group_by.sets if group_by.keys else None
         for field in key_fields:

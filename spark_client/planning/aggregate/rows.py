@@ -6,12 +6,12 @@ from pyspark.sql import types as T
 
 from spark_client.base.changelogs import kind_code
 from spark_client.base.errors import PlanError
-from spark_client.base.identifiers import hidden, identifiers_of, quoted
+from spark_client.base.identifiers import are_plain, hidden, identifiers_of, quoted
 from spark_client.functions.scalar import column_of
 from spark_client.planning.aggregate.query import AggregateQuery
 from spark_client.planning.key_columns import require_sorting, sorts
 from spark_client.planning.scans import selected
-from spark_client.planning.selections import selected_as
+from spark_client.planning.selections import named_all, selected_as
 from spark_client.planning.sort_directions import is_direction
 
 __all__ = ["Rows"]
@@ -59,9 +59,23 @@ class Rows:
         rest = [*self._query.conditions, *(name for name in extra if name not in done)]
         return selected(base, *map(quoted, self._passed_columns()), *keys, *rest)
 
+    def unchanged(self) -> DataFrame | None:
+        """The frame itself, if step (a) takes each of its columns unchanged and needs no other; otherwise None.
+
+        The query then knows the columns by `own_names`. A selection is a plan that Spark analyzes for nothing.
+        """
+        query = self._query
+        if query.chained or query.passes_rows or query.sets is not None or query.conditions or query.kind is not None:
+            return None
+        own = named_all(query.frame, query.hidden)
+        if own is None or not are_plain(query.frame.columns):
+            return None
+        query.own_names = own
+        return query.frame
+
     def _types_of_keys(self, base: DataFrame) -> list[T.DataType]:
         types = {field.name: field.dataType for field in base.schema.fields}
-        return [types[key] for key in self._query.group_keys]
+        return [types[self._query.own_names.get(key, key)] for key in self._query.group_keys]
 
     def sorts_keys(self, base: DataFrame) -> bool:
         """Whether Spark can sort by the keys."""

@@ -36,14 +36,15 @@ class Steps:
         """Run step (a), if there is one, and step (b); the result has a row per key."""
         mapped = [remote for remote in self._query.remotes if remote.strategy is not Strategy.ROWS]
         partial = self._query.spread(self.mapped(base, mapped)) if mapped else base
-        collected: list[Column] = list(self._query.builtins)
+        # Spark makes a column from a text in fewer requests than from a function.
+        collected: list[Column | str] = list(self._query.builtins)
         for remote in self._query.remotes:
             if remote.strategy is Strategy.ROWS:
                 collected.append(self._collected_rows(remote, base).alias(remote.accumulator))
                 continue
-            collected.append(F.collect_list(remote.accumulator).alias(remote.accumulator))
+            collected.append(f"collect_list({remote.accumulator}) AS {remote.accumulator}")
             if remote.keeps_errors:
-                collected.append(F.first(remote.error, ignorenulls=True).alias(remote.error))
+                collected.append(f"first({remote.error}, true) AS {remote.error}")
         count = hidden("count")
         counted = self._query.kind is not None and not self._query.chained
         if counted:
@@ -52,7 +53,12 @@ class Steps:
             collected.append(F.sum(sign).alias(count))
         if self._query.only_updated:
             collected.append(F.max(UPDATES).alias(UPDATES))
-        gathered = partial.groupBy(*self._query.group_keys).agg(*collected)
+        texts = [each for each in collected if isinstance(each, str)]
+        if not self._query.keys and len(texts) == len(collected):
+            gathered = partial.selectExpr(*texts)
+        else:
+            columns = (F.expr(each) if isinstance(each, str) else each for each in collected)
+            gathered = partial.groupBy(*self._query.group_keys).agg(*columns)
         if self._query.only_updated:
             gathered = gathered.where(UPDATES).drop(UPDATES)
         if counted:
@@ -66,6 +72,9 @@ class Steps:
         """Step (a): accumulators, or final values if all rows of a key are in one place."""
         fields = {field.name: field for field in base.schema.fields}
         place = {name: index for index, name in enumerate(base.columns)}
+        renamed = self._query.own_names
+        place |= {name: place[column] for name, column in renamed.items()}
+        fields |= {name: fields[column] for name, column in renamed.items()}
         inputs = tuple(
             AggregateInput(
                 remote.applying(applied),
@@ -94,8 +103,8 @@ class Steps:
             below_zero=self._query.windowed,
         )
         run = map_grouped if self._query.chained else map_partial
-        # Without columns of the user's all names are hidden already.
-        ready = base if all(map(is_hidden, place)) else with_hidden_names(base)
+        # Without columns of the user's all names are hidden already, unless the frame is taken unchanged.
+        ready = base if renamed or all(map(is_hidden, base.columns)) else with_hidden_names(base)
         return apply_operator(ready, run, plan, StructType(schema))
 
     def merged(self, partial: DataFrame) -> DataFrame:
