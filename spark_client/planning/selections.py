@@ -24,7 +24,7 @@ def fields_of(frame: DataFrame, columns: Sequence[object]) -> list[StructField]:
 
 
 def named_all(frame: DataFrame, columns: Mapping[str, str | Column]) -> Mapping[str, str] | None:
-    """The names in the frame of the columns that the keys stand for; None unless they are all columns of the frame."""
+    """The name in the frame of each of the columns, by its key; None unless these are all columns of the frame."""
     named = _named(frame, list(columns.values())) if columns else None
     if named is None or {field.name for field in named} != set(frame.columns):
         return None
