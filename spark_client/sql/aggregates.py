@@ -42,7 +42,7 @@ from spark_client.sql.sources import (
     several_columns,
     without_rows,
 )
-from spark_client.sql.window_groups import groups_windows, key_names, over_panes, with_time
+from spark_client.sql.window_groups import groups_windows, key_names, names_window, over_panes, with_time
 from spark_client.sql.workspace import Workspace
 from spark_client.windows.updates import is_only_updated, update_times
 
@@ -128,11 +128,13 @@ class GroupedSelect:
 
     def _checked_before(self, condition: Node) -> list[Node]:
         """Add conditions on keys to those of the rows; returns the parts of HAVING that are left."""
-        # Spark knows how conditions on windows relate to watermarks, and panes have no rows of windows.
-        if not self._remote or groups_windows(self._source, self._grouping.keys):
+        if not self._remote:
             return [condition]
         in_all = set(range(len(self._grouping.keys))).intersection(*(self._grouping.sets or ()))
         keys = {name: self._grouping.keys[place] for place, name in enumerate(self._keys.values()) if place in in_all}
+        if groups_windows(self._source, self._grouping.keys):
+            # Spark knows how conditions on windows relate to watermarks, and panes have no rows of windows.
+            keys = {name: key for name, key in keys.items() if not names_window(self._source, key)}
         others = [*(self._keys.values() - keys.keys()), *(name for name, _ in self._aggregates.values())]
         below, above = split_having(condition, keys, others, self._select.expressions, self._functions)
         self._source = self._source.where(below)

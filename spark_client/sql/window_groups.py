@@ -19,7 +19,7 @@ from spark_client.windows.columns import WINDOW_COLUMNS, WINDOW_END, WINDOW_STAR
 from spark_client.windows.panes import assign
 from spark_client.windows.planned import remember, windowed
 
-__all__ = ["groups_windows", "key_names", "over_panes", "with_plain_grouping_id", "with_time"]
+__all__ = ["groups_windows", "key_names", "names_window", "over_panes", "with_plain_grouping_id", "with_time"]
 
 
 def groups_windows(source: Source, keys: Sequence[Node]) -> bool:
@@ -63,7 +63,7 @@ def over_panes(workspace: Workspace, source: Source, items: Mapping[str, Node]) 
         return None
     own = {name for name, tree in items.items() if name in WINDOW_COLUMNS and _window_column(source, tree) == name}
     rest = {name: tree for name, tree in items.items() if name not in own}
-    if any(_names_window(source, tree) for tree in [*rest.values(), source.condition] if tree is not None):
+    if any(names_window(source, tree) for tree in [*rest.values(), source.condition] if tree is not None):
         return None
     workspace.stages.append(f"{known.windows.name}: rows are sent once per pane, not once per window")
     time = workspace.hidden("time")
@@ -112,5 +112,6 @@ def _window_column(source: Source, tree: Node) -> str:
     return name if name in WINDOW_COLUMNS else ""
 
 
-def _names_window(source: Source, tree: Node) -> bool:
+def names_window(source: Source, tree: Node) -> bool:
+    """Whether a tree may depend on the window of a row."""
     return any(bool(_window_column(source, node)) or isinstance(node, (exp.Star, exp.Query)) for node in tree.walk())

@@ -163,6 +163,19 @@ def test_a_condition_stays_on_groups_where_sparks_does(remote, query):
         remote.sql(query.replace("SUM(", "my_sum(")).collect()
 
 
+@pytest.mark.parametrize("having", ["k > 1", "-k < -1 AND window_start > TIMESTAMP '2000-01-01'"])
+@pytest.mark.parametrize(
+    "windows", ["TUMBLE({}, INTERVAL '4' HOURS)", "HOP({}, INTERVAL '1' HOUR, INTERVAL '4' HOURS)"]
+)
+def test_having_on_keys_beside_a_window_is_checked_before_rows_are_grouped(remote, windows, having):
+    source = windows.format("TABLE {timed}, DESCRIPTOR(at)")
+    query = f"SELECT k, SUM(10 div (k - 1)) AS n FROM {source} GROUP BY window_start, window_end, k HAVING {having}"
+    timed = remote.spark.table("pairs").withColumn("at", F.lit("2026-01-01 03:30:00").cast("timestamp"))
+    found = remote.sql(query.replace("SUM(", "my_sum("), timed=timed).collect()
+    windows_of_a_row = 1 if windows.startswith("TUMBLE") else 4
+    assert sorted(map(tuple, found)) == [(2, 20)] * windows_of_a_row + [(3, 10)] * windows_of_a_row
+
+
 def test_rows_of_groups_that_having_excludes_are_not_sent(remote):
     CALLS.clear()
     query = "SELECT k, my_sum(same(v)) AS n FROM pairs GROUP BY k HAVING k > :least"
