@@ -25,15 +25,34 @@ __all__ = ["is_lookup", "put_lookup"]
 
 
 def is_lookup(node: Node, workspace: Workspace) -> TypeGuard[exp.Table]:
-    """Whether a node is a table with FOR SYSTEM_TIME AS OF that is a function, and not a table of Spark's."""
+    """Whether a node is a table with FOR SYSTEM_TIME AS OF that is a function, and not a table of Spark's.
+
+    A table, a view or a CTE with the name of a function is meant before the function, as everywhere in FROM. Raises
+    PlanError, with the position in the text, if it has a time that only a function can answer as of.
+    """
     if not isinstance(node, exp.Table) or node.db or node.args.get("version") is None:
         return False
     if node.args["version"].name != "TIMESTAMP" or workspace.functions.kind(node.name) is None:
         return False
     key = workspace.identifiers.key
-    if any(key(cte.alias) == key(node.name) for cte in visible_ctes(node)):
-        return False
-    return not workspace.spark.catalog.tableExists(quoted(node.name))
+    is_cte = any(key(cte.alias) == key(node.name) for cte in visible_ctes(node))
+    if not is_cte and not workspace.spark.catalog.tableExists(quoted(node.name)):
+        return True
+    time = node.args["version"].expression
+    if time is not None and any(map(_is_of_row, time.walk())):
+        found = workspace.functions.spec(node.name)
+        raise in_place(
+            place_of(node),
+            f"lookup join with {node.name}: {'WITH defines' if is_cte else 'Spark has'} a table or view of this name, "
+            f"which is read instead of the function, and only a function answers as of {generate(time)}; write "
+            f"{quoted(found.key)} for the function, or leave FOR SYSTEM_TIME AS OF out for the table",
+        )
+    return False
+
+
+def _is_of_row(node: Node) -> bool:
+    """Whether a part of a time is different for each row, which Spark's tables of a time do not support."""
+    return isinstance(node, exp.Column) or (isinstance(node, exp.Anonymous) and node.name.upper() == "PROCTIME")
 
 
 def put_lookup(workspace: Workspace, table: exp.Table) -> None:

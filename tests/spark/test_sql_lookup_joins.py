@@ -131,18 +131,21 @@ def test_lookup_joins_follow_each_other_and_other_joins(session):
     ]  # fmt: skip
 
 
-def test_tables_of_the_name_come_first(session, spark):
+def test_tables_of_the_name_come_first_and_the_message_tells_how_to_call_the_function(session, spark):
+    text = "SELECT c.id FROM sales s JOIN {} FOR SYSTEM_TIME AS OF {} AS c ON s.customer = c.id"
     spark.sql("SELECT 7 AS id").createOrReplaceTempView("customers")
-    text = "SELECT c.id FROM sales s JOIN {} FOR SYSTEM_TIME AS OF s.at AS c ON s.customer = c.id"
     try:
+        for time in ("s.at", "PROCTIME()"):
+            with pytest.raises(PlanError, match=r"column 31: lookup join with customers: Spark has .*`customers@1`"):
+                session.sql(text.format("customers", time))
         # Spark reads it as time travel, which a view does not have.
         with pytest.raises(Exception, match=r"(?i)time.travel"):
-            session.sql(text.format("customers")).collect()
-        assert len(found(session, text.format("`customers@1`"))) == 3
+            session.sql(text.format("customers", "TIMESTAMP '2020-01-01 00:00:00'")).collect()
+        assert len(found(session, text.format("`customers@1`", "PROCTIME()"))) == 3
     finally:
         spark.catalog.dropTempView("customers")
-    with pytest.raises(Exception, match=r"(?i)time.travel"):
-        session.sql(f"WITH customers AS (SELECT 7 AS id) {text.format('customers')}").collect()
+    with pytest.raises(PlanError, match=r"lookup join with customers: WITH defines a table or view of this name"):
+        session.sql(f"WITH customers AS (SELECT 7 AS id) {text.format('customers', 'PROCTIME()')}")
 
 
 @pytest.mark.parametrize(
