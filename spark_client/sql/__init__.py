@@ -11,6 +11,7 @@ table_calls       calls in FROM with table arguments
 lateral_calls     functions that return rows in FROM; lookup_joins: FOR SYSTEM_TIME AS OF; joined_rows makes both joins
 process_functions process table functions in FROM
 window_functions  window functions in FROM; window_groups, window_joins and window_ranking handle queries over them
+function_descriptions  DESCRIBE FUNCTION
 model_statements  CREATE MODEL and the other statements about models; predictions: ML_PREDICT; vector_search: its name
 rewriting         rewrites the tree from the inside out: a SELECT with remote aggregates becomes one over a DataFrame
 aggregates        GROUP BY; grouping reads its keys and sets, over_groups rewrites the rest of the SELECT

@@ -12,6 +12,7 @@ from spark_client.base.identifiers import quoted
 from spark_client.sql.call_estimates import CallEstimates
 from spark_client.sql.condition_order import ConditionOrder
 from spark_client.sql.empty_calls import with_shown_names, without_empty_calls
+from spark_client.sql.function_descriptions import description_of_function
 from spark_client.sql.functions import SqlFunctions
 from spark_client.sql.fused_calls import FusedCalls
 from spark_client.sql.joined_calls import without_derived_calls
@@ -74,6 +75,8 @@ class _Run:
             if self._stages is not None:
                 raise PlanError("a statement about models has no plan to explain")
             return run_model_statement(self._functions, text)
+        if (described := description_of_function(self._functions, text)) is not None:
+            return described
         statements = statements_of(text)
         if statements is not None:
             trees = [self._rewritten(each) or (self._workspace(each), each.tree) for each in statements]

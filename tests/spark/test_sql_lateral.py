@@ -239,3 +239,15 @@ def test_a_stream_is_joined(session, spark, tmp_path):
     assert sorted(map(tuple, spark.table("lateral_out").collect()), key=repr) == [
         (1, "pears0"), (2, None), (3, None), (4, "figs0"), (4, "figs0"),
     ]  # fmt: skip
+
+
+def test_describe_function_shows_parameters_and_whether_rows_are_returned(session):
+    lines = [row.function_desc for row in session.sql("DESCRIBE FUNCTION offers").collect()]
+    assert lines == [
+        "Function: offers@1", "Kind: scalar, returns rows: call it in FROM",
+        "Usage: offers(item string) -> rows<shop:string,price:double>",
+    ]  # fmt: skip
+    more = [row.function_desc for row in session.sql("desc function extended `longest@1`").collect()]
+    assert more[1:4] == ["Kind: aggregate", "Usage: longest(text string) -> string", "Description: The longest text."]
+    assert "Deterministic: true" in more
+    assert "upper" in session.sql("DESCRIBE FUNCTION upper").collect()[0].function_desc
