@@ -1,6 +1,6 @@
 """Tables joined with the rows of a call, and lookup joins. Spark makes the rows by `inline`, or has them in a table."""
 
-from tests.differential.both import Both, both
+from tests.differential.both import Both, both, joined
 from tests.differential.choices import Choices
 from tests.differential.expressions import Field, Scope, condition, expression
 from tests.differential.tables import Table
@@ -31,14 +31,24 @@ def lateral_source(draw: Choices, left: Scope, table: Table) -> Both:
 
 
 def lookup_source(draw: Choices, left: Scope, table: Table) -> Both:
-    """The table `l` and what a function returns for one of its columns."""
-    value = expression(draw, left.without_remote(), "bigint", 1)
-    scope = _with_rows(left, (("n", "bigint"), ("s", "string"), ("d", "double")))
-    on = both(draw.of(("r.n = {}", "{} = r.n")), value)
+    """The table `l` and what a function returns for one of its columns, or several rows for two of them."""
+    several = draw.chance(30)
+    keys = [expression(draw, left.without_remote(), type_, 1) for type_ in ("bigint", "string")[: 1 + several]]
+    columns = (("a", "bigint"), ("b", "string")) if several else (("d", "double"),)
+    scope = _with_rows(left, (("n", "bigint"), ("s", "string"), *columns))
+    equal = [both(draw.of(("r.{0} = {1}", "{1} = r.{0}")), name, key) for name, key in zip("ns", keys, strict=False)]
     if draw.chance(60):
-        on = both("{} AND {}", on, condition(draw, scope.without_remote(), 1))
-    looked_up = Both(draw.of(("looked_up", "`looked_up@1`")) + " FOR SYSTEM_TIME AS OF PROCTIME()", LOOKED_UP)
-    return both("{} AS l {} {} AS r ON {}", table.name, draw.of(("JOIN", "LEFT JOIN")), looked_up, on)
+        equal.append(condition(draw, scope.without_remote(), 1))
+    name = draw.of(("rows_of",) if several else ("looked_up", "`looked_up@1`"))
+    looked_up = Both(f"{name} FOR SYSTEM_TIME AS OF PROCTIME()", _rows_of_keys(*keys) if several else LOOKED_UP)
+    kind = draw.of(("JOIN", "LEFT JOIN"))
+    return both("{} AS l {} {} AS r ON {}", table.name, kind, looked_up, joined(" AND ", equal))
+
+
+def _rows_of_keys(n: Both, s: Both) -> str:
+    rows = f"filter({ROWS.format('q.n', 'q.s')}, i -> i IS NOT NULL)"
+    keys = f"(SELECT {n.sparks} AS n, {s.sparks} AS s) AS q"
+    return f"LATERAL (SELECT q.n, q.s, p.a, p.b FROM {keys} JOIN LATERAL inline({rows}) AS p(a, b))"
 
 
 def _with_rows(scope: Scope, columns: tuple[tuple[str, str], ...]) -> Scope:

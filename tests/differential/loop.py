@@ -5,10 +5,12 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from tests.differential.cascades import draw_cascade
 from tests.differential.cases import Case
 from tests.differential.changelogs import draw_changelog
 from tests.differential.choices import Choices
 from tests.differential.frames import draw_frame
+from tests.differential.joined_rows import draw_estimate, draw_lateral_join
 from tests.differential.process import draw_process
 from tests.differential.queries import draw_query
 from tests.differential.report import Report
@@ -21,6 +23,9 @@ __all__ = ["KINDS", "loop"]
 KINDS: dict[str, tuple[int, Callable[[Choices], Case]]] = {
     "sql": (60, draw_query),
     "frame": (25, draw_frame),
+    "lateral_join": (4, draw_lateral_join),
+    "estimate": (2, draw_estimate),
+    "cascade": (3, draw_cascade),
     "process": (10, draw_process),
     "changelog": (4, draw_changelog),
     "stream": (3, draw_stream),

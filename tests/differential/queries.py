@@ -1,5 +1,6 @@
 """Cases of `remote.sql`."""
 
+import dataclasses
 import re
 
 from tests.differential.both import Both
@@ -29,7 +30,12 @@ def draw_query(draw: Choices) -> Case:
     query = statement(draw, tables, settings, tags)
     given = draw.weighted([(85, _as_it_is), (6, _named), (3, _positional), (6, _frames)])
     tags.add(given.__name__.strip("_"))
-    calls = Both(f"remote.sql({given(query.text.ours)})", f"spark.sql({given(query.text.sparks)})")
+    run = draw.weighted([(93, "remote.sql"), (7, "estimated")])
+    tags |= {"estimated"} if run == "estimated" else set()
+    calls = Both(f"{run}({given(query.text.ours)})", f"spark.sql({given(query.text.sparks)})")
+    if "limited" in tags:
+        # An expression that fails for a row after the LIMIT may fail in Spark only.
+        settings = dataclasses.replace(settings, ansi=False)
     return Case(settings, mentioned(tables, calls.sparks), calls.ours, calls.sparks, tags, query.ordered, query.names)
 
 

@@ -7,6 +7,7 @@ from tests.differential.choices import Choices
 from tests.differential.clauses import select
 from tests.differential.expressions import Field, Scope, condition, expression, scope_of
 from tests.differential.laterals import lateral_source, lookup_source
+from tests.differential.limits import limited
 from tests.differential.naming import Select
 from tests.differential.tables import Column, Settings, Table, quoted
 from tests.differential.values import ORDERABLE, total_order
@@ -18,7 +19,7 @@ __all__ = ["statement"]
 def statement(draw: Choices, tables: tuple[Table, ...], settings: Settings, tags: set[str]) -> Select:
     """A whole query over the tables."""
     kind = draw.weighted([(40, "table"), (15, "join"), (15, "subquery"), (10, "CTE"), (20, "windows"), (5, "top-N"),
-                          (10, "lateral"), (6, "lookup")])  # fmt: skip
+                          (10, "lateral"), (6, "lookup"), (8, "limited")])  # fmt: skip
     tags.add(kind)
     if kind == "windows" and any(table.of_type("timestamp", "timestamp_ntz") for table in tables):
         return _windows(draw, tables, settings, tags)
@@ -29,6 +30,8 @@ def statement(draw: Choices, tables: tuple[Table, ...], settings: Settings, tags
         left.tags = tags
         source = (lateral_source if kind == "lateral" else lookup_source)(draw, left, tables[0])
         return select(draw, left, source)
+    if kind == "limited":
+        return limited(draw, tables[0], settings, tags)
     scope = scope_of(draw, tables[0], settings, others=tables if draw.chance(30) else ())
     scope.tags = tags
     if kind == "top-N":

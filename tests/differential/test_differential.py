@@ -5,18 +5,22 @@ import sys
 
 import pytest
 
+from tests.differential.cascades import draw_cascade
 from tests.differential.cases import Case, script
 from tests.differential.changelogs import draw_changelog
 from tests.differential.choices import Choices
 from tests.differential.compare import Outcome, difference, normal
 from tests.differential.frames import draw_frame
+from tests.differential.joined_rows import draw_estimate, draw_lateral_join
 from tests.differential.process import draw_process
 from tests.differential.queries import draw_query
 from tests.differential.shrink import shrink
 from tests.differential.streams import draw_stream
 from tests.differential.tables import Settings
 
-GENERATORS = [draw_query, draw_frame, draw_process, draw_changelog, draw_stream]
+GENERATORS = [
+    draw_query, draw_frame, draw_lateral_join, draw_estimate, draw_cascade, draw_process, draw_changelog, draw_stream,
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("draw", GENERATORS)

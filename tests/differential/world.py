@@ -22,8 +22,8 @@ from spark_client import windows as w
 from tests.differential.compare import difference, outcome
 
 __all__ = [
-    "F", "SparkWindow", "Window", "clock", "compare", "configure", "desc", "inf", "nan", "remote", "spark", "streamed",
-    "table", "utc", "w",
+    "F", "SparkWindow", "Window", "clock", "compare", "configure", "desc", "estimated", "inf", "nan", "remote", "spark",
+    "streamed", "table", "utc", "w",
 ]  # fmt: skip
 
 os.environ["TZ"] = "UTC"  # in UTC, different instants are collected as different values
@@ -127,6 +127,12 @@ def _as_json(ddl: str, row: tuple[Any, ...]) -> dict[str, Any]:
     names = [column.split()[0] for column in ddl.split(", ")]
     texts = [each.isoformat() if isinstance(each, dt.datetime) else each for each in row]
     return {name: text for name, text in zip(names, texts, strict=True) if text is not None}
+
+
+def estimated(text: str, *args: Any, **fields: Any) -> DataFrame:
+    """The query, after an estimate of its calls, which must neither fail nor change it."""
+    remote.explain(text, *args, estimate=True, **fields)
+    return remote.sql(text, *args, **fields)
 
 
 def utc(text: str) -> dt.datetime:

@@ -19,14 +19,14 @@ def _identities() -> list[udf.Function]:
         def synchronous(x):
             return x
 
-        declared: dict[str, Any] = {"parameters": f"x {type_}", "returns": type_}
+        declared: dict[str, Any] = {"parameters": f"x {type_}", "returns": type_, "cost": lambda x: {"calls": 1}}
         found.append(udf.scalar(name=f"same_{suffix}", **declared)(same))
         found.append(udf.scalar(name=f"vsame_{suffix}", vectorized=True, **declared)(vectorized))
         found.append(udf.scalar(name=f"dsame_{suffix}", **declared)(synchronous))
     return found
 
 
-@udf.scalar(nulls="skip")
+@udf.scalar(nulls="skip", cost=lambda x, y=1: {"calls": 1})
 async def plus(x: int, y: int = 1) -> int:
     return x + y
 
@@ -53,4 +53,26 @@ async def looked_up(n: int) -> dict | None:
     return found and dict(zip(("s", "d"), found, strict=True))
 
 
-FUNCTIONS = (*_identities(), plus, one, pair, rows_of, looked_up)
+@udf.scalar(returns="struct<value:bigint,confidence:double>")
+async def guess(x: int | None, level: float) -> dict | None:
+    """Right from a confidence of `level` on; fails and returns nulls for some numbers."""
+    digit = 8 if x is None else x % 10
+    if digit == 7:
+        raise ValueError("no guess")
+    if digit == 8:
+        return None
+    return {"value": None if digit == 3 else x + (digit / 10 < level), "confidence": digit / 10}
+
+
+@udf.scalar(nulls="skip")
+async def know(x: int, level: float) -> int:
+    """What `guess` guesses, with a mark."""
+    return x + 1000
+
+
+@udf.scalar(nulls="skip", returns="struct<value:bigint,confidence:double>")
+async def know_as_struct(x: int, level: float) -> dict:
+    return {"value": x + 1000, "confidence": -1.0}
+
+
+FUNCTIONS = (*_identities(), plus, one, pair, rows_of, looked_up, guess, know, know_as_struct)
