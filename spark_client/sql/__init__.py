@@ -8,7 +8,8 @@ parsing           the text as tokens and as a tree, and the positions that error
 names             the functions that a text calls, remote ones and Spark's; functions creates the remote calls
 workspace         the DataFrames that a tree contains as tables; it is passed on with the statement
 table_calls       calls in FROM with table arguments
-lateral_calls     functions that return rows in FROM; lookup_joins: FOR SYSTEM_TIME AS OF; joined_rows makes both joins
+lateral_calls     functions that return rows in FROM; lookup_joins: FOR SYSTEM_TIME AS OF; joined_rows makes both joins,
+                  whole_structs keeps Spark from breaking them
 process_functions process table functions in FROM
 window_functions  window functions in FROM; window_groups, window_joins and window_ranking handle queries over them
 function_descriptions  DESCRIBE FUNCTION

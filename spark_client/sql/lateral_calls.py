@@ -16,6 +16,7 @@ from spark_client.sql.lookup_joins import is_lookup, put_lookup
 from spark_client.sql.nodes import Node
 from spark_client.sql.parsing import in_place, place_of
 from spark_client.sql.table_calls import call_of_relation
+from spark_client.sql.whole_structs import keep_structs_whole
 from spark_client.sql.workspace import Workspace
 
 __all__ = ["may_have_lateral_calls", "with_lateral_calls"]
@@ -54,14 +55,15 @@ def with_lateral_calls(workspace: Workspace, tree: Node) -> Node:
     for node in list(holder.find_all(exp.Table, exp.Lateral)):
         call = node.this if _is_view(node) else call_of_relation(node)
         if is_lookup(node, workspace):
-            put_lookup(workspace, node)
+            generator = put_lookup(workspace, node)
         elif isinstance(call, exp.Anonymous) and workspace.functions.is_remote_scalar(call.name.removeprefix(EMPTY)):
             try:
-                _put_rows(workspace, node, call)
+                generator = _put_rows(workspace, node, call)
             except PlanError as error:
                 raise in_place(place_of(call), error) from None
         else:
             continue
+        keep_structs_whole(generator, workspace.identifiers.key)
         changed = True
     return holder.expressions[0] if changed else tree
 
@@ -71,8 +73,8 @@ def _is_view(node: Node) -> bool:
     return isinstance(node, exp.Lateral) and bool(node.args.get("view"))
 
 
-def _put_rows(workspace: Workspace, node: Node, call: exp.Anonymous) -> None:
-    """Replace a call in FROM."""
+def _put_rows(workspace: Workspace, node: Node, call: exp.Anonymous) -> Node:
+    """Replace a call in FROM, and return the replacement."""
     functions = workspace.functions
     spec = functions.spec(call.name.removeprefix(EMPTY))
     if not spec.returns_rows:
@@ -92,10 +94,10 @@ def _put_rows(workspace: Workspace, node: Node, call: exp.Anonymous) -> None:
     assert rows.columns
     workspace.stages.append(f"{spec.key} in FROM: 1 call per row, which gives the rows that are joined with it")
     if isinstance(node, exp.Lateral) and isinstance(join, exp.Join) and _is_planned(join):
-        join.replace(rows.join(conditions_of(join), outer=join.side.upper() == "LEFT"))
-        return
+        return join.replace(rows.join(conditions_of(join), outer=join.side.upper() == "LEFT"))
     node.set("this", without_common_parts(exp.Anonymous(this="inline", expressions=[call.copy()])))
     node.set("alias", alias.copy())
+    return node
 
 
 def _is_planned(join: exp.Join) -> bool:

@@ -55,13 +55,16 @@ def _is_of_row(node: Node) -> bool:
     return isinstance(node, exp.Column) or (isinstance(node, exp.Anonymous) and node.name.upper() == "PROCTIME")
 
 
-def put_lookup(workspace: Workspace, table: exp.Table) -> None:
-    """Replace the join of such a table by one with the rows of a call. Raises PlanError with the position."""
+def put_lookup(workspace: Workspace, table: exp.Table) -> Node:
+    """Replace the join of such a table by one with the rows of a call, which is returned.
+
+    Raises PlanError with the position.
+    """
     try:
         join = _supported(table)
         spec = workspace.functions.spec(table.name)
         workspace.stages.append(f"lookup join: 1 call of {spec.key} per row, which answers as of the call")
-        join.replace(_joined(workspace, table, join, spec))
+        return join.replace(_joined(workspace, table, join, spec))
     except PlanError as error:
         raise in_place(place_of(table), f"lookup join with {table.name}: {error}") from None
 

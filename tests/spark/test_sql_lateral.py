@@ -251,3 +251,16 @@ def test_describe_function_shows_parameters_and_whether_rows_are_returned(sessio
     assert more[1:4] == ["Kind: aggregate", "Usage: longest(text string) -> string", "Description: The longest text."]
     assert "Deterministic: true" in more
     assert "upper" in session.sql("DESCRIBE FUNCTION upper").collect()[0].function_desc
+
+
+@pytest.mark.parametrize("fields", ["l.s.item, l.s.least", "s.item, S.`least`", "l.s.item, s.least"])
+def test_arguments_may_be_several_fields_of_one_struct_beside_other_columns(session, spark, fields):
+    rows = [(("a bb", 2), 1, True), (("ccc", 1), 2, False), (("d", 3), 3, True)]
+    spark.createDataFrame(rows, "s struct<item:string,least:int>, n int, b boolean").createOrReplaceTempView("nested")
+    try:
+        query = f"SELECT l.n FROM nested AS l LEFT JOIN LATERAL words({fields}) AS r ON l.b WHERE doubled(l.n) > 0"
+        assert sorted(session.sql(query).collect()) == [(1,), (2,), (3,)]
+        inner = "FROM (nested AS l JOIN sales ON item = 'nut'), LATERAL (SELECT * FROM words(l.s.item, l.s.least))"
+        assert sorted(session.sql(f"SELECT l.n {inner}").collect()) == [(1,), (2,)]
+    finally:
+        spark.catalog.dropTempView("nested")
