@@ -289,7 +289,7 @@ def test_what_an_error_tells_about_the_service(error, expected):
         ([], (True, False, 0.0)),
         (pa.array([1, 2]), (True, False, 0.0)),
     ],
-    ids=repr,
+    ids=str,
 )  # fmt: skip
 def test_what_the_result_of_a_call_for_many_rows_tells_about_the_service(result, expected):
     assert of_result(result) == expected
