@@ -94,8 +94,11 @@ def test_a_join_with_rows_becomes_one_of_spark(source, expected):
 
 
 def test_a_common_table_expression_comes_first():
-    text = "WITH people AS (SELECT 1 AS id) SELECT * FROM t JOIN people TIMESTAMP AS OF t.at AS p ON t.k = p.id"
-    assert rewritten(text) == text
+    text = "WITH people AS (SELECT 1 AS id) SELECT * FROM t JOIN people TIMESTAMP AS OF {} AS p ON t.k = p.id"
+    assert rewritten(text.format("'2026-01-01'")) == text.format("'2026-01-01'")
+    # Spark has no times of rows, so the function is meant.
+    with pytest.raises(PlanError, match=r"WITH defines a table or view of this name.*; write `people@1`"):
+        rewritten(text.format("t.at"))
 
 
 @pytest.mark.parametrize(
