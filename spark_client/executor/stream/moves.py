@@ -13,8 +13,8 @@ __all__ = ["Moves"]
 class Moves:
     """A stream changes its server if that drains, if another has less to do, or if the connection is old.
 
-    A server that has not told its load may stand behind one address with others: only then is an old connection
-    replaced. Servers that tell it are compared instead; the stream rests, so that it reads what the server says.
+    An old connection is replaced only if its server tells no load, or is at the only address, which may be that of a
+    load balancer. Otherwise servers are compared, and the stream rests, so that it reads what its server says.
     """
 
     def __init__(
