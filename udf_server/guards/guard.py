@@ -384,14 +384,16 @@ class Guard:
         try:
             if self._loop is not loop:
                 return
-            if outcome is not None:
+            if outcome is WORKED:  # as nearly every call
+                opened = self._limits.ended(True, in_time, self._in_use)
+            elif outcome is not None:
                 opened = self._limits.ended(outcome.went_well, in_time and not outcome.overloaded, self._in_use)
+                if outcome.retry_after and self._settings.rate:
+                    self._limits.pause(min(outcome.retry_after, PAUSE_MOST_SECONDS))
             if spending is not None and spending.amounts:
                 rates = self._settings.rate
                 spent = ((spending.amounts.get(rate.unit), cost) for rate, cost in zip(rates, costs, strict=True))
                 source.settle([0.0 if actual is None else actual - cost for actual, cost in spent], began)
-            if outcome is not None and outcome.retry_after and self._settings.rate:
-                self._limits.pause(min(outcome.retry_after, PAUSE_MOST_SECONDS))
             self._in_use -= 1
             if not self._calm:
                 self._admit()
