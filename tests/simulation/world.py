@@ -177,8 +177,9 @@ class World:
     def _start_task(self, index: int, number: int) -> None:
         worker = SparkWorker(self.network, f"task{index}.{number}", self.resolve, self.files)
         plan = self.scenario.tasks[index]
-        # Waiting for a budget blocks a thread, which simulated threads cannot.
-        budget = self.scenario.budget if plan.functions == ("slow",) else None
+        # Waiting for a budget blocks a thread, which simulated threads cannot. Servers share budgets with a guard.
+        keeps = plan.functions == ("slow",) and self.redis is not None and self.scenario.limits is None
+        budget = self.scenario.budget if keeps else None
         attempt = Attempt(worker, plan, number, 1_000 * (index + 1), budget)
         self.workers.append(worker)
         self.attempts.append(attempt)
