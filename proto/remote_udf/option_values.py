@@ -25,6 +25,7 @@ __all__ = [
     "fraction",
     "names",
     "path",
+    "percent",
     "size",
     "switch",
     "text",
@@ -128,6 +129,11 @@ def fraction(value: Any) -> float:
     if isinstance(value, bool) or not 0 <= number <= 1:
         raise InvalidOption(f"{value!r} is not a share: write '5%' or a number from 0 to 1")
     return number
+
+
+def percent(share: float) -> str:
+    """A fraction as a text that `fraction` reads, rounded to six digits."""
+    return f"{100 * share:.6g} %"
 
 
 def names(value: Any) -> tuple[str, ...]:

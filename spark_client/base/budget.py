@@ -8,7 +8,7 @@ from typing import Literal, get_args
 
 from remote_udf.amounts import MOST_UNITS, UNIT_BYTES, is_unit
 from remote_udf.errors import InvalidOption
-from remote_udf.option_values import fraction
+from remote_udf.option_values import fraction, percent
 from remote_udf.v1 import message_pb2 as pb
 
 __all__ = ["Budget", "OverBudget"]
@@ -54,7 +54,7 @@ class Budget:
 
     def __str__(self) -> str:
         parts = [f"{amount:,.6g} {unit}" for unit, amount in self.amounts.items()]
-        return ", ".join(parts + ([f"{100 * self.error_share:.6g} % errors"] if self.error_share else []))
+        return ", ".join(parts + ([f"{percent(self.error_share)} errors"] if self.error_share else []))
 
 
 def _share(text: str) -> float:

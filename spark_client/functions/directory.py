@@ -10,6 +10,7 @@ from typing import overload
 
 from remote_udf.errors import ProtocolViolation
 from remote_udf.functions import FunctionSpec, split_name, version_key
+from remote_udf.option_values import percent
 from remote_udf.v1 import function_pb2
 from spark_client.base.config import ClientConfig
 from spark_client.base.errors import NotARemoteUdfServer, ServerUnavailable, UnknownFunction
@@ -83,7 +84,7 @@ class Functions(Sequence[FunctionSpec]):
         if share is None:
             jobs = "the other jobs" if rest[spec.name] == spec.key else "only jobs that name it"
         else:
-            jobs = f"{100 * share:.6g} % of jobs"
+            jobs = f"{percent(share)} of jobs"
         return f"{jobs}, this one" if self.versions[spec.name] == spec.version else jobs
 
     def near(self, name: str) -> str:

@@ -5,6 +5,7 @@ import logging
 from collections.abc import Mapping, Sequence
 
 from remote_udf.errors import ProtocolViolation
+from remote_udf.option_values import percent
 
 __all__ = ["chosen_version", "united_weights"]
 
@@ -52,4 +53,4 @@ def chosen_version(name: str, versions: Sequence[str], weights: Mapping[str, flo
 
 
 def _percent(share: float | None) -> str:
-    return "none" if share is None else f"{100 * share:.6g} %"
+    return "none" if share is None else percent(share)

@@ -12,6 +12,7 @@ from types import TracebackType
 from pyspark import SparkContext
 from pyspark.sql import DataFrame, SparkSession
 
+from remote_udf.option_values import percent
 from spark_client.base.budget import Budget
 from spark_client.base.notebooks import bar, table
 from spark_client.base.statistics import Statistics, TaskReport
@@ -263,7 +264,7 @@ def _of_budget(budget: Budget, total: Statistics) -> Iterator[str]:
     shown = [f"{spent.get(unit, 0.0):,.6g} of {amount:,.6g} {unit}" for unit, amount in budget.amounts.items()]
     if budget.error_share is not None:
         share = 100 * total.failed / total.rows if total.rows else 0.0
-        shown.append(f"{share:.3g} of {100 * budget.error_share:.6g} % errors")
+        shown.append(f"{share:.3g} of {percent(budget.error_share)} errors")
     yield f"budget of the session: these tasks have spent {', '.join(shown)}\n"
     for unit in [unit for unit in budget.amounts if unit not in spent]:
         known = ", ".join(sorted(total.spent)) or "nothing"

@@ -6,11 +6,11 @@ from typing import Any
 
 from remote_udf.errors import InvalidOption
 from remote_udf.functions import split_name
-from remote_udf.option_values import fraction
+from remote_udf.option_values import fraction, percent
 from udf_server.base.errors import InvalidConfig
 from udf_server.hosting.registry import Registry
 
-__all__ = ["check_weights", "parse_weights", "percent"]
+__all__ = ["check_weights", "parse_weights"]
 
 ROUNDING = 1e-9
 """Shares such as 10 %, 20 % and 70 % add up to 1 only approximately."""
@@ -65,8 +65,3 @@ def check_weights(weights: Mapping[str, float], registry: Registry) -> None:
                 f"setting weights: every version of {name} has a weight, and together they have "
                 f"{percent(sum(given))} of the jobs; remove the weight of the version that gets the rest"
             )
-
-
-def percent(share: float) -> str:
-    """A share from 0 to 1 as text."""
-    return f"{100 * share:.6g} %"

@@ -6,13 +6,13 @@ from types import MappingProxyType
 from typing import Any
 
 from remote_udf.functions import FunctionKind
+from remote_udf.option_values import percent
 from remote_udf.types import spelled
 from remote_udf.version import __version__
 from udf_server.base.functions import Function
 from udf_server.base.metrics import ServerMetrics
 from udf_server.budgets.budgets import Budgets
 from udf_server.hosting.registry import Registry
-from udf_server.hosting.weights import percent
 from udf_server.page.spending import added_budgets, added_callers, budgets_of, callers_of
 
 __all__ = ["Catalogue", "added_up", "catalogue"]
