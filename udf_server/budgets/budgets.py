@@ -87,8 +87,9 @@ class Budgets:
         return list(self._jobs.values())
 
     def _add(self, name: str, terms: Terms, whose: str, caller: str, title: str) -> JobBudget:
-        budget = self._jobs[name] = JobBudget(name, terms, whose=whose, fail_open=self._fail_open, clock=self._clock)
-        budget.caller, budget.title = caller, title
+        budget = self._jobs[name] = JobBudget(
+            name, terms, whose=whose, caller=caller, title=title, fail_open=self._fail_open, clock=self._clock
+        )
         self._coordinator.add(budget)
         return budget
 
@@ -101,10 +102,9 @@ class Budgets:
             self.leave(daily.today)
         name = "day:" + hashlib.sha256(f"{day}\n{daily.caller}".encode()).hexdigest()
         whose = f"caller {daily.caller!r} for {day} (UTC)"
-        daily.day, daily.today = (
-            day,
-            self._jobs.get(name) or self._add(name, daily.terms, whose, daily.caller, f"{day} (UTC)"),
-        )
+        known = self._jobs.get(name)
+        daily.today = known or self._add(name, daily.terms, whose, daily.caller, f"{day} (UTC)")
+        daily.day = day
         daily.today.streams += 1
 
     def leave(self, budget: JobBudget) -> None:

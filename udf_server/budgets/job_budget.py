@@ -7,6 +7,7 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
+from remote_udf.option_values import percent
 from udf_server.base.errors import BudgetSpent, RetryableError
 from udf_server.base.fairness import ANYONE
 from udf_server.budgets.running_call import RunningCall
@@ -42,18 +43,19 @@ class JobBudget:
     """
 
     def __init__(
-        self, name: str, terms: Terms, *, whose: str = "this job", fail_open: bool = False,
+        self, name: str, terms: Terms, *, whose: str = "this job", caller: str = "", title: str = "",
+        fail_open: bool = False,
         clock: Callable[[], float] = time.monotonic, new_id: Callable[[], str] = lambda: uuid.uuid4().hex,
     ) -> None:  # fmt: skip
-        """Create what `name` has spent in this process: nothing. `whose` budget it is, is for messages.
+        """Create what `name` has spent in this process: nothing. `whose` budget it is, is for messages. `title` says
+        for people which of its caller's budgets it is.
 
         If claims are not answered for some time, calls fail, or with `fail_open` this process takes the rest of the
         budget for its own.
         """
         self.name, self.terms, self.settings, self._whose = name, terms, str(terms), whose
         self.call_back: Callable[[], None] = lambda: None
-        self.caller = self.title = ""
-        """The caller, and which of its budgets it is, for people."""
+        self.caller, self.title = caller, title
         self.streams = 0
         """Number of open streams that use it. `Budgets` counts them."""
         self.idle_since = clock()
@@ -276,7 +278,7 @@ class JobBudget:
         if self.terms.errors is not None and failed > self.terms.errors:
             self._over = f"{counted}{self.terms.errors:,.6g}"
         elif share is not None and rows >= RATE_FROM_ROWS and failed > share * rows:
-            self._over = f"{counted}{100 * share:.6g} %"
+            self._over = f"{counted}{percent(share)}"
         if self._over:
             self._wake_all()
 
