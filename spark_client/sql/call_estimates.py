@@ -93,7 +93,7 @@ class CallEstimates:
             if needed := self.calls_in(rows):
                 return f"its rows need calls of {', '.join(needed)}, which would be made"
             try:
-                return estimated(function.spark, function.config, rows, function(*names), self.calls_in)
+                return estimated(function.spark, function.config, rows, function(*names), lambda frame: ())
             except PySparkException as error:
                 # The declaration of the function has no cost.
                 if ErrorCode.INVALID_OPTION.value not in root_cause(error):
