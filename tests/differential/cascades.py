@@ -41,7 +41,7 @@ def draw_cascade(draw: Choices) -> Case:
 
 
 def threshold(rows: int, target: Fraction, level: Fraction) -> Fraction | None:
-    """The threshold for the numbers below `rows`: the probability of so many agreements is computed exactly."""
+    """The threshold for the numbers below `rows`: the probabilities of its tests are exact."""
     digits = [number % 10 for number in range(rows) if number % 10 not in SILENT]
     digits.sort(reverse=True)
     tested = sorted({digits[math.ceil(len(digits) * part / 10) - 1] for part in range(1, 11)})

@@ -191,7 +191,7 @@ class Guard:
         return costs
 
     def _compare(self, estimate: Mapping[str, float]) -> None:
-        """Warn if the first estimate has none of the units that a rate counts: the rate would not bound anything."""
+        """Warn if the first estimate lacks a unit of the rates: such a rate bounds nothing."""
         self._compared = True
         if missing := sorted(self._units - estimate.keys()):
             log.warning(

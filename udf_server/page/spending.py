@@ -53,7 +53,7 @@ def budgets_of(budgets: Budgets | None, whose: Callable[[str], bool]) -> list[An
 
 
 def added_budgets(processes: Iterable[list[Any]]) -> list[Any]:
-    """The same for the processes of a server. Each knows what all have spent, the one that asked last knows best."""
+    """The same for the processes of a server. The most that one knows was asked last."""
     found: dict[tuple[str, str], Any] = {}
     for rows in processes:
         for row in rows:
