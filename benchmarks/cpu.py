@@ -1,6 +1,12 @@
-"""CPU time of all processes of a query: Spark's JVM, its Python workers, and the server."""
+"""CPU time of all processes of a query: Spark's JVM, its Python workers, and the server.
+
+PySpark's daemon ignores that its workers end, so the time of such a worker becomes nobody's. Therefore the times of all
+processes are read while the work runs. What a process uses between the last reading and its end is not counted.
+"""
 
 import contextlib
+import threading
+import time
 from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
@@ -10,7 +16,16 @@ from pyspark.sql import DataFrame
 
 from benchmarks.spark import run_query
 
-__all__ = ["Spent", "cpu_seconds", "query_cpu_seconds", "spent"]
+__all__ = ["Used", "cpu_by_process", "cpu_seconds", "query_cpu_seconds"]
+
+READING_SECONDS = 0.05
+
+
+class Used(NamedTuple):
+    """The CPU time that a process has used."""
+
+    name: str
+    seconds: float
 
 
 def query_cpu_seconds(frame: DataFrame) -> float:
@@ -20,32 +35,43 @@ def query_cpu_seconds(frame: DataFrame) -> float:
 
 def cpu_seconds(work: Callable[[], object]) -> float:
     """CPU seconds of this process and all its descendants, while `work` runs."""
-    before = sum(each.own + each.ended for each in spent().values())
-    work()
-    return sum(each.own + each.ended for each in spent().values()) - before
+    return sum(used.seconds for used in cpu_by_process(work).values())
 
 
-class Spent(NamedTuple):
-    """The CPU seconds of a process so far, and those of its children that ended."""
+def cpu_by_process(work: Callable[[], object]) -> dict[psutil.Process, Used]:
+    """CPU seconds of this process and each of its descendants, also those that end, while `work` runs."""
+    before = _spent()
+    last, ended = dict(before), threading.Event()
+    reading = 0.0
 
-    name: str
-    own: float
-    ended: float
+    def read() -> None:
+        nonlocal reading
+        while not ended.wait(READING_SECONDS):
+            last.update(_spent())
+        reading = time.thread_time()
 
-
-def spent() -> dict[psutil.Process, Spent]:
-    """What this process and all its descendants have spent.
-
-    The time of a process that ends becomes its parent's. So all are read again if one ended while they were read.
-    """
+    reader = threading.Thread(target=read)
+    reader.start()
+    try:
+        work()
+    finally:
+        ended.set()
+        reader.join()
+    last.update(_spent())
     this = psutil.Process()
-    while True:
-        processes = [this, *this.children(recursive=True)]
-        found = {}
+    last[this] = last[this]._replace(seconds=last[this].seconds - reading)
+    return {
+        process: Used(used.name, used.seconds - (before[process].seconds if process in before else 0.0))
+        for process, used in last.items()
+    }
+
+
+def _spent() -> dict[psutil.Process, Used]:
+    """What this process and all its descendants have used so far, without their children that ended."""
+    this = psutil.Process()
+    found = {}
+    for process in [this, *this.children(recursive=True)]:
         with contextlib.suppress(psutil.NoSuchProcess):
-            for process in processes:
-                times = process.cpu_times()
-                ended = times.children_user + times.children_system
-                found[process] = Spent(process.name(), times.user + times.system, ended)
-            if [this, *this.children(recursive=True)] == processes:
-                return found
+            times = process.cpu_times()
+            found[process] = Used(process.name(), times.user + times.system)
+    return found

@@ -6,11 +6,12 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 
-from benchmarks.cpu import spent
+from benchmarks.cpu import cpu_by_process
 from benchmarks.results import Results
 from benchmarks.server import ServerProcess, server_process
 from benchmarks.spark import TASKS, local_spark, run_query
@@ -70,11 +71,8 @@ def _measure(
     cpu: dict[str, dict[str, float]] = {side: {} for side in sides}
     for _ in range(repetitions):
         for side, query in sides.items():
-            before, start = _cpu(server), time.perf_counter()
-            run_query(query())
-            seconds[side].append(time.perf_counter() - start)
-            for process, used in _cpu(server).items():
-                cpu[side][process] = cpu[side].get(process, 0.0) + (used - before[process]) / repetitions
+            for process, used in _cpu(server, partial(_timed, query, seconds[side])).items():
+                cpu[side][process] = cpu[side].get(process, 0.0) + used / repetitions
     ours, theirs = (statistics.median(seconds[side]) for side in ("ours", "theirs"))
     results.add(f"{name}_wall_ratio", ours / theirs, f"{ours:.2f} s and {theirs:.2f} s, {len(rows['ours']):,} rows")
     total = {side: sum(used.values()) for side, used in cpu.items()}
@@ -91,15 +89,20 @@ def _rows(frame: DataFrame) -> list[str]:
     )
 
 
-def _cpu(server: ServerProcess) -> Cpu:
-    """The CPU seconds of each process so far. Workers that ended count as workers."""
+def _timed(query: Callable[[], DataFrame], seconds: list[float]) -> None:
+    start = time.perf_counter()
+    run_query(query())
+    seconds.append(time.perf_counter() - start)
+
+
+def _cpu(server: ServerProcess, work: Callable[[], None]) -> Cpu:
+    """The CPU seconds of each process while `work` runs."""
     used = {"driver": 0.0, "jvm": 0.0, "workers": 0.0, "server": 0.0}
-    for process, seconds in spent().items():
+    for process, (name, seconds) in cpu_by_process(work).items():
         if process.pid == os.getpid():
-            used["driver"] += seconds.own
+            used["driver"] += seconds
         elif process == server.process:
-            used["server"] += seconds.own
+            used["server"] += seconds
         else:
-            used["jvm" if seconds.name == "java" else "workers"] += seconds.own
-            used["workers"] += seconds.ended
+            used["jvm" if name == "java" else "workers"] += seconds
     return used
