@@ -42,7 +42,7 @@ class BatchWriter:
         self._lock = threading.Lock()
         self._writer = pa.ipc.new_stream(pa.PythonFile(self._sink, mode="w"), schema)
         # The writer puts the schema, which the other end knows, before its first batch.
-        self._writer.write(pa.RecordBatch.from_pylist([], schema))
+        self._writer.write(pa.RecordBatch.from_arrays([pa.nulls(0, field.type) for field in schema], schema=schema))
         self._sink.take()
 
     def write(self, table: pa.Table | pa.RecordBatch) -> Buffers:

@@ -1,0 +1,47 @@
+"""A Python worker of Spark imports only what its calls need, because each new worker takes that time."""
+
+import subprocess
+import sys
+
+import pyarrow as pa
+import pytest
+from pyspark import cloudpickle
+
+import udf_server as udf
+from spark_client.planning import operators
+
+WORKER = """
+import pickle, sys
+import pyarrow as pa
+
+operate, batches = pickle.load(sys.stdin.buffer)
+rows = sum(batch.num_rows for batch in operate(iter(pa.ipc.open_stream(batches))))
+print(rows, *({"pandas", "pyarrow.dataset", "udf_server"} & sys.modules.keys()))
+"""
+"""Runs an operator in a new interpreter."""
+
+
+@udf.scalar
+async def plus_one(x: int) -> int:
+    return x + 1
+
+
+@udf.scalar(vectorized=True)
+def doubled(x: pa.Int64Array) -> pa.Int64Array:
+    return pa.array([2 * value for value in x.to_pylist()], pa.int64())
+
+
+@pytest.mark.parametrize("called", [plus_one, doubled])
+def test_a_worker_that_calls_scalar_functions_does_not_import_pandas(remote, spark, monkeypatch, called):
+    made = []
+    real = operators.map_in_arrow
+    monkeypatch.setattr(operators, "map_in_arrow", lambda *given: made.append(given[1]) or real(*given))
+    session = remote(called)
+    session.with_columns(spark.range(3).toDF("x"), {"y": session.function(called.spec.name)("x")})
+    sink = pa.BufferOutputStream()
+    batch = pa.record_batch({"x": [1, 2, 3]})
+    with pa.ipc.new_stream(sink, batch.schema) as stream:
+        stream.write(batch)
+    given = cloudpickle.dumps((made[0], sink.getvalue().to_pybytes()))
+    done = subprocess.run([sys.executable, "-c", WORKER], input=given, capture_output=True, timeout=60, check=False)
+    assert (done.stdout.decode(), done.stderr.decode()) == ("3\n", "")
