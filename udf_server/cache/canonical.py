@@ -1,5 +1,8 @@
 """Makes arguments equal that Spark compares as equal: NaN and NaN, 0.0 and -0.0, maps in another order.
 
+Keys that an author computes may have types that arguments never have. Those that only store values in another way, such
+as a dictionary, become the plain type.
+
 Times need nothing, because they arrive as microseconds since 1970 in UTC, and neither do decimals, which arrive in the
 scale that the function declares.
 """
@@ -12,6 +15,11 @@ from udf_server.cache.row_bytes import bytes_of_rows
 
 __all__ = ["canonical_array"]
 
+_PLAIN = {
+    pa.large_string(): pa.string(), pa.string_view(): pa.string(),
+    pa.large_binary(): pa.binary(), pa.binary_view(): pa.binary(),
+}  # fmt: skip
+
 
 def canonical_array(array: pa.Array) -> pa.Array:
     """The array with one representation of equal values. Maps become lists of structs that are sorted by key.
@@ -19,6 +27,10 @@ def canonical_array(array: pa.Array) -> pa.Array:
     Raises TypeError for a union, whose values are not compared.
     """
     type_ = array.type
+    if pa.types.is_dictionary(type_):
+        return canonical_array(array.dictionary_decode())
+    if type_ in _PLAIN:
+        return array.cast(_PLAIN[type_])
     if pa.types.is_floating(type_):
         return _float(array)
     if pa.types.is_union(type_):
@@ -46,7 +58,8 @@ def _needs_work(type_: pa.DataType) -> bool:
         return any(_needs_work(field.type) for field in type_)
     if pa.types.is_list(type_):
         return _needs_work(type_.value_type)
-    return pa.types.is_floating(type_) or pa.types.is_map(type_) or pa.types.is_union(type_)
+    plain = pa.types.is_floating, pa.types.is_map, pa.types.is_union, pa.types.is_dictionary
+    return type_ in _PLAIN or any(is_type(type_) for is_type in plain)
 
 
 def _struct(children: list[pa.Array], nulls: pa.Array) -> pa.Array:

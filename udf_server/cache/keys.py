@@ -105,8 +105,11 @@ class RowKeys:
             array = made if isinstance(made, pa.Array) else pa.array(made)
             if len(array) != rows:
                 return [None] * rows
+            array = canonical_array(array)
             type_ = spelled(array.type).encode() + b":"
-            return [type_ + row for row in bytes_of_rows(canonical_array(array)).to_pylist()]
+            rows_of = zip(array.is_valid().to_pylist(), bytes_of_rows(array).to_pylist(), strict=True)
+            # The type of values that Python returned is inferred, and is another one if all of a batch are null.
+            return [type_ + row if valid else b"null" for valid, row in rows_of]
         except Exception:
             return [None] * rows
 
