@@ -16,7 +16,7 @@ from tests.simulation.world import World, run, worlds
 from udf_server.cache.leases import LEASE_SECONDS
 from udf_server.cache.memory import MemoryStore
 from udf_server.cache.outcome_cache import OutcomeCache
-from udf_server.cache.store import Store, StoreError
+from udf_server.cache.store import BEGINNING_BYTES, NONE, Store, StoreError
 from udf_server.streams.service import UdfService
 
 SEEDS = 12
@@ -63,7 +63,7 @@ class SimulatedStore(Store):
             self.space.entries[function, key] = entry, self.clock() + seconds
             self.space.claims.pop((function, key), None)
 
-    async def claim(self, function, keys):
+    async def claim(self, function, keys, useless=NONE):
         await self._answer()
         me: Any = asyncio.get_running_loop()
         granted = []
@@ -71,7 +71,9 @@ class SimulatedStore(Store):
             owner, since = self.space.claims.get((function, key), (None, 0.0))
             lost = owner is not None and not owner.alive and self.clock() > since + LEASE_SECONDS
             self.space.taken_over += lost
-            mine = (function, key) not in self.space.entries and (owner in (None, me.process) or lost)
+            entry, _ = self.space.entries.get((function, key), (b"", 0.0))
+            empty = entry[:BEGINNING_BYTES] == useless.get(key, b"")
+            mine = empty and (owner in (None, me.process) or lost)
             if mine:
                 self.space.claims[function, key] = me.process, self.clock()
             granted.append(mine)

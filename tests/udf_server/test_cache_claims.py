@@ -1,16 +1,36 @@
 """Claims on rows of a shared store end with what they were taken for."""
 
 import asyncio
+import base64
+import contextlib
+import time
+
+import pytest
 
 import udf_server as udf
 from remote_udf.messages import encode
 from remote_udf.v1 import message_pb2 as pb
 from tests.udf_server.file_stores import two_file_stores
+from tests.udf_server.redis_process import WITH_REDIS, RedisProcess
 from tests.udf_server.streams import Talk, batch, eventually
 from udf_server.base.metrics import ServerMetrics
+from udf_server.cache.file import FileStore
 from udf_server.cache.leases import LEASE_SECONDS, Beats
 from udf_server.cache.outcome_cache import OutcomeCache
-from udf_server.cache.store import Store, StoreError
+from udf_server.cache.sealing import sealing
+from udf_server.cache.store import NONE, Store, StoreError
+from udf_server.cache.urls import store_from_url
+from udf_server.testing import FunctionEnvironment
+
+
+@pytest.fixture(params=["file", pytest.param("redis", marks=WITH_REDIS)])
+def url(request, tmp_path):
+    if request.param == "file":
+        yield f"file://{tmp_path}/cache"
+        return
+    process = RedisProcess().start()
+    yield process.url
+    process.stop()
 
 
 class Slow(Store):
@@ -28,7 +48,7 @@ class Slow(Store):
         self.entries |= dict(entries)
         self.claims -= {key for key, _ in entries}
 
-    async def claim(self, function, keys):
+    async def claim(self, function, keys, useless=NONE):
         self.asked += 1
         await self.gate.wait()
         self.claims |= {*keys}
@@ -117,3 +137,68 @@ async def test_a_cache_that_was_closed_writes_nothing_more():
     await asyncio.sleep(0)
     await asyncio.sleep(0)
     assert not store.entries and cache._writer is None and not cache._writes
+
+
+@pytest.mark.parametrize("why", ["too old", "damaged", "of another key"])
+async def test_an_entry_that_cannot_be_used_is_replaced_by_one_call_of_all_servers(url, why):
+    called = []
+
+    @udf.scalar(cache_ttl="1 h")
+    async def f(a: int) -> int:
+        called.append(a)
+        await asyncio.sleep(0.001)
+        return 2 * a
+
+    rows, later = list(range(300)), [0.0]
+    sealed = sealing("KEY", {"KEY": base64.b64encode(bytes(32)).decode()}) if why == "of another key" else (None, None)
+    stores = [store_from_url(url, 16 << 20) for _ in range(3)]
+    caches = [
+        OutcomeCache(store, ServerMetrics(), seal=seal, unseal=unseal, wall=lambda: time.time() + later[0])
+        for store, (seal, unseal) in zip(stores, [(None, None), sealed, sealed], strict=True)
+    ]
+    for store in stores:
+        await store.open()
+    await stores[0].clear()
+    async with contextlib.AsyncExitStack() as stack:
+        before, *servers = [await stack.enter_async_context(FunctionEnvironment(cache=cache)) for cache in caches]
+        await before.run(f, rows)
+        await eventually(lambda: caches[0]._writer is None)
+        later[0] = 7_200.0 if why == "too old" else 0.0
+        if why == "damaged":
+            await stores[0].put("f@1", [(key, b"damaged") async for _, key, _ in stores[0].export()], 3_600)
+        called.clear()
+        results = await asyncio.gather(
+            *(server.run(f, rows, cache_timeout="20 s", batch_rows=100) for server in servers * 2)
+        )
+        assert [result.to_pylist() for result in results] == [[2 * row for row in rows]] * 4
+        assert sorted(called) == rows
+    for cache in caches:
+        await cache.close()
+
+
+async def test_an_entry_that_is_replaced_and_not_written_yet_is_used(tmp_path):
+    called, later = [], [0.0]
+
+    @udf.scalar(cache_ttl="1 h")
+    async def f(a: int) -> int:
+        called.append(a)
+        return a
+
+    store = FileStore(tmp_path, 1 << 20)
+    cache = OutcomeCache(store, ServerMetrics(), wall=lambda: time.time() + later[0])
+    await cache.open()
+    async with FunctionEnvironment(cache=cache) as environment:
+        await environment.run(f, [1, 2])
+        await eventually(lambda: cache._writer is None)
+        later[0], put, hangs = 7_200.0, store.put, asyncio.Event()
+
+        async def put_later(*arguments):
+            await hangs.wait()
+            await put(*arguments)
+
+        store.put = put_later
+        for _ in range(3):
+            assert (await environment.run(f, [1, 2], cache_timeout="20 s")).to_pylist() == [1, 2]
+        assert sorted(called) == [1, 1, 2, 2]
+        hangs.set()
+    await cache.close()

@@ -63,6 +63,8 @@ class CachedBatch:
         """The rows that were passed on to be called."""
         self.waits: dict[int, Wait] = {}
         """Rows that wait for the call of an equal row."""
+        self.useless: dict[bytes, bytes] = {}
+        """The beginnings, by key, of entries that are too old or damaged."""
         self.open = np.ones(batch.rows, np.bool_)
         """True for the rows without an outcome."""
         self.left = batch.rows

@@ -6,14 +6,14 @@ import functools
 import secrets
 import sqlite3
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeVar
 
 from udf_server.base.errors import InvalidConfig
 from udf_server.cache.leases import LEASE_SECONDS, Beats
-from udf_server.cache.store import ENTRY_BYTES, Store, Stored, StoreError
+from udf_server.cache.store import BEGINNING_BYTES, ENTRY_BYTES, NONE, Store, Stored, StoreError
 
 __all__ = ["FileStore"]
 
@@ -37,6 +37,7 @@ _TABLES = """
 """
 
 _ENTRIES = "SELECT key, entry, used FROM entries WHERE function = ? AND expires > ?"
+_BEGINNINGS = "SELECT key, substr(entry, 1, ?) FROM entries WHERE function = ? AND expires > ?"
 _CLAIMS = "SELECT key FROM claims WHERE function = ? AND server = ?"
 
 
@@ -80,9 +81,9 @@ class FileStore(Store):
     async def put(self, function: str, entries: Sequence[tuple[bytes, bytes]], seconds: float) -> None:
         await self._run(lambda db: self._put(db, function, entries, seconds))
 
-    async def claim(self, function: str, keys: Sequence[bytes]) -> list[bool]:
+    async def claim(self, function: str, keys: Sequence[bytes], useless: Mapping[bytes, bytes] = NONE) -> list[bool]:
         self._beats.start()
-        return await self._run(lambda db: self._claim(db, function, keys))
+        return await self._run(lambda db: self._claim(db, function, keys, useless))
 
     async def release(self, function: str, keys: Sequence[bytes]) -> None:
         rows = [(function, key, self._beats.name) for key in keys]
@@ -201,14 +202,17 @@ class FileStore(Store):
         )
         return int((pages - free) * size)
 
-    def _claim(self, db: sqlite3.Connection, function: str, keys: Sequence[bytes]) -> list[bool]:
+    def _claim(
+        self, db: sqlite3.Connection, function: str, keys: Sequence[bytes], useless: Mapping[bytes, bytes]
+    ) -> list[bool]:
         now, mine = self._wall(), set()
         with _transaction(db):
             self._renew(db, self._beats.name)
             db.execute("DELETE FROM claims WHERE server NOT IN (SELECT server FROM servers WHERE until > ?)", (now,))
             for part in _parts(keys):
-                text = f"{_ENTRIES} AND key IN ({_marks(part)})"
-                there = {key for key, _, _ in db.execute(text, (function, now, *part))}
+                text = f"{_BEGINNINGS} AND key IN ({_marks(part)})"
+                found = db.execute(text, (BEGINNING_BYTES, function, now, *part))
+                there = {key for key, beginning in found if beginning != useless.get(key)}
                 rows = [(function, key, self._beats.name) for key in part if key not in there]
                 db.executemany("INSERT OR IGNORE INTO claims VALUES (?, ?, ?)", rows)
                 text = f"{_CLAIMS} AND key IN ({_marks(part)})"

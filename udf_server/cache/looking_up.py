@@ -5,6 +5,7 @@ import collections
 from collections.abc import Sequence
 
 import numpy as np
+import pyarrow as pa
 
 from remote_udf.options import CacheMode
 from udf_server.cache.answers import Answers
@@ -13,6 +14,7 @@ from udf_server.cache.entries import Entries, Found
 from udf_server.cache.keying import Keying
 from udf_server.cache.outcome_cache import OutcomeCache
 from udf_server.cache.sharing import SharedCalls
+from udf_server.cache.store import BEGINNING_BYTES
 from udf_server.runners.runner import InputBatch, RunnerSetup
 from udf_server.runners.selection import Indexes
 
@@ -98,7 +100,7 @@ class LookUps:
         if self._cache.keeps_values:
             found = await self._recalled(batch.keys_of(rows))
         else:
-            found, _ = await self._found(batch, rows)
+            found = await self._found(batch, rows)
         if found is None:
             return rows
         errors = {int(rows[place]): error for place, error in found.errors.items()}
@@ -108,23 +110,35 @@ class LookUps:
         self._answers.fail(batch, errors)
         return np.delete(rows, [*found.rows, *found.errors])
 
-    async def _found(self, batch: CachedBatch, rows: Indexes) -> tuple[Found | None, Sequence[bytes | None]]:
-        """The outcomes that the store has for rows, or None if there are none; and the entries of the rows."""
+    async def _found(self, batch: CachedBatch, rows: Indexes) -> Found | None:
+        """The outcomes that the store has for rows; None if there are none. Notes which entries are useless."""
         keys = batch.keys_of(rows)
         entries = await self._cache.get(self._function, keys, self._timeout)
-        if self._answers.closed or not any(entries):
-            return None, entries
+        beginnings = {place: entry[:BEGINNING_BYTES] for place, entry in enumerate(entries) if entry is not None}
+        if self._answers.closed or not beginnings:
+            return None
         damaged: list[int] = []
         if sum(len(entry) for entry in entries if entry is not None) <= SMALL_BYTES:
             found = self._entries.read(entries, keys, self._ages, damaged)
         else:
             loop = asyncio.get_running_loop()
             found = await loop.run_in_executor(None, self._entries.read, entries, keys, self._ages, damaged)
-            if self._answers.closed:
-                return None, entries
-        if damaged:
-            self._cache.count_errors("entry", len(damaged))
-        return found, entries
+        if len(found.rows) + len(found.errors) < len(beginnings):
+            useless = sorted(beginnings.keys() - {*found.rows, *found.errors})
+            # Rows that wait for another server are looked up again and again.
+            new = [place for place in damaged if beginnings[place] != batch.useless.get(keys[place])]
+            self._cache.count_errors("entry", len(new))
+            batch.useless |= {keys[place]: beginnings[place] for place in useless}
+            found = self._with_latest(found, useless, [keys[place] for place in useless])
+        return None if self._answers.closed else found
+
+    def _with_latest(self, found: Found, places: Sequence[int], keys: Sequence[bytes]) -> Found:
+        """Add the outcomes that this process has for the keys at `places`, and has not written yet."""
+        latest = self._entries.read(self._cache.latest(self._function, keys), keys, self._ages, [])
+        return Found(
+            [*found.rows, *(places[row] for row in latest.rows)], pa.concat_arrays([found.values, latest.values]),
+            found.errors | {places[row]: error for row, error in latest.errors.items()},
+        )  # fmt: skip
 
     async def _recalled(self, keys: Sequence[bytes]) -> Found | None:
         """The outcomes that a store in memory has; None if there are none."""
@@ -163,19 +177,13 @@ class LookUps:
 
     async def _look_again(self, batch: CachedBatch, rows: Indexes) -> Indexes:
         """Answer the rows that another server has called. Returns the others."""
-        found, entries = await self._found(batch, rows)
-        if self._answers.closed:
-            return rows
+        found = await self._found(batch, rows)
         if found is not None:
             errors = {int(rows[place]): error for place, error in found.errors.items()}
             batch.count(shared=len(found.rows) + len(errors))
             self._shared.finish(batch, rows[found.rows], found.values, {})
             self._shared.fail(batch, errors)
-        waiting = batch.open[rows]
-        there = np.array([entry is not None for entry in entries], np.bool_)
-        # An entry that is there and cannot be used is no reason to wait.
-        self._shared.call(batch, rows[there & waiting])
-        return rows[~there & waiting]
+        return rows[batch.open[rows]]
 
     async def _claim_and_call(self, batch: CachedBatch, rows: Indexes) -> Indexes:
         """Call the rows that this server may call. Returns the others."""
@@ -189,12 +197,13 @@ class LookUps:
     async def _claim_part(self, batch: CachedBatch, rows: Indexes) -> Indexes:
         keys = batch.keys_of(rows)
         try:
-            granted = np.array(await self._cache.claim(self._function, keys, self._timeout), np.bool_)
+            claimed = await self._cache.claim(self._function, keys, batch.useless, self._timeout)
         except asyncio.CancelledError:
             # The store may grant them all the same.
             self._shared.release(keys)
             raise
         if self._answers.closed:
             self._shared.release(keys)
+        granted = np.array(claimed, np.bool_)
         self._shared.call(batch, rows[granted])
         return rows[~granted]

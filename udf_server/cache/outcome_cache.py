@@ -7,7 +7,7 @@ import asyncio
 import collections
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -142,6 +142,10 @@ class OutcomeCache:
             found = [entry if entry is not None else new for entry, new in zip(found, latest, strict=True)]
         return found
 
+    def latest(self, function: str, keys: Sequence[bytes]) -> list[bytes | None]:
+        """The latest entries of this process, which may be newer than those that `get` found in a shared store."""
+        return self._latest.found(function, keys)
+
     def recall(self, function: str, keys: Sequence[bytes]) -> list[Recalled]:
         """Do the same as `get` without entries. Pass the rows to `used` when their values were read."""
         assert isinstance(self.store, MemoryStore)
@@ -155,11 +159,16 @@ class OutcomeCache:
         assert isinstance(self.store, MemoryStore)
         self.store.used(recalled)
 
-    async def claim(self, function: str, keys: Sequence[bytes], seconds: float) -> list[bool]:
-        """For each key, whether this process may call it now. If the store fails, it may call every one."""
+    async def claim(
+        self, function: str, keys: Sequence[bytes], useless: Mapping[bytes, bytes], seconds: float
+    ) -> list[bool]:
+        """For each key, whether this process may call it now. If the store fails, it may call every one.
+
+        `useless` has what `Store.claim` says.
+        """
         if not self.store.shared:
             return [True] * len(keys)
-        claimed = await self._asked("claim", self.store.claim(function, keys), seconds)
+        claimed = await self._asked("claim", self.store.claim(function, keys, useless), seconds)
         if claimed is None:
             # The store may have granted them all the same.
             self.release(function, keys)

@@ -4,12 +4,12 @@ import asyncio
 import contextlib
 import logging
 import uuid
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from typing import Any
 
 from udf_server.base.errors import InvalidConfig
 from udf_server.cache.leases import LEASE_SECONDS, Beats
-from udf_server.cache.store import ENTRY_BYTES, Store, Stored, StoreError
+from udf_server.cache.store import BEGINNING_BYTES, ENTRY_BYTES, NONE, Store, Stored, StoreError
 from udf_server.coordination.redis_client import redis_client
 
 __all__ = ["RedisStore"]
@@ -27,13 +27,15 @@ CLAIM_MILLISECONDS = 24 * 3_600_000
 _PREFIX, _CLAIM, _SERVER = b"udf:entry:", b"udf:claim:", b"udf:server:"
 _IDENTITY = b"udf:identity"
 # KEYS are pairs of a claim and its entry. ARGV has the name of this server, the prefix of servers, the milliseconds of
-# a claim, and those of the lease of this server, which is renewed.
+# a claim, and those of the lease of this server, which is renewed; the number of the last byte of the beginning of an
+# entry, and the beginning of each that counts as none.
 _CLAIM_SCRIPT = """
 redis.call('SET', ARGV[2] .. ARGV[1], '', 'PX', ARGV[4])
 local mine = {}
 for i = 1, #KEYS, 2 do
   mine[#mine + 1] = 0
-  if redis.call('EXISTS', KEYS[i + 1]) == 0 then
+  local beginning = redis.call('GETRANGE', KEYS[i + 1], 0, ARGV[5])
+  if beginning == '' or beginning == ARGV[5 + (i + 1) / 2] then
     local server = redis.call('GET', KEYS[i])
     if not server or server == ARGV[1] or redis.call('EXISTS', ARGV[2] .. server) == 0 then
       redis.call('SET', KEYS[i], ARGV[1], 'PX', ARGV[3])
@@ -104,14 +106,15 @@ class RedisStore(Store):
                 names = _names(function, [key for key, _ in part])
                 await self._puts(names, [max(round(seconds * 1000), 1), *(entry for _, entry in part)])
 
-    async def claim(self, function: str, keys: Sequence[bytes]) -> list[bool]:
+    async def claim(self, function: str, keys: Sequence[bytes], useless: Mapping[bytes, bytes] = NONE) -> list[bool]:
         self._beats.start()
         claimed: list[bool] = []
         lease = round(LEASE_SECONDS * 1000)
-        arguments: list[bytes | str | int] = [self._beats.name, _SERVER, CLAIM_MILLISECONDS, lease]
+        arguments: list[bytes | str | int] = [self._beats.name, _SERVER, CLAIM_MILLISECONDS, lease, BEGINNING_BYTES - 1]
         async with self._asking():
             for part in _parts(keys):
-                claimed += map(bool, await self._claims(_names(function, part), arguments))
+                beginnings = [useless.get(key, b"") for key in part]
+                claimed += map(bool, await self._claims(_names(function, part), [*arguments, *beginnings]))
         return claimed
 
     async def release(self, function: str, keys: Sequence[bytes]) -> None:

@@ -1,15 +1,20 @@
 """Store is the base class of the places where entries are kept."""
 
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
-__all__ = ["ENTRY_BYTES", "LARGEST_ENTRY", "Store", "StoreError", "Stored"]
+__all__ = ["BEGINNING_BYTES", "ENTRY_BYTES", "LARGEST_ENTRY", "NONE", "Store", "StoreError", "Stored"]
 
 LARGEST_ENTRY = 1 << 20
 """An outcome with more bytes is not kept."""
 ENTRY_BYTES = 200
 """Approximate bytes that an entry takes in addition to its own."""
+BEGINNING_BYTES = 16
+"""This many bytes at the beginning of an entry have its time, or a nonce: another entry of the key has others."""
+
+NONE: Mapping[bytes, bytes] = MappingProxyType({})
 
 
 class StoreError(Exception):
@@ -54,8 +59,17 @@ class Store(ABC):
     async def put(self, function: str, entries: Sequence[tuple[bytes, bytes]], seconds: float) -> None:
         """Keep entries by key for this time, and release their claims."""
 
-    async def claim(self, function: str, keys: Sequence[bytes]) -> list[bool]:
-        """Claim keys that nobody else has claimed. Returns for each key whether this process has the claim."""
+    async def claim(self, function: str, keys: Sequence[bytes], useless: Mapping[bytes, bytes] = NONE) -> list[bool]:
+        """Claim keys that nobody else has claimed and that have no entry.
+
+        Args:
+            function: Name and version of the function.
+            keys: Distinct keys.
+            useless: The beginnings, by key, of entries that count as none because they are too old or damaged.
+
+        Returns:
+            For each key whether this process has the claim.
+        """
         return [True] * len(keys)
 
     async def release(self, function: str, keys: Sequence[bytes]) -> None:  # noqa: B027 - not every store has claims
