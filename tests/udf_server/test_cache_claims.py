@@ -3,6 +3,7 @@
 import asyncio
 import base64
 import contextlib
+import logging
 import time
 
 import pytest
@@ -174,6 +175,49 @@ async def test_an_entry_that_cannot_be_used_is_replaced_by_one_call_of_all_serve
         assert sorted(called) == rows
     for cache in caches:
         await cache.close()
+
+
+async def filled(store):
+    """Leave no room in a store."""
+    if isinstance(store, FileStore):
+        await store._run(lambda db: db.execute("PRAGMA max_page_count = 1"))
+    else:
+        await store._client.config_set("maxmemory", "1")
+
+
+async def test_values_of_a_store_that_is_full_are_used(url, caplog):
+    """Their rows were paid for, whatever else the store refuses."""
+    called = []
+
+    @udf.scalar(cache_ttl="1 h")
+    async def f(a: int) -> str:
+        called.append(a)
+        return f"{a} " * 500
+
+    store, metrics = store_from_url(url, 16 << 20), ServerMetrics()
+    cache = OutcomeCache(store, metrics)
+    await cache.open()
+    rows = list(range(100))
+    with caplog.at_level(logging.INFO):
+        async with FunctionEnvironment(cache=cache) as environment:
+            await environment.run(f, rows)
+            await eventually(lambda: cache._writer is None)
+            await filled(store)
+            for number in range(1, 4):
+                await environment.run(f, [100 * number + row for row in rows])
+                await eventually(lambda: metrics.registry.get_sample_value(*errors("put")))
+                await cache._latest.clear()
+                called.clear()
+                result = await environment.run(f, rows, cache_timeout="20 s")
+                assert result.to_pylist() == [f"{a} " * 500 for a in rows]
+                assert called == []
+    lines = [record.message for record in caplog.records if record.message.startswith("cache")]
+    assert lines == ["cache is unavailable; nothing new is kept, and rows may be called by several servers"]
+    await cache.close()
+
+
+def errors(reason):
+    return "udf_cache_errors_total", {"reason": reason}
 
 
 async def test_an_entry_that_is_replaced_and_not_written_yet_is_used(tmp_path):

@@ -162,7 +162,9 @@ class FileStore(Store):
                 if used < now - TOUCH_SECONDS:
                     self._touched.append((now, function, key))
         if len(self._touched) > TOUCHED_AT_ONCE:
-            self._touch(db)
+            # What was read counts, although the disk may be full.
+            with contextlib.suppress(sqlite3.Error):
+                self._touch(db)
         return [found.get(key) for key in keys]
 
     def _touch(self, db: sqlite3.Connection) -> None:
@@ -238,7 +240,10 @@ class _transaction:  # noqa: N801 - it is used like a function
         self._db.execute("BEGIN IMMEDIATE")
 
     def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
-        self._db.execute("COMMIT" if kind is None else "ROLLBACK")
+        if kind is None:
+            self._db.execute("COMMIT")
+        elif self._db.in_transaction:  # SQLite has ended it itself if the disk is full
+            self._db.execute("ROLLBACK")
 
 
 def _marks(keys: Sequence[bytes]) -> str:

@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from udf_server.base.metrics import ServerMetrics
+from udf_server.cache.backoff import Backoff
 from udf_server.cache.chunk import Recalled
 from udf_server.cache.entries import Seal
 from udf_server.cache.flights import Flights
@@ -37,8 +38,6 @@ STALLED_SECONDS = 1.0
 """If no write has ended for this time while the cache is closed, what is queued is dropped."""
 KEPT_SECONDS = 60.0
 """How long a write that fails is tried again."""
-RETRY_SECONDS = (1.0, 30.0)
-"""After a failure, the store is not used for this time, which doubles up to the second value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,8 +95,8 @@ class OutcomeCache:
         self._queued = 0
         self._writer: asyncio.Task[None] | None = None
         self._closed = False
-        self._failures = 0
-        self._closed_until = 0.0
+        self._reading, self._writing = Backoff(clock), Backoff(clock)
+        """A store that is full can still be read."""
         self._differ: set[str] = set()
         """Functions for which another server has another cache."""
 
@@ -116,7 +115,7 @@ class OutcomeCache:
         if (writer := self._writer) is not None:
             until, before = self._clock() + WRITE_SECONDS, -1
             # A server that stops does not wait for a store that fails or does not answer.
-            while not (writer.done() or self._failures) and before != self._queued and self._clock() < until:
+            while not (writer.done() or self._writing.failures) and before != self._queued and self._clock() < until:
                 before = self._queued
                 await asyncio.wait([writer], timeout=STALLED_SECONDS)
         self._closed = True
@@ -238,7 +237,7 @@ class OutcomeCache:
         # A library may raise an error of its own instead of the cancellation, so the task also asks for `_closed`.
         while self._writes and not self._closed:
             write = self._writes[0]
-            await asyncio.sleep(max(self._closed_until - self._clock(), 0.0))
+            await asyncio.sleep(max(self._writing.until - self._clock(), 0.0))
             done = await self._asked("put" if write.seconds else "release", self._written_to(write), WRITE_SECONDS)
             # If the store is unavailable for long, later writes matter more than this one.
             if done or self._clock() > write.until:
@@ -255,8 +254,8 @@ class OutcomeCache:
 
     async def _asked(self, operation: str, asked: Any, seconds: float) -> Any:
         """The answer of the store; None if it fails, takes too long, or has just failed."""
-        began = self._clock()
-        if began < self._closed_until:
+        began, side = self._clock(), self._reading if operation == "get" else self._writing
+        if began < side.until:
             asked.close()
             self.count_errors("unavailable")
             return None
@@ -267,21 +266,30 @@ class OutcomeCache:
             # Whatever it is, no row may fail because of it, and later writes must go on.
             self._failed(operation, error)
             return None
-        if self._failures:
-            self._failures = 0
-            log.info("cache is available again")
+        if side.failures and operation != "release":  # which a store that is full may allow
+            self._worked(side)
         self._metrics.cache_seconds.labels(operation).observe(self._clock() - began)
         return answer
 
     def _failed(self, operation: str, error: BaseException) -> None:
         self.count_errors(operation)
-        if not self._failures:
+        side, effect = self._writing, "nothing new is kept, and rows may be called by several servers"
+        if operation == "get":
+            side, effect = self._reading, "functions are called without it"
+            # It would not answer claims either, and rows wait for both.
+            self._writing.failed()
+        side.failed()
+        if not (side.logged or self._reading.logged):
+            side.logged = True
             why = str(error) or type(error).__name__
             unexpected = None if isinstance(error, (StoreError, OSError)) else error
             log.warning(
-                "cache is unavailable; functions are called without it", extra={"during": operation, "why": why},
-                exc_info=unexpected,
+                "cache is unavailable; %s", effect, extra={"during": operation, "why": why}, exc_info=unexpected
             )  # fmt: skip
-        wait = min(RETRY_SECONDS[0] * 2.0**self._failures, RETRY_SECONDS[1])
-        self._failures = min(self._failures + 1, 10)
-        self._closed_until = self._clock() + wait
+
+    def _worked(self, side: Backoff) -> None:
+        if side.logged:
+            log.info("cache is available again", extra={"for": "reading" if side is self._reading else "writing"})
+        side.worked()
+        if not self._writing.logged:
+            self._writing.worked()
