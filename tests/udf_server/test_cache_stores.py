@@ -131,6 +131,13 @@ async def test_the_least_recently_used_entries_are_evicted(is_file, tmp_path):
     await store.close()
 
 
+@pytest.mark.parametrize(
+    "url", ["redis://h", "redis://h/1", "unix:///s?db=1", "rediss://h/0?ssl_cert_reqs=none&health_check_interval=9"]
+)
+def test_a_url_of_a_redis_may_have_parameters_of_its_connections(url):
+    assert store_from_url(url, 1 << 20).shared
+
+
 def test_a_url_that_is_not_valid_is_refused_without_its_secret():
     for url in (
         "file://host/path",
@@ -138,7 +145,13 @@ def test_a_url_that_is_not_valid_is_refused_without_its_secret():
         "http://user:s3cret@host",
         "s3cret",
         "memory:s3cret",
+        "file:///folder#s3cret",
+        "file:///folder?mode=s3cret",
         "redis://:s3cret@host:port/0",
+        "redis://:s3cret@host/database",
+        "redis:/host/s3cret",
+        "redis://host/0?unknown=s3cret",
+        "redis://:s3cret@host/0?decode_responses=true",
     ):
         with pytest.raises(InvalidConfig, match="cache_url") as refused:
             store_from_url(url, 1 << 20)
@@ -151,6 +164,16 @@ async def test_a_wrong_password_is_refused_at_start(redis):
     with pytest.raises(InvalidConfig, match="refuses the password") as refused:
         await store.open()
     assert "s3cret" not in str(refused.value)
+
+
+@with_redis
+async def test_a_redis_cluster_is_refused_at_start(tmp_path):
+    process = RedisProcess().start("--cluster-enabled", "yes", "--dir", str(tmp_path))
+    try:
+        with pytest.raises(InvalidConfig, match="cluster: use one instance"):
+            await store_from_url(process.url, 1 << 20).open()
+    finally:
+        process.stop()
 
 
 async def test_a_file_of_another_format_is_refused_at_start(tmp_path):

@@ -77,6 +77,7 @@ class RedisStore(Store):
     async def open(self) -> None:
         try:
             await self._client.ping()
+            await self._refuse_cluster()
             await self._identify()
         except self._errors.AuthenticationError as error:
             await self.close()
@@ -150,6 +151,15 @@ class RedisStore(Store):
                     if entry is not None:
                         function = _function_of(name)
                         yield function, name[len(_PREFIX) + len(function.encode()) + 1 :], entry
+
+    async def _refuse_cluster(self) -> None:
+        """Raise InvalidConfig for a cluster: it refuses commands with several keys. Not every user may ask for that."""
+        with contextlib.suppress(self._errors.ResponseError):
+            if (await self._client.info("cluster")).get("cluster_enabled"):
+                await self.close()
+                raise InvalidConfig(
+                    "setting 'cache_url' is a Redis cluster: use one instance, with replicas if need be"
+                )
 
     async def _identify(self) -> None:
         """Read or set the text by which servers find out whether they use the same Redis. A full Redis refuses that."""

@@ -21,8 +21,10 @@ def store_from_url(url: str, max_bytes: int) -> Store:
         return MemoryStore(max_bytes)
     if scheme == "file":
         parts = urlsplit(url)
-        if parts.netloc or not parts.path.startswith("/") or len(parts.path) < 2:
-            raise InvalidConfig("setting 'cache_url': write a folder as file:///absolute/path")
+        if parts.netloc or not parts.path.startswith("/") or len(parts.path) < 2 or parts.query or parts.fragment:
+            raise InvalidConfig(
+                "setting 'cache_url': write a folder as file:///absolute/path, with %23 for # and %3F for ?"
+            )
         return FileStore(Path(unquote(parts.path)), max_bytes)
     if scheme in ("redis", "rediss", "unix"):
         return RedisStore(url)

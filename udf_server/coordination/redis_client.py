@@ -1,6 +1,7 @@
 """Opens the client of a Redis that a setting names. The library redis-py is needed only by servers that have one."""
 
 from typing import Any
+from urllib.parse import urlsplit
 
 from udf_server.base.errors import InvalidConfig
 
@@ -26,6 +27,17 @@ def redis_client(url: str, setting: str, **options: Any) -> tuple[Any, Any]:
     except ImportError:
         raise InvalidConfig(f"setting {setting!r}: redis:// needs redis-py: pip install 'remote-udf[cache]'") from None
     try:
-        return redis.from_url(url, socket_connect_timeout=CONNECT_SECONDS, **options), exceptions
-    except ValueError:
-        raise InvalidConfig(f"setting {setting!r} is not a valid URL of a Redis") from None
+        client = redis.from_url(url, socket_connect_timeout=CONNECT_SECONDS, **options)
+        pool = client.connection_pool
+        pool.connection_class(**pool.connection_kwargs)  # raises TypeError for unknown parameters of the URL
+        parts = urlsplit(url)
+        number = "" if parts.scheme == "unix" else parts.path.strip("/")
+        valid = url.startswith(f"{parts.scheme}://") and (not number or number.isdecimal())
+    except (ValueError, TypeError):
+        valid = False
+    if not valid or pool.connection_kwargs.get("decode_responses"):
+        raise InvalidConfig(
+            f"setting {setting!r} is not a valid URL of a Redis: write redis://host:port/number, rediss:// for TLS or "
+            "unix:///path, and after ? only parameters of connections of redis-py, without decode_responses"
+        )
+    return client, exceptions
