@@ -424,6 +424,24 @@ async def test_a_redis_that_is_stopped_costs_no_row_and_is_used_again_when_it_is
         process.stop()
 
 
+async def test_entries_of_another_type_are_misses_that_are_replaced(tmp_path):
+    function, called = doubling()
+    foreign = ["text", "", 5, 1.5, None, b"", "ä" * 40]
+    async with Servers(f"file://{tmp_path}", 2) as (one, two):
+        store = one._cache.store
+        await one.run(function, range(len(foreign)))
+        await eventually(lambda: one._cache._writer is None)
+        keys = [key async for _, key, _ in store.export()]
+        rows = list(zip(foreign, keys, strict=True))
+        await store._run(lambda db: db.executemany("UPDATE entries SET entry = ? WHERE key = ?", rows))
+        assert len([entry async for _, _, entry in store.export()]) == len(foreign) - 1
+        called.clear()
+        for _ in range(2):
+            result = await two.run(function, range(len(foreign)), cache_timeout="20 s")
+            assert result.to_pylist() == [2 * row for row in range(len(foreign))]
+        assert sorted(called) == list(range(len(foreign)))
+
+
 async def test_damaged_and_foreign_entries_are_misses(url):
     function, called = doubling()
     async with Servers(url, 1) as (environment,):

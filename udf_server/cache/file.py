@@ -36,8 +36,9 @@ _TABLES = """
     CREATE TABLE IF NOT EXISTS servers (server TEXT PRIMARY KEY, until REAL) WITHOUT ROWID;
 """
 
-_ENTRIES = "SELECT key, entry, used FROM entries WHERE function = ? AND expires > ?"
-_BEGINNINGS = "SELECT key, substr(entry, 1, ?) FROM entries WHERE function = ? AND expires > ?"
+# SQLite keeps values of any type in a column, whoever has written them.
+_ENTRIES = "SELECT key, CAST(entry AS BLOB), used FROM entries WHERE function = ? AND expires > ?"
+_BEGINNINGS = "SELECT key, substr(CAST(entry AS BLOB), 1, ?) FROM entries WHERE function = ? AND expires > ?"
 _CLAIMS = "SELECT key FROM claims WHERE function = ? AND server = ?"
 
 
@@ -194,7 +195,8 @@ class FileStore(Store):
     def _page(self, db: sqlite3.Connection, function: str, key: bytes) -> list[tuple[str, bytes, bytes]]:
         """The entries that follow this one."""
         text = (
-            "SELECT function, key, entry FROM entries WHERE (function, key) > (?, ?) ORDER BY function, key LIMIT 1000"
+            "SELECT function, key, CAST(entry AS BLOB) FROM entries WHERE (function, key) > (?, ?) "
+            "AND entry IS NOT NULL ORDER BY function, key LIMIT 1000"
         )
         return db.execute(text, (function, key)).fetchall()
 
@@ -214,7 +216,7 @@ class FileStore(Store):
             for part in _parts(keys):
                 text = f"{_BEGINNINGS} AND key IN ({_marks(part)})"
                 found = db.execute(text, (BEGINNING_BYTES, function, now, *part))
-                there = {key for key, beginning in found if beginning != useless.get(key)}
+                there = {key for key, beginning in found if beginning and beginning != useless.get(key)}
                 rows = [(function, key, self._beats.name) for key in part if key not in there]
                 db.executemany("INSERT OR IGNORE INTO claims VALUES (?, ?, ?)", rows)
                 text = f"{_CLAIMS} AND key IN ({_marks(part)})"
