@@ -137,7 +137,8 @@ _SCALAR = (
     ),
     Option(
         "cache-mode", choice(CacheMode), _ENUM, CacheMode.USE,
-        "`use` the values that were kept, or `refresh` them: every distinct row is called, and its value is kept.",
+        "`use` the values that were kept, or `refresh` them: every row is called, unless an equal one is in flight, "
+        "and its value is kept.",
     ),
     Option(
         "cache-errors", duration_or_zero, format_seconds, 0.0,
