@@ -42,6 +42,12 @@ def outcomes(result):
     return result.values.to_pylist(), errors, result.counts.rows_skipped
 
 
+def counted(metrics):
+    """The rows of which the metrics of the cache say what it did."""
+    samples = [sample for metric in metrics.cache_rows.collect() for sample in metric.samples]
+    return sum(sample.value for sample in samples if sample.name.endswith("_total"))
+
+
 rows = st.lists(st.tuples(st.none() | st.integers(0, 12), st.none() | st.sampled_from(["", "a", "ä"])), max_size=60)
 
 
@@ -70,5 +76,7 @@ def test_outcomes_are_the_same_with_and_without_a_cache(first, second, execution
             assert together == expected
             assert await run(first, other, **cached) == expected[0]
             assert await run(second, other, **cached, cache_mode="refresh") == expected[1]
+            called = [len(table) - skipped for table, (_, _, skipped) in zip((first, second), expected, strict=True)]
+            assert counted(environment._metrics) == 2 * sum(called)
 
     asyncio.run(compare())
