@@ -391,6 +391,34 @@ async def test_a_store_with_a_defect_costs_no_row_and_writes_go_on():
     await cache.close()
 
 
+async def test_look_ups_that_fail_together_are_one_failure():
+    """Otherwise a short interruption of a busy server would keep it from its cache for half a minute."""
+    clock = [100.0]
+    function, _ = doubling()
+    store = Faulty(8)
+    cache = OutcomeCache(store, ServerMetrics(), clock=lambda: clock[0])
+    entered, go = 0, asyncio.Event()
+    get = store.get
+
+    async def together(*arguments):
+        nonlocal entered
+        entered += 1
+        await go.wait()
+        return await get(*arguments)
+
+    store.get = together
+    async with FunctionEnvironment(cache=cache) as environment:
+        runs = [asyncio.create_task(environment.run(function, [row], cache_timeout="20 s")) for row in range(8)]
+        await eventually(lambda: entered == 8)
+        clock[0] += 0.5
+        go.set()
+        assert [(await run).to_pylist() for run in runs] == [[2 * row] for row in range(8)]
+        clock[0] += 1.0
+        await environment.run(function, [0], cache_timeout="20 s")
+        assert entered == 9
+    await cache.close()
+
+
 @pytest.mark.parametrize("hangs", [False, True])
 async def test_a_server_that_stops_does_not_wait_for_a_store_that_fails(hangs, monkeypatch):
     monkeypatch.setattr(outcome_cache, "WRITE_SECONDS", 1e6)  # with it, the test would not end

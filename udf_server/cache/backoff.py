@@ -16,12 +16,16 @@ class Backoff:
         self.failures = 0
         self.until = 0.0
         """The operation is not tried before this time."""
+        self._failed_at = 0.0
         self.logged = False
         """Whether the log says that the operation fails."""
 
-    def failed(self) -> None:
-        """Wait longer after each failure."""
-        self.until = self._clock() + min(RETRY_SECONDS[0] * 2.0**self.failures, RETRY_SECONDS[1])
+    def failed(self, began: float) -> None:
+        """Wait longer after each failure. Operations that had begun at the last one are not failures of their own."""
+        if self.failures and began <= self._failed_at:
+            return
+        self._failed_at = self._clock()
+        self.until = self._failed_at + min(RETRY_SECONDS[0] * 2.0**self.failures, RETRY_SECONDS[1])
         self.failures = min(self.failures + 1, 10)
 
     def worked(self) -> None:

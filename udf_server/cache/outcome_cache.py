@@ -264,21 +264,21 @@ class OutcomeCache:
                 answer = await asked
         except Exception as error:
             # Whatever it is, no row may fail because of it, and later writes must go on.
-            self._failed(operation, error)
+            self._failed(operation, error, began)
             return None
         if side.failures and operation != "release":  # which a store that is full may allow
             self._worked(side)
         self._metrics.cache_seconds.labels(operation).observe(self._clock() - began)
         return answer
 
-    def _failed(self, operation: str, error: BaseException) -> None:
+    def _failed(self, operation: str, error: BaseException, began: float) -> None:
         self.count_errors(operation)
         side, effect = self._writing, "nothing new is kept, and rows may be called by several servers"
         if operation == "get":
             side, effect = self._reading, "functions are called without it"
             # It would not answer claims either, and rows wait for both.
-            self._writing.failed()
-        side.failed()
+            self._writing.failed(began)
+        side.failed(began)
         if not (side.logged or self._reading.logged):
             side.logged = True
             why = str(error) or type(error).__name__
