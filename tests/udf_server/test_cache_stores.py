@@ -168,8 +168,11 @@ async def test_a_wrong_password_is_refused_at_start(redis):
 
 @with_redis
 async def test_a_redis_cluster_is_refused_at_start(tmp_path):
-    process = RedisProcess().start("--cluster-enabled", "yes", "--dir", str(tmp_path))
+    process = RedisProcess()
+    # Otherwise its second port is 10,000 higher, which may be none.
+    settings = ["--cluster-enabled", "yes", "--cluster-port", str(RedisProcess().port), "--dir", str(tmp_path)]
     try:
+        process.start(*settings)
         with pytest.raises(InvalidConfig, match="cluster: use one instance"):
             await store_from_url(process.url, 1 << 20).open()
     finally:
