@@ -77,6 +77,14 @@ async def test_stores_of_the_same_entries_have_the_same_identity(opened, tmp_pat
     await other.close()
 
 
+@pytest.mark.parametrize("seconds", [1e-9, 1e11, 1e16, 1e300])
+async def test_entries_are_kept_for_any_time(opened, seconds):
+    store = await opened()
+    await store.put("f@1", [(b"a", b"one")], seconds)
+    await asyncio.sleep(0.01)
+    assert await store.get("f@1", [b"a"]) == [None if seconds < 1 else b"one"]
+
+
 async def test_entries_expire(opened):
     store = await opened()
     await store.put("f@1", [(b"a", b"1")], 0.02)

@@ -22,6 +22,8 @@ CONNECTIONS = 16
 """Operations beyond this number wait for a connection."""
 ANSWER_SECONDS = 5.0
 """A command without an answer in this time has failed. Versions of redis-py have different defaults, even none."""
+MOST_SECONDS = 1e11
+"""Redis refuses times that 64 bits of milliseconds do not hold. Callers choose how long a value is kept."""
 CLAIM_MILLISECONDS = 24 * 3_600_000
 """A claim is removed after this time in any case."""
 _PREFIX, _CLAIM, _SERVER = b"udf:entry:", b"udf:claim:", b"udf:server:"
@@ -102,10 +104,11 @@ class RedisStore(Store):
         return found
 
     async def put(self, function: str, entries: Sequence[tuple[bytes, bytes]], seconds: float) -> None:
+        milliseconds = max(round(min(seconds, MOST_SECONDS) * 1000), 1)
         async with self._asking():
             for part in _parts(entries):
                 names = _names(function, [key for key, _ in part])
-                await self._puts(names, [max(round(seconds * 1000), 1), *(entry for _, entry in part)])
+                await self._puts(names, [milliseconds, *(entry for _, entry in part)])
 
     async def claim(self, function: str, keys: Sequence[bytes], useless: Mapping[bytes, bytes] = NONE) -> list[bool]:
         self._beats.start()
