@@ -402,6 +402,31 @@ async def test_a_store_with_a_defect_costs_no_row_and_writes_go_on():
     await cache.close()
 
 
+class Slow(MemoryStore):
+    """A shared store that takes its time to answer."""
+
+    shared = True
+
+    async def get(self, function, keys):
+        await asyncio.sleep(0.02)
+        return await super().get(function, keys)
+
+
+async def test_a_caller_that_does_not_wait_for_the_store_does_not_keep_others_from_it():
+    function, called = doubling()
+    cache = OutcomeCache(Slow(1 << 20), ServerMetrics())
+    async with FunctionEnvironment(cache=cache) as environment:
+        await environment.run(function, [1], cache_timeout="20 s")
+        await eventually(lambda: cache._writer is None)
+        await cache._latest.clear()
+        for row in range(3):
+            await environment.run(function, [100 + row], cache_timeout="1 ms")
+            assert (await environment.run(function, [1], cache_timeout="20 s")).to_pylist() == [2]
+        assert called == [1, 100, 101, 102]
+        await eventually(lambda: cache._writer is None)
+    await cache.close()
+
+
 async def test_look_ups_that_fail_together_are_one_failure():
     """Otherwise a short interruption of a busy server would keep it from its cache for half a minute."""
     clock = [100.0]

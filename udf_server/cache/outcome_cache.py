@@ -6,6 +6,7 @@ It fails open: if the store is unreachable, slow or full, functions are called a
 import asyncio
 import collections
 import logging
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -115,7 +116,11 @@ class OutcomeCache:
         if (writer := self._writer) is not None:
             until, before = self._clock() + WRITE_SECONDS, -1
             # A server that stops does not wait for a store that fails or does not answer.
-            while not (writer.done() or self._writing.failures) and before != self._queued and self._clock() < until:
+            while (
+                not (writer.done() or self._writing.fails(WRITE_SECONDS))
+                and before != self._queued
+                and self._clock() < until
+            ):
                 before = self._queued
                 await asyncio.wait([writer], timeout=STALLED_SECONDS)
         self._closed = True
@@ -237,7 +242,7 @@ class OutcomeCache:
         # A library may raise an error of its own instead of the cancellation, so the task also asks for `_closed`.
         while self._writes and not self._closed:
             write = self._writes[0]
-            await asyncio.sleep(max(self._writing.until - self._clock(), 0.0))
+            await asyncio.sleep(self._writing.left(WRITE_SECONDS))
             done = await self._asked("put" if write.seconds else "release", self._written_to(write), WRITE_SECONDS)
             # If the store is unavailable for long, later writes matter more than this one.
             if done or self._clock() > write.until:
@@ -255,7 +260,7 @@ class OutcomeCache:
     async def _asked(self, operation: str, asked: Any, seconds: float) -> Any:
         """The answer of the store; None if it fails, takes too long, or has just failed."""
         began, side = self._clock(), self._reading if operation == "get" else self._writing
-        if began < side.until:
+        if side.left(seconds):
             asked.close()
             self.count_errors("unavailable")
             return None
@@ -264,21 +269,21 @@ class OutcomeCache:
                 answer = await asked
         except Exception as error:
             # Whatever it is, no row may fail because of it, and later writes must go on.
-            self._failed(operation, error, began)
+            self._failed(operation, error, began, seconds if isinstance(error, TimeoutError) else math.inf)
             return None
-        if side.failures and operation != "release":  # which a store that is full may allow
+        if side.fails(seconds) and operation != "release":  # which a store that is full may allow
             self._worked(side)
         self._metrics.cache_seconds.labels(operation).observe(self._clock() - began)
         return answer
 
-    def _failed(self, operation: str, error: BaseException, began: float) -> None:
+    def _failed(self, operation: str, error: BaseException, began: float, patience: float) -> None:
         self.count_errors(operation)
         side, effect = self._writing, "nothing new is kept, and rows may be called by several servers"
         if operation == "get":
             side, effect = self._reading, "functions are called without it"
             # It would not answer claims either, and rows wait for both.
-            self._writing.failed(began)
-        side.failed(began)
+            self._writing.failed(began, patience)
+        side.failed(began, patience)
         if not (side.logged or self._reading.logged):
             side.logged = True
             why = str(error) or type(error).__name__
