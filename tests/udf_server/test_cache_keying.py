@@ -6,9 +6,11 @@ from types import SimpleNamespace
 
 import pyarrow as pa
 
+import udf_server as udf
 from tests.udf_server.streams import eventually
 from udf_server.base.errors import FunctionBlocked
 from udf_server.cache.keying import Keying
+from udf_server.cache.keys import RowKeys
 
 
 class World:
@@ -114,3 +116,20 @@ async def test_large_arguments_are_read_beside_the_event_loop():
     await world.read(3)
     await world.read(10_000)
     assert [thread is threading.main_thread() for thread in threads] == [True, False]
+
+
+def test_a_part_of_a_column_with_maps_of_nulls_has_keys():
+    """Arrow ended the process if a map had structs with a field of type void."""
+
+    @udf.scalar(cache_ttl="1 h")
+    async def f(a: int) -> int:
+        return a
+
+    type_ = pa.map_(pa.int64(), pa.struct([("x", pa.float64()), ("nothing", pa.null())]))
+    rows = [[(key, {"x": float(key), "nothing": None})] * (key % 2) for key in range(30)]
+    keys = RowKeys(f, [type_], None, "")
+    column = pa.array(rows, type_)
+    expected = keys.of([column], len(rows))
+    assert None not in expected
+    for start in range(len(rows)):
+        assert keys.of([column.slice(start)], len(rows) - start) == expected[start:]

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from udf_server.cache.row_bytes import bytes_of_rows
+from udf_server.cache.row_bytes import as_list, bytes_of_rows
 
 __all__ = ["canonical_array"]
 
@@ -41,10 +41,9 @@ def canonical_array(array: pa.Array) -> pa.Array:
     if pa.types.is_list(type_) and _needs_work(type_):
         return _list(array, canonical_array(array.flatten()))
     if pa.types.is_map(type_):
-        pairs = pa.list_(pa.struct([pa.field("key", type_.key_type), pa.field("value", type_.item_type)]))
-        as_list = array.cast(pairs)
-        entries = canonical_array(as_list.flatten())
-        return _list(as_list, entries.take(_by_key(as_list, entries)))
+        lists = as_list(array)
+        entries = canonical_array(lists.flatten())
+        return _list(lists, entries.take(_by_key(lists, entries)))
     return array
 
 

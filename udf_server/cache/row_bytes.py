@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-__all__ = ["Malformed", "bytes_of_rows", "row_sizes", "rows_of_bytes"]
+__all__ = ["Malformed", "as_list", "bytes_of_rows", "row_sizes", "rows_of_bytes"]
 
 _Ints = np.ndarray[tuple[int], np.dtype[np.int64]]
 _Bytes = np.ndarray[tuple[int], np.dtype[np.uint8]]
@@ -74,9 +74,12 @@ def _width(type_: pa.DataType) -> int:
     return 1 if pa.types.is_boolean(type_) else type_.bit_width // 8
 
 
-def _as_list(array: pa.Array) -> pa.Array:
+def as_list(array: pa.Array) -> pa.Array:
     """A map as a list of structs."""
     type_ = array.type
+    if array.offset:
+        # Arrow does not slice the nulls of a struct when it casts a part of an array, and ends the process afterwards.
+        array = pa.concat_arrays([array])
     return array.cast(pa.list_(pa.struct([pa.field("key", type_.key_type), pa.field("value", type_.item_type)])))
 
 
@@ -88,7 +91,7 @@ def _segments(array: pa.Array, bounds: _Ints) -> Iterator[tuple[_Bytes, _Ints]]:
     if pa.types.is_union(type_):
         raise TypeError("values of a union have no canonical bytes")
     if pa.types.is_map(type_):
-        yield from _segments(_as_list(array), bounds)
+        yield from _segments(as_list(array), bounds)
         return
     yield _nulls(array, bounds)
     if pa.types.is_struct(type_):
