@@ -67,18 +67,18 @@ class Guarded:
 
     def look(self) -> None:
         """After an iteration of the loop. Raises Violation."""
-        if self._no_call_until is None and not self.guard._limits.closed:
+        if self._no_call_until is None and not self.guard.gate.limits.closed:
             raise Violation(f"{self._where}: the breaker is open after {self._failures} failures")
         if self._most is not None or self._settings.rate:
-            coming = 0 if self._most else max(self.guard._in_use - self._running, 0)
-            self.shares.look(self.guard._waiting.queue, 2 * (self._most or 1) + 4, self._where, coming)
+            coming = 0 if self._most else max(self.guard.gate._in_use - self._running, 0)
+            self.shares.look(self.guard.gate._waiting.queue, 2 * (self._most or 1) + 4, self._where, coming)
 
     def check_left(self) -> None:
         """After the last call. Raises Violation."""
-        guard = self.guard
-        waiting = len(guard._waiting)
-        if guard._in_use or waiting:
-            raise Violation(f"{self._where}: {guard._in_use} places are taken and {waiting} calls wait at the end")
+        gate = self.guard.gate
+        waiting = len(gate._waiting)
+        if gate._in_use or waiting:
+            raise Violation(f"{self._where}: {gate._in_use} places are taken and {waiting} calls wait at the end")
 
     def _fail(self, found: str, allowed: str) -> None:
         raise Violation(f"{self._where}: {found}, but the guard has {allowed}")

@@ -10,7 +10,7 @@ from udf_server.base.fairness import FairQueue, Party
 from udf_server.budgets.job_budget import JobBudget
 from udf_server.coordination import ledger
 from udf_server.guards.breaker import Breaker
-from udf_server.guards.guard import Guard
+from udf_server.guards.gate import Gate
 from udf_server.guards.hedge import Hedge, _Race
 from udf_server.guards.limits import LocalLimits
 from udf_server.guards.rates import MovingWindow
@@ -83,7 +83,7 @@ LIMIT_MUTANTS = (
     Mutant("rows in flight have no limit", MessageSizing, "has_room", returns(True)),
     Mutant("input is read whatever is held", Group, "bytes", zero),
     Mutant("a guard allows any number of calls at once", LocalLimits, "places", _always(float("inf"))),
-    Mutant("the place of a guarded call is not returned", Guard, "_leave", nothing),
+    Mutant("the place of a guarded call is not returned", Gate, "leave", nothing),
     Mutant("a rate is ignored", MovingWindow, "wait", returns(0.0)),
     Mutant("a breaker does not open", Breaker, "failed", returns(False)),
     Mutant("a breaker that tests allows all calls", Breaker, "ask", _tests_at_will),

@@ -232,9 +232,9 @@ class SharedGuarded:
 
     def look(self) -> None:
         """After an iteration of the loop. Raises Violation."""
-        coming = 0 if self._places else max(self.guard._in_use - len(self._calls), 0)
+        coming = 0 if self._places else max(self.guard.gate._in_use - len(self._calls), 0)
         where = f"{self._process.name}, the shared guard of slow"
-        self.shares.look(self.guard._waiting.queue, 2 * (self._places or 1) + 4, where, coming)
+        self.shares.look(self.guard.gate._waiting.queue, 2 * (self._places or 1) + 4, where, coming)
 
     def look_at_lease(self, now: float) -> None:
         """If the lease is over, the others may use what its calls use."""
@@ -245,8 +245,8 @@ class SharedGuarded:
 
     def check_left(self) -> None:
         """After the last call. Raises Violation."""
-        guard = self.guard
-        waiting = len(guard._waiting)
-        if guard._in_use or waiting:
+        gate = self.guard.gate
+        waiting = len(gate._waiting)
+        if gate._in_use or waiting:
             name = self._process.name
-            raise Violation(f"{name}: {guard._in_use} places are taken and {waiting} calls wait at the end")
+            raise Violation(f"{name}: {gate._in_use} places are taken and {waiting} calls wait at the end")

@@ -127,7 +127,7 @@ def test_what_a_call_took_that_was_admitted_on_a_loop_that_was_replaced_is_retur
     try:
         waiting = blocked.run_until_complete(one_waits())
         guarded.now += 1.0
-        guarded.guard._retry()
+        guarded.guard.gate._retry()
         assert other.run_until_complete(asyncio.wait_for(guarded.call(3), 5)) == 3
         if ends == "cancelled":
             waiting.cancel()
@@ -135,7 +135,7 @@ def test_what_a_call_took_that_was_admitted_on_a_loop_that_was_replaced_is_retur
             blocked.run_until_complete(asyncio.wait([waiting]))
         guarded.now += 1.0
         assert other.run_until_complete(asyncio.wait_for(guarded.call(4), 5)) == 4
-        assert guarded.guard._limits.take((1.0,)) > 0, "the last call counts"
+        assert guarded.guard.gate.limits.take((1.0,)) > 0, "the last call counts"
         if ends == "never":
             waiting.cancel()
             blocked.run_until_complete(asyncio.wait([waiting]))
@@ -162,7 +162,7 @@ async def test_a_call_settles_with_the_limits_that_it_took_from_although_others_
     waiting = asyncio.ensure_future(guarded.call(2))
     await asyncio.sleep(0)
     guarded.now += 1.0
-    guarded.guard._retry()
+    guarded.guard.gate._retry()
     exchange()
     if ends == "cancelled":
         waiting.cancel()
@@ -186,7 +186,7 @@ async def test_nothing_is_claimed_for_calls_that_have_left(settings):
 
     waiting = [asyncio.ensure_future(guarded.call(-1)) for _ in range(4)]
     await asyncio.sleep(0)
-    while guarded.guard._in_use == 0:
+    while guarded.guard.gate._in_use == 0:
         exchange()
         guarded.now += 0.2
     running = waiting.pop(0)
@@ -243,9 +243,9 @@ async def test_a_caller_whose_calls_are_cancelled_when_it_is_their_turn_gets_as_
     await callers.wait("one", 20)
     await callers.wait("other", 20)
     for _ in range(20):
-        turn = guarded.guard._waiting._party.caller
+        turn = guarded.guard.gate._waiting._party.caller
         guarded.now += 1.0
-        guarded.guard._retry()
+        guarded.guard.gate._retry()
         task = callers.tasks[turn].pop(0)
         if turn == "one" and cancelled < 5:
             cancelled += 1

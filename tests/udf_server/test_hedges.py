@@ -344,7 +344,7 @@ async def test_rows_of_another_server_are_refused_while_rows_wait_for_the_guard(
     async with talk:
         await talk.open()
         talk.send(batch(0, 0, [1, 2]))
-        await eventually(guard._is_full)
+        await eventually(guard.gate.is_full)
         await other.__aenter__()
         other.send(opening(second=True))
         refusal = (await other.receive()).error
@@ -359,7 +359,7 @@ async def test_rows_of_another_server_are_refused_while_rows_wait_for_the_guard(
         rows = 0
         while rows < 2:
             rows += (await talk.receive()).result.rows
-        await eventually(lambda: not guard._is_full() and not host.find("f", "").crowded)
+        await eventually(lambda: not guard.gate.is_full() and not host.find("f", "").crowded)
         idle = Talk(host=host)
         await idle.__aenter__()
         await idle.open(second=True)

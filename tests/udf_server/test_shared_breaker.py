@@ -130,5 +130,5 @@ async def test_a_call_that_is_cancelled_meanwhile_leaves_its_place():
     process, call = await a_call_that_wants_to_test(World())
     call.cancel()
     await asyncio.wait([call])
-    assert (call.cancelled(), process.guard._in_use) == (True, 0)
+    assert (call.cancelled(), process.guard.gate._in_use) == (True, 0)
     assert await process.answered() == 1
