@@ -33,14 +33,15 @@ class Bounds:
         most = self._bytes(limits.admission.server_bytes) + len(streams) * results
         self._check(server, "bytes", admission.bytes, most)
         for stream in streams:
-            if (accounts := stream._accounts) is None:
+            if (call := stream._call) is None:
                 continue
+            accounts = call.accounts
             self._message_rows = max((self._message_rows, *(pending.rows for pending in accounts._pending.values())))
             rows = limits.streams.unanswered_rows
             self._check(server, "rows of a stream", accounts.unanswered_rows, rows)
             most = self._bytes(limits.streams.unanswered_bytes)
             self._check(server, "bytes of a stream", accounts._unanswered_bytes, most)
-            self._check(server, "bytes of results of a stream", stream._room.held, results)
+            self._check(server, "bytes of results of a stream", call.room.held, results)
             self._check(server, "messages of a stream", stream._outbox._queue.qsize(), rows + FEW_MESSAGES)
 
         for function, rows in admission._rows.items():
