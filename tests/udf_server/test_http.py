@@ -48,11 +48,11 @@ def test_a_server_that_stops_is_not_ready(serve):
 
 def test_a_loop_that_does_not_turn_is_not_alive(serve):
     server = serve(same).server
-    server._beat -= 1000
-    server._heart.get_loop().call_soon_threadsafe(server._heart.cancel)
-    while not server._heart.cancelled():
+    server._upkeep._beat -= 1000
+    server._upkeep._task.get_loop().call_soon_threadsafe(server._upkeep._task.cancel)
+    while not server._upkeep._task.cancelled():
         threading.Event().wait(0.002)
-    server._beat = 0.0
+    server._upkeep._beat = 0.0
     assert get(f"{server.metrics_url}/livez") == (503, "no\n")
     assert get(f"{server.metrics_url}/readyz") == (503, "no\n")
 

@@ -186,7 +186,8 @@ def test_silent_connections_leave_health_checks_and_later_calls_alone(plugin):
     """The server's process may open only few files."""
     path = plugin("import udf_server as udf\n@udf.scalar\nasync def same(x: int) -> int:\n    return x\n")
     command = (
-        f"ulimit -n 400; exec {sys.executable} -c 'import udf_server.serving.server as s; s.HANDSHAKE_SECONDS = 1.0; "
+        f"ulimit -n 400; exec {sys.executable} -c 'import udf_server.serving.grpc_server as s; "
+        "s.HANDSHAKE_SECONDS = 1.0; "
         "from udf_server.commands.cli import main; main()' "
         f"serve --plugin {path} --no-entry-points --port 0 --metrics-port 0"
     )

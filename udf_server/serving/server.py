@@ -3,22 +3,12 @@
 import asyncio
 import contextlib
 import dataclasses
-import itertools
+import functools
 import logging
 import os
-import socket
-import stat
-import time
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
-import grpc
-import pyarrow as pa
-from grpc import aio
-from grpc_health.v1 import health_pb2, health_pb2_grpc
-from grpc_health.v1.health import aio as health_aio
-from grpc_reflection.v1alpha import reflection
 from prometheus_client import ProcessCollector
 
 from remote_udf.tracing import flush_spans, prepare_tracing
@@ -40,7 +30,6 @@ from udf_server.hosting.loop_watch import LoopWatch
 from udf_server.hosting.registry import Registry
 from udf_server.hosting.reported_load import ReportedLoad
 from udf_server.hosting.weights import check_weights
-from udf_server.http.connections import affordable_connections
 from udf_server.http.server import HttpServer
 from udf_server.keyvalue.stores import KeyValueStores
 from udf_server.page.local import LocalSource
@@ -49,31 +38,22 @@ from udf_server.plugins.loading import build_plugin_manager, load_functions
 from udf_server.plugins.metrics import PLUGIN_METRICS
 from udf_server.security.access import Access, access_rules
 from udf_server.security.callers import OTHERS
-from udf_server.security.tls import server_credentials
 from udf_server.serving.config import ServerConfig
 from udf_server.serving.cores import limited_cores
 from udf_server.serving.devices import device_inside
 from udf_server.serving.exposure import check_exposure, tokens_allowed
+from udf_server.serving.grpc_server import GrpcServer
+from udf_server.serving.upkeep import Upkeep
 from udf_server.streams.accounting import StreamLimits
 from udf_server.streams.admission import Admission, AdmissionLimits
-from udf_server.streams.service import SERVICE_NAME, UdfService
-from udf_server.streams.small_requests import SmallRequests
+from udf_server.streams.service import UdfService
 
 __all__ = ["Server", "running_server"]
 
 log = logging.getLogger(__name__)
 
-HANDSHAKE_SECONDS = 10.0
-"""If a connection has not completed its TLS and HTTP/2 handshake in this time, it is closed."""
-MOST_WATCHERS = 500
-"""Maximum number of streams of gRPC's health service, which does not authenticate callers."""
-HEARTBEAT_SECONDS = 0.25
-RELEASE_BEATS = 20
-"""After this number of heartbeats, Arrow returns the memory of freed arrays to the system; it takes about 1 ms."""
 FLUSH_SECONDS = 0.5
 """How long sending the status of the last streams may take after the streams have ended."""
-ALIVE_SECONDS = 10.0
-"""If the loop has not run for this time, it is not alive, and the orchestrator may restart the process."""
 
 
 class Server:
@@ -147,12 +127,10 @@ class Server:
             # A process of several uses one core, and so does one without a limit: threads share an interpreter.
             load=ReportedLoad(cores=1 if share_port else limited_cores() or 1),
         )
-        self._health = _Health()
-        self._grpc: aio.Server | None = None
+        self._upkeep = Upkeep(self._host, self._service, self._cache, self._budgets, self.metrics)
+        self._grpc: GrpcServer | None = None
         self._http: HttpServer | None = None
-        self._heart: asyncio.Task[None] | None = None
         self._watch: LoopWatch | None = None
-        self._beat = time.monotonic()
         self._stopped = False
         self.target = ""
         """Address for clients; empty before `start`."""
@@ -171,9 +149,11 @@ class Server:
             prepare_tracing("udf-server")
             self._http = self._start_http()
             self.metrics_url = self._http.url
-            self._grpc = self._make_grpc()
-            self.target = self._listen(self._grpc)
-            await self._grpc.start()
+            self._grpc = GrpcServer(
+                self.config, self._service, reflects=not self._access.restricted, share_port=self._share_port,
+                on_reload=functools.partial(self.metrics.reloads, "tls"),
+            )  # fmt: skip
+            self.target = await self._grpc.start()
         except BaseException:
             if self._grpc is not None:
                 await self._grpc.stop(grace=0)
@@ -183,20 +163,11 @@ class Server:
             await self._coordinator.close()
             self._grpc = self._http = None
             raise
-        self._heart = asyncio.create_task(self._beat_on())
+        self._upkeep.start()
         self._watch = LoopWatch(self._host, self._loop_blocked)
         await self._set_ready(True)
         device = {} if self._device is None else {"device": self._device}
         log.info("server started", extra={"target": self.target, "metrics": self.metrics_url, **device})
-
-    def _make_grpc(self) -> aio.Server:
-        options = _grpc_options(self.config, share_port=self._share_port)
-        server = aio.server(interceptors=(SmallRequests(),), options=options)
-        server.add_generic_rpc_handlers((self._service.handler(),))
-        health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
-        if not self._access.restricted:
-            self._reflect(server)
-        return server
 
     async def stop(self, drain_seconds: float | None = None) -> None:
         """Refuse new streams, let open ones end within the limit, then stop. Safe to call twice."""
@@ -223,8 +194,7 @@ class Server:
         await self._host.close()
         await self._cache.close()
         await self._coordinator.close()
-        if self._heart is not None:
-            self._heart.cancel()
+        self._upkeep.stop()
         if self._http is not None:
             await asyncio.get_running_loop().run_in_executor(None, self._http.close)
         with contextlib.suppress(TimeoutError):
@@ -276,26 +246,10 @@ class Server:
             rules = access_rules(Path(config.access_file), on_reload=lambda good: reloads("access", good))
         return Access(rules, certificates=config.tls_client_ca is not None, settings=config.callers)
 
-    def _credentials(self) -> grpc.ServerCredentials | None:
-        """The TLS credentials; None without TLS. Raises InvalidConfig."""
-        config, reloads = self.config, self.metrics.reloads
-        if not config.tls_certificate or not config.tls_key:
-            return None
-        client_ca = Path(config.tls_client_ca) if config.tls_client_ca else None
-        return server_credentials(
-            Path(config.tls_certificate), Path(config.tls_key), client_ca,
-            on_reload=lambda good: reloads("tls", good),
-        )  # fmt: skip
-
-    def _reflect(self, server: aio.Server) -> None:
-        """Enable reflection. It lists the services to every caller, so call this only if access is not restricted."""
-        names = (SERVICE_NAME, health_pb2.DESCRIPTOR.services_by_name["Health"].full_name, reflection.SERVICE_NAME)
-        reflection.enable_server_reflection(names, server)
-
     def _start_http(self) -> HttpServer:
         host, port = self.config.metrics_host, self.config.metrics_port
         try:
-            return HttpServer(host, port, self.metrics.registry, self._is_alive, self._is_ready, self._site())
+            return HttpServer(host, port, self.metrics.registry, self._upkeep.is_alive, self._is_ready, self._site())
         except OSError as error:
             raise InvalidConfig(f"cannot serve metrics at {host}:{port}: {error}") from error
 
@@ -310,122 +264,13 @@ class Server:
         )  # fmt: skip
         return Site(source, try_calls=config.try_calls, host=config.metrics_host)
 
-    def _listen(self, server: aio.Server) -> str:
-        config = self.config
-        if config.unix_socket:
-            path = Path(config.unix_socket).absolute()
-            _remove_stale_socket(path)
-            address = f"unix:{path}"
-        else:
-            host = f"[{config.host}]" if ":" in config.host else config.host
-            address = f"{host}:{config.port}"
-        credentials = self._credentials()
-        # The socket must be accessible to its owner only, from its creation on.
-        old_mask = os.umask(0o177) if config.unix_socket else None
-        try:
-            if credentials is None:
-                port = server.add_insecure_port(address)
-            else:
-                port = server.add_secure_port(address, credentials)
-        except RuntimeError as error:
-            raise InvalidConfig(f"cannot listen on {address}: {error}") from error
-        finally:
-            if old_mask is not None:
-                os.umask(old_mask)
-        return address if config.unix_socket else f"{address.rpartition(':')[0]}:{port}"
-
     async def _set_ready(self, ready: bool) -> None:
         self.metrics.ready.set(ready)
-        serving = health_pb2.HealthCheckResponse
-        status = serving.SERVING if ready else serving.NOT_SERVING
-        for name in ("", SERVICE_NAME):
-            await self._health.set(name, status)
-
-    async def _beat_on(self) -> None:
-        """Run the heartbeat: record that the loop runs and how late it is, end idle streams and update metrics."""
-        for beat in itertools.count(1):
-            due = time.monotonic() + HEARTBEAT_SECONDS
-            await asyncio.sleep(HEARTBEAT_SECONDS)
-            before, self._beat = self._beat, time.monotonic()
-            self.metrics.loop_lag.observe(max(self._beat - due, 0.0))
-            self._service.end_idle_streams()
-            self._service.observe()
-            self._cache.observe()
-            self._budgets.sweep()
-            for caller, unit, part in self._budgets.used():
-                self.metrics.caller_budget.labels(caller, unit).set(part)
-            for hosted in self._host.hosted():
-                labels = hosted.spec.name, hosted.spec.version
-                self.metrics.turns_waiting.labels(*labels).set(hosted.waiting)
-                if hosted.crowded:
-                    self.metrics.crowded.labels(*labels).inc(self._beat - before)
-                self.metrics.threads_allowed.labels(*labels).set(hosted.threads_allowed)
-            if not beat % RELEASE_BEATS:
-                # Otherwise the process keeps the memory of a very large value until other arrays need it.
-                pa.default_memory_pool().release_unused()
-
-    def _is_alive(self) -> bool:
-        return time.monotonic() - self._beat < ALIVE_SECONDS
+        if self._grpc is not None:
+            await self._grpc.set_ready(ready)
 
     def _is_ready(self) -> bool:
-        return self._is_alive() and self._grpc is not None and not self._service.draining
-
-
-class _Health(health_aio.HealthServicer):  # type: ignore[misc] # gRPC has no types
-    """gRPC's health service, with a limit of the number of Watch streams."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._watching = 0
-
-    async def Watch(self, request: Any, context: Any) -> None:  # noqa: N802 - the name of the base class
-        if self._watching >= MOST_WATCHERS:
-            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, f"{MOST_WATCHERS} watch already; use Check")
-        self._watching += 1
-        try:
-            await super().Watch(request, context)
-        finally:
-            self._watching -= 1
-
-
-def _grpc_options(config: ServerConfig, *, share_port: bool) -> list[tuple[str, int]]:
-    keepalive, idle = round(config.keepalive_seconds * 1000), round(config.idle_seconds * 1000)
-    return [
-        ("grpc.max_receive_message_length", config.max_message_bytes),
-        ("grpc.max_send_message_length", config.max_message_bytes),
-        ("grpc.so_reuseport", int(share_port)),
-        # Clients send keepalive pings while a stream is idle.
-        ("grpc.keepalive_permit_without_calls", 1),
-        ("grpc.http2.min_ping_interval_without_data_ms", 1_000),
-        ("grpc.http2.max_ping_strikes", 0),
-        # So does the server: otherwise a client that vanished would keep its streams open for hours.
-        ("grpc.keepalive_time_ms", keepalive),
-        ("grpc.keepalive_timeout_ms", keepalive),
-        ("grpc.http2.ping_timeout_ms", keepalive),
-        ("grpc.http2.max_pings_without_data", 0),
-        ("grpc.server_handshake_timeout_ms", round(HANDSHAKE_SECONDS * 1000)),
-        ("grpc.max_connection_idle_ms", idle),
-        ("grpc.max_allowed_incoming_connections", affordable_connections(config.max_connections)),
-        # A connection may also have other calls, such as ListFunctions and health checks.
-        ("grpc.max_concurrent_streams", config.max_streams_per_caller + 100),
-    ]
-
-
-def _remove_stale_socket(path: Path) -> None:
-    """Removes a socket that a dead server left behind. Raises InvalidConfig if a server listens on it."""
-    try:
-        if not stat.S_ISSOCK(path.stat().st_mode):
-            return
-        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
-            probe.settimeout(1.0)
-            probe.connect(str(path))
-    except FileNotFoundError:
-        return
-    except (ConnectionRefusedError, TimeoutError):
-        # A server that does not accept within a second has stopped or hangs.
-        path.unlink(missing_ok=True)
-        return
-    raise InvalidConfig(f"cannot listen on unix:{path}: another server does")
+        return self._upkeep.is_alive() and self._grpc is not None and not self._service.draining
 
 
 @contextlib.asynccontextmanager

@@ -1,0 +1,158 @@
+"""GrpcServer is the gRPC server of one process: its address, TLS, limits, health service and reflection."""
+
+import os
+import socket
+import stat
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import grpc
+from grpc import aio
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_health.v1.health import aio as health_aio
+from grpc_reflection.v1alpha import reflection
+
+from udf_server.base.errors import InvalidConfig
+from udf_server.http.connections import affordable_connections
+from udf_server.security.tls import server_credentials
+from udf_server.serving.config import ServerConfig
+from udf_server.streams.service import SERVICE_NAME, UdfService
+from udf_server.streams.small_requests import SmallRequests
+
+__all__ = ["GrpcServer"]
+
+HANDSHAKE_SECONDS = 10.0
+"""If a connection has not completed its TLS and HTTP/2 handshake in this time, it is closed."""
+MOST_WATCHERS = 500
+"""Maximum number of streams of gRPC's health service, which does not authenticate callers."""
+
+
+class GrpcServer:
+    """Serves functions on one address. Create it on the event loop that it runs on."""
+
+    def __init__(
+        self, config: ServerConfig, service: UdfService, *, reflects: bool, share_port: bool,
+        on_reload: Callable[[bool], None],
+    ) -> None:  # fmt: skip
+        """`on_reload` is called after each reload of changed TLS files, with whether they are valid.
+
+        Reflection lists the services to every caller, so set `reflects` only if access is not restricted. With
+        `share_port`, other processes may listen on the same port.
+        """
+        self._config, self._on_reload = config, on_reload
+        self._server = aio.server(interceptors=(SmallRequests(),), options=_options(config, share_port=share_port))
+        self._server.add_generic_rpc_handlers((service.handler(),))
+        self._health = _Health()
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
+        if reflects:
+            health_name = health_pb2.DESCRIPTOR.services_by_name["Health"].full_name
+            names = (SERVICE_NAME, health_name, reflection.SERVICE_NAME)
+            reflection.enable_server_reflection(names, self._server)
+
+    async def start(self) -> str:
+        """Listen. Returns the address for clients. Raises InvalidConfig if that is not possible."""
+        target = self._listen()
+        await self._server.start()
+        return target
+
+    async def set_ready(self, ready: bool) -> None:
+        """Tell clients of the health service whether new streams are accepted."""
+        serving = health_pb2.HealthCheckResponse
+        status = serving.SERVING if ready else serving.NOT_SERVING
+        for name in ("", SERVICE_NAME):
+            await self._health.set(name, status)
+
+    async def stop(self, grace: float) -> None:
+        """Stop listening, and cancel the streams that have not ended after `grace` seconds."""
+        await self._server.stop(grace=grace)
+
+    def _listen(self) -> str:
+        config = self._config
+        if config.unix_socket:
+            path = Path(config.unix_socket).absolute()
+            _remove_stale_socket(path)
+            address = f"unix:{path}"
+        else:
+            host = f"[{config.host}]" if ":" in config.host else config.host
+            address = f"{host}:{config.port}"
+        credentials = self._credentials()
+        # The socket must be accessible to its owner only, from its creation on.
+        old_mask = os.umask(0o177) if config.unix_socket else None
+        try:
+            if credentials is None:
+                port = self._server.add_insecure_port(address)
+            else:
+                port = self._server.add_secure_port(address, credentials)
+        except RuntimeError as error:
+            raise InvalidConfig(f"cannot listen on {address}: {error}") from error
+        finally:
+            if old_mask is not None:
+                os.umask(old_mask)
+        return address if config.unix_socket else f"{address.rpartition(':')[0]}:{port}"
+
+    def _credentials(self) -> grpc.ServerCredentials | None:
+        """The TLS credentials; None without TLS. Raises InvalidConfig."""
+        config = self._config
+        if not config.tls_certificate or not config.tls_key:
+            return None
+        client_ca = Path(config.tls_client_ca) if config.tls_client_ca else None
+        certificate, key = Path(config.tls_certificate), Path(config.tls_key)
+        return server_credentials(certificate, key, client_ca, on_reload=self._on_reload)
+
+
+class _Health(health_aio.HealthServicer):  # type: ignore[misc] # gRPC has no types
+    """gRPC's health service, with a limit of the number of Watch streams."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._watching = 0
+
+    async def Watch(self, request: Any, context: Any) -> None:  # noqa: N802 - the name of the base class
+        if self._watching >= MOST_WATCHERS:
+            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, f"{MOST_WATCHERS} watch already; use Check")
+        self._watching += 1
+        try:
+            await super().Watch(request, context)
+        finally:
+            self._watching -= 1
+
+
+def _options(config: ServerConfig, *, share_port: bool) -> list[tuple[str, int]]:
+    keepalive, idle = round(config.keepalive_seconds * 1000), round(config.idle_seconds * 1000)
+    return [
+        ("grpc.max_receive_message_length", config.max_message_bytes),
+        ("grpc.max_send_message_length", config.max_message_bytes),
+        ("grpc.so_reuseport", int(share_port)),
+        # Clients send keepalive pings while a stream is idle.
+        ("grpc.keepalive_permit_without_calls", 1),
+        ("grpc.http2.min_ping_interval_without_data_ms", 1_000),
+        ("grpc.http2.max_ping_strikes", 0),
+        # So does the server: otherwise a client that vanished would keep its streams open for hours.
+        ("grpc.keepalive_time_ms", keepalive),
+        ("grpc.keepalive_timeout_ms", keepalive),
+        ("grpc.http2.ping_timeout_ms", keepalive),
+        ("grpc.http2.max_pings_without_data", 0),
+        ("grpc.server_handshake_timeout_ms", round(HANDSHAKE_SECONDS * 1000)),
+        ("grpc.max_connection_idle_ms", idle),
+        ("grpc.max_allowed_incoming_connections", affordable_connections(config.max_connections)),
+        # A connection may also have other calls, such as ListFunctions and health checks.
+        ("grpc.max_concurrent_streams", config.max_streams_per_caller + 100),
+    ]
+
+
+def _remove_stale_socket(path: Path) -> None:
+    """Removes a socket that a dead server left behind. Raises InvalidConfig if a server listens on it."""
+    try:
+        if not stat.S_ISSOCK(path.stat().st_mode):
+            return
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+            probe.settimeout(1.0)
+            probe.connect(str(path))
+    except FileNotFoundError:
+        return
+    except (ConnectionRefusedError, TimeoutError):
+        # A server that does not accept within a second has stopped or hangs.
+        path.unlink(missing_ok=True)
+        return
+    raise InvalidConfig(f"cannot listen on unix:{path}: another server does")
