@@ -1,48 +1,29 @@
 """Evaluation: applies the steps of frames and selects the value of each row."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from remote_udf.errors import ErrorCode
 from remote_udf.options import OnError
 from remote_udf.outcomes import RowError
-from remote_udf.row_kinds import ROW_KIND, RowKind
-from remote_udf.segments import ACCUMULATORS, KEY, ROWS, AppliedField, list_of
+from remote_udf.segments import ACCUMULATORS, KEY, ROWS, AppliedField
 from spark_client.executor.aggregate.frames import Steps
 from spark_client.executor.aggregate.outcomes import check_policy
-from spark_client.executor.aggregate.segment_columns import AggregateInput, accumulator_lists, key_struct
+from spark_client.executor.aggregate.row_values import FIRST_VALUES, Evaluated, RowValues
+from spark_client.executor.aggregate.segment_columns import AggregateInput, accumulator_lists
+from spark_client.executor.aggregate.step_bundles import StepBundles
 from spark_client.executor.engine.groups import Completed
-from spark_client.executor.engine.pieces import PIECE_BYTES, Column, cuts, row_bytes
-from spark_client.executor.engine.policy import error_array
+from spark_client.executor.engine.pieces import PIECE_BYTES
 from spark_client.executor.engine.row_engine import PlannedCall, RowEngine
+from spark_client.executor.segments.keys import Integers
 from spark_client.executor.stream.runtime import Runtime
 
-__all__ = ["Evaluated", "Evaluation"]
+__all__ = ["Evaluation"]
 
-Integers = npt.NDArray[np.int64]
-_STEP_BYTES = 8
-"""The maximum size of a step, without its arguments."""
-_FIRST_VALUES = 16_384
-"""The number of values in the first bundle; later bundles use the measured size of values."""
 _GROWTH = 4
-_CODES = np.array([RowKind.INSERT.code, RowKind.DELETE.code], np.int8)
-
-
-@dataclass(frozen=True)
-class Evaluated:
-    """The values of consecutive rows, and the errors of rows whose segment failed, by position."""
-
-    values: pa.Array
-    errors: Mapping[int, RowError]
-
-    def columns(self, on_error: OnError) -> list[pa.Array]:
-        """The values, and the errors if on-error is `column`."""
-        errors = [error_array(len(self.values), self.errors)] if on_error is OnError.COLUMN else []
-        return [self.values, *errors]
 
 
 class Evaluation:
@@ -66,7 +47,7 @@ class Evaluation:
         self._engine = self._new_engine(wanted, chained=False)
         self._chained = self._new_engine((AppliedField.ACCUMULATOR, *wanted), chained=True)
         self._chain_used = False
-        self._values_within = _FIRST_VALUES
+        self._values_within = FIRST_VALUES
         """An estimate of the number of values that fit in a bundle."""
 
     @property
@@ -80,8 +61,10 @@ class Evaluation:
         `owners` has a row of the table for each segment, from which its key is read. Raises FunctionFailed if the
         policy requires it.
         """
-        bundles = _Bundles(table, self._source, steps, owners, self._keys, self._key_names, retracting=self._retracting)
-        results = _Results(steps, self._source.call.spec.result, each_row=self._each_row)
+        bundles = StepBundles(
+            table, self._source, steps, owners, self._keys, self._key_names, retracting=self._retracting
+        )
+        results = RowValues(steps, self._source.call.spec.result, each_row=self._each_row)
         self._engine.open(bundles.batch(0, 0).schema)
         most = min(self._engine.bundles().size, bundles.rows_within(self._engine.segment_bytes()))
         first, count = 0, len(steps.offsets) - 1
@@ -111,7 +94,7 @@ class Evaluation:
         self._chained.close()
 
     def _new_engine(self, applied: tuple[AppliedField, ...], *, chained: bool) -> RowEngine:
-        """An engine for the batches of `_Bundles`."""
+        """An engine for the batches of StepBundles."""
         call = replace(self._source.call, applied=applied)
         columns, names = ([0], [KEY]) if call.spec.sees_key else ([], [])
         columns, names = [*columns, 1], [*names, ROWS]
@@ -120,7 +103,7 @@ class Evaluation:
         planned = PlannedCall(call, tuple(columns), names=tuple(names))
         return RowEngine([planned], self._runtime, ordered=True, merging=False)
 
-    def _collect(self, results: "_Results", bundles: "_Bundles", completed: Iterator[Completed]) -> Iterator[Evaluated]:
+    def _collect(self, results: RowValues, bundles: StepBundles, completed: Iterator[Completed]) -> Iterator[Evaluated]:
         """The rows of completed bundles."""
         for each in completed:
             fields = each.values[0].flatten()
@@ -139,7 +122,7 @@ class Evaluation:
             yield from self._whole(results, starting, values, begin, len(values))
 
     def _whole(
-        self, results: "_Results", starting: pa.Array | None, values: pa.Array, begin: int, end: int
+        self, results: RowValues, starting: pa.Array | None, values: pa.Array, begin: int, end: int
     ) -> Iterator[Evaluated]:
         """The rows of the next segments, which have not failed."""
         if begin == end:
@@ -148,7 +131,7 @@ class Evaluation:
         before = None if starting is None else starting.slice(begin, end - begin)
         yield from results.of_segments(before, part.flatten() if self._each_row else part, end - begin)
 
-    def _failed(self, results: "_Results", bundles: "_Bundles", error: RowError) -> Iterator[Evaluated]:
+    def _failed(self, results: RowValues, bundles: StepBundles, error: RowError) -> Iterator[Evaluated]:
         """The rows of the next segment, which has failed."""
         check_policy(self._source.call, {0: error}, bundles.keys(results.segment, 1), self._key_names)
         yield from results.of_failed(error)
@@ -159,7 +142,7 @@ class Evaluation:
             within = int(PIECE_BYTES / max(size / values, 1))
             self._values_within = max(1, min(self._values_within * _GROWTH, within))
 
-    def _chain(self, results: "_Results", bundles: "_Bundles", segment: int, most: int) -> Iterator[Evaluated]:
+    def _chain(self, results: RowValues, bundles: StepBundles, segment: int, most: int) -> Iterator[Evaluated]:
         """The rows of one segment, in parts of at most `most` steps, each applied to the previous accumulator."""
         spec = self._source.call.spec
         assert spec.accumulator is not None
@@ -199,132 +182,3 @@ class Evaluation:
             results.end_segment()
         else:
             yield from results.of_segments(None, last, 1)
-
-
-class _Bundles:
-    """Converts segments to batches with the columns key and rows."""
-
-    def __init__(
-        self, table: pa.Table, source: AggregateInput, steps: Steps, owners: Integers, keys: Sequence[int],
-        key_names: Sequence[str], *, retracting: bool,
-    ) -> None:  # fmt: skip
-        self._steps = steps
-        self._owners = owners
-        self._keys = [Column(table.column(column)) for column in keys]
-        self._key_names = key_names
-        self._arguments = [Column(table.column(column)) for column in source.columns]
-        self._retracting = retracting
-
-    def rows_within(self, size: int) -> int:
-        """The number of steps that fit into `size` bytes, estimated by the average row of the table; at least one."""
-        rows = max(len(self._arguments[0]), 1) if self._arguments else 1
-        width = sum(argument.bytes for argument in self._arguments) / rows + _STEP_BYTES
-        return max(1, int(size / width))
-
-    def steps_of(self, segment: int) -> int:
-        """The number of steps of a segment."""
-        return int(self._steps.offsets[segment + 1] - self._steps.offsets[segment])
-
-    def keys(self, first: int, count: int) -> list[pa.Array]:
-        """The columns of the key, with a row per segment."""
-        return [column.take(self._owners[first : first + count]) for column in self._keys]
-
-    def batch(self, first: int, last: int) -> pa.RecordBatch:
-        """The segments from `first` to `last`, without the last one."""
-        return self._batch(first, self._steps.offsets[first : last + 1])
-
-    def part(self, segment: int, begin: int, end: int) -> pa.RecordBatch:
-        """Some of the steps of one segment."""
-        return self._batch(segment, self._steps.offsets[segment] + np.array([begin, end]))
-
-    def _batch(self, first: int, offsets: Integers) -> pa.RecordBatch:
-        begin, end = int(offsets[0]), int(offsets[-1])
-        count = len(offsets) - 1
-        places = self._steps.rows[begin:end]
-        names, columns = [], []
-        if self._retracting:
-            retracts = self._steps.retracts
-            taken = np.zeros(end - begin, np.int8) if retracts is None else retracts[begin:end].astype(np.int8)
-            names.append(ROW_KIND)
-            columns.append(pa.array(_CODES[taken]))
-        names += [str(index) for index in range(len(self._arguments))]
-        columns += [argument.take(places) for argument in self._arguments]
-        if columns:
-            flat = pa.StructArray.from_arrays(columns, names=names)
-        else:
-            flat = pa.array([{}] * (end - begin), pa.struct([]))
-        rows = pa.ListArray.from_arrays(pa.array((offsets - begin).astype(np.int32)), flat, type=list_of(flat.type))
-        key = key_struct(self.keys(first, count), self._key_names, count)
-        return pa.RecordBatch.from_arrays([key, rows], names=[KEY, ROWS])
-
-
-class _Results:
-    """Converts the values of segments and steps to the values of rows, in the same order."""
-
-    def __init__(self, steps: Steps, type_: pa.DataType, *, each_row: bool) -> None:
-        self._steps = steps
-        self._type = type_
-        self._each_row = each_row
-        self.segment = 0
-        """The number of the next segment."""
-        self._row = 0
-
-    def of_segments(self, starting: pa.Array | None, values: pa.Array, segments: int) -> Iterator[Evaluated]:
-        """The rows of the next segments; `values` has the value after each step, or only after the last one."""
-        first, steps = self.segment, self._steps
-        self.segment += segments
-        rows = self._rows_before(self.segment)
-        segment = steps.segment[rows]
-        if not self._each_row:
-            yield from self._pieces(values, segment - first)
-            return
-        after = steps.offsets[segment] - steps.offsets[first] + steps.position[rows]
-        yield from self._picked(starting, values, after, segment - first, steps.position[rows] == 0)
-
-    def of_steps(self, starting: pa.Array | None, values: pa.Array, done: int) -> Iterator[Evaluated]:
-        """Rows of the next segment whose values are those after these steps, or before the first step."""
-        segment_end = int(np.searchsorted(self._steps.segment, self.segment, side="right"))
-        here = self._steps.position[self._row : segment_end]
-        count = int(np.searchsorted(here, done + len(values), side="right"))
-        after = here[:count] - done
-        self._row += count
-        yield from self._picked(starting, values, after, np.zeros(count, np.int64), after == 0)
-
-    def end_segment(self) -> None:
-        """End the next segment, all of whose steps have been passed."""
-        self.segment += 1
-
-    def of_failed(self, error: RowError) -> Iterator[Evaluated]:
-        """All rows of the next segment, without values."""
-        self._row = int(np.searchsorted(self._steps.segment, self.segment, side="left"))
-        self.segment += 1
-        rows = self._rows_before(self.segment)
-        for begin in range(rows.start, rows.stop, _FIRST_VALUES):
-            count = min(rows.stop - begin, _FIRST_VALUES)
-            yield Evaluated(pa.nulls(count, self._type), dict.fromkeys(range(count), error))
-
-    def _rows_before(self, segment: int) -> slice:
-        """The rows from the next one up to the first row of a segment."""
-        begin, self._row = self._row, int(np.searchsorted(self._steps.segment, segment, side="left"))
-        return slice(begin, self._row)
-
-    def _picked(
-        self,
-        starting: pa.Array | None,
-        values: pa.Array,
-        after: Integers,
-        segment: Integers,
-        at_start: npt.NDArray[np.bool_],
-    ) -> Iterator[Evaluated]:
-        """The value after this number of steps, or, if `at_start`, the starting value of the segment."""
-        if at_start.any():
-            assert starting is not None
-            places = np.where(at_start, len(values) + segment, after - 1)
-            values = pa.concat_arrays([values, starting])
-        else:
-            places = after - 1
-        yield from self._pieces(values, places)
-
-    def _pieces(self, values: pa.Array, places: Integers) -> Iterator[Evaluated]:
-        for begin, end in cuts(row_bytes(values)[places]):
-            yield Evaluated(values.take(pa.array(places[begin:end])), {})
