@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import DataType, LongType, StructField, StructType, TimestampNTZType
+from pyspark.sql.types import StructField, StructType
 
 from remote_udf.errors import InvalidCall
 from remote_udf.functions import FunctionKind, FunctionSpec
@@ -32,10 +32,11 @@ from spark_client.base.options import buckets_of, call_options, session_options
 from spark_client.base.types import spark_type
 from spark_client.executor.process.plan import OutputSource, ProcessPlan
 from spark_client.executor.process.processing import map_processed
-from spark_client.planning.key_columns import micros_without_zone, normalized, require_sorting
+from spark_client.planning.key_columns import normalized, require_sorting
 from spark_client.planning.operators import apply_operator
 from spark_client.planning.process.broadcast import broadcast_state
 from spark_client.planning.process.inputs import ProcessInput
+from spark_client.planning.process.row_order import RowOrder
 from spark_client.planning.process.streams import StateSettings, require_streams, with_state
 from spark_client.planning.process.uids import StreamUids
 from spark_client.planning.process.upstream import Upstream
@@ -86,6 +87,7 @@ class _Planner:
         assert call.spec.process is not None
         self._signature = call.spec.process
         self._main = [i for i, argument in enumerate(self._signature.tables) if not argument.is_broadcast]
+        self._order = RowOrder(process, inputs, self._main)
         self._streaming = any(each.frame.isStreaming for each in inputs)
         self._by_key = any(argument.has_set_semantics for argument in self._signature.tables)
         keyed = next((i for i in self._main if self._signature.tables[i].has_set_semantics), None)
@@ -172,8 +174,7 @@ class _Planner:
         if not self._by_key or self._streaming:
             return base.select(*self._columns())
         placed = base.repartition(*self._keys) if self._keys else base.repartition(1)
-        directions = [column.desc_nulls_last() if d else column.asc_nulls_first() for column, d in self._order()]
-        sorting = [F.col(key) for key in self._keys] + directions
+        sorting = [F.col(key) for key in self._keys] + self._order.sorting()
         return placed.sortWithinPartitions(*sorting).select(*self._columns())
 
     def _columns(self) -> list[str]:
@@ -186,19 +187,6 @@ class _Planner:
         if self._process.on_time:
             columns.append(hidden("time"))
         return [*columns, *(hidden(f"row_{index}") for index in self._main)]
-
-    def _order(self) -> list[tuple[Column, bool]]:
-        """The columns by which rows of a key are sorted, each with whether it is descending."""
-        ordered = any(self._process.tables[index].order_by for index in self._main)
-        order: list[tuple[Column, bool]] = []
-        if ordered or (self._process.on_time and len(self._main) > 1):
-            order.append((F.col(hidden("first")), False))
-        for index in self._main:
-            order += [
-                (F.col(hidden(f"order_{index}_{place}")), each.descending)
-                for place, each in enumerate(self._process.tables[index].order_by[1:])
-            ]
-        return [*order, (F.col(hidden("position")), False)]
 
     def _selected(self, index: int) -> DataFrame:
         """A table with the columns that all tables of the union have."""
@@ -216,7 +204,7 @@ class _Planner:
         if self._process.on_time:
             columns.append(F.col(names[table.time_column]).alias(hidden("time")))
         if not self._streaming:
-            columns += self._sorting(index, names)
+            columns += self._order.columns(index, names)
         for other in self._main:
             type_ = StructType(self._fields(other))
             row = F.struct(*self._values(given, names)) if other == index else F.lit(None).cast(type_)
@@ -232,64 +220,6 @@ class _Planner:
             F.col(name) if column in given.delete_key else F.when(kept, F.col(name)).alias(column)
             for name, column in zip(names, given.columns, strict=True)
         ]
-
-    def _sorting(self, index: int, names: Sequence[str]) -> list[Column]:
-        """The columns by which rows are sorted."""
-        first = self._first(index, names)
-        if any(each.order_by and each.order_by[0].nulls_last for each in self._process.tables):
-            # All tables need the same type to be merged by time, even if only one of them has NULLS LAST.
-            order = self._process.tables[index].order_by
-            nulls = 2 if order and order[0].nulls_last else 0
-            first = F.struct(F.when(first.isNull(), nulls).otherwise(1).alias("rank"), first.alias("value"))
-        columns = [first.alias(hidden("first"))]
-        for other in self._main:
-            order = self._process.tables[other].order_by[1:]
-            for place, each in enumerate(order):
-                name = hidden(f"order_{other}_{place}")
-                if other == index:
-                    # A flag in front of the value places nulls where Spark's default order would not.
-                    columns.append(
-                        self._ranked(F.col(names[each.column]), each.descending, each.nulls_last).alias(name)
-                    )
-                else:
-                    type_ = self._ranked_type(other, each.column)
-                    columns.append(F.lit(None).cast(type_).alias(name))
-        return [*columns, F.monotonically_increasing_id().alias(hidden("position"))]
-
-    def _ranked(self, column: Column, descending: bool, nulls_last: bool) -> Column:
-        missing = column.isNull()
-        # In ascending order false is first, in descending order true is first.
-        flag = missing if nulls_last != descending else ~missing
-        return F.struct(flag.alias("missing"), column.alias("value"))
-
-    def _ranked_type(self, index: int, column: int) -> str:
-        name = self._inputs[index].columns[column]
-        frame = self._inputs[index].frame
-        return f"struct<missing:boolean,value:{frame.schema.fields[frame.columns.index(name)].dataType.simpleString()}>"
-
-    def _first(self, index: int, names: Sequence[str]) -> Column:
-        """The time by which rows of several tables are merged, in the type that all tables share.
-
-        A cast between TIMESTAMP and TIMESTAMP_NTZ uses the time zone of the session, and changes the order of rows
-        where clocks change. So tables that differ in type are merged by microseconds, as on streams.
-        """
-        types = [each for each in map(self._first_type, self._main) if each is not None]
-        own = self._first_type(index)
-        if own is None:
-            return F.lit(None).cast(types[0] if len(set(types)) == 1 else LongType())
-        table = self._process.tables[index]
-        column = F.col(names[table.order_by[0].column if table.order_by else table.time_column])
-        if len(set(types)) == 1:
-            return column
-        return micros_without_zone(column) if isinstance(own, TimestampNTZType) else F.unix_micros(column)
-
-    def _first_type(self, index: int) -> DataType | None:
-        """The type of the time by which a table is ordered; None if it has none."""
-        table, given = self._process.tables[index], self._inputs[index]
-        if not table.order_by and not self._process.on_time:
-            return None
-        name = given.columns[table.order_by[0].column if table.order_by else table.time_column]
-        return given.frame.schema.fields[given.frame.columns.index(name)].dataType
 
     def _fields(self, index: int) -> list[StructField]:
         given = self._inputs[index]

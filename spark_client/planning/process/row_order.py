@@ -1,0 +1,92 @@
+"""RowOrder sorts the rows of a key, in batch: by ORDER BY or by time, otherwise by their position in the input."""
+
+from collections.abc import Sequence
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+from pyspark.sql.types import DataType, LongType, TimestampNTZType
+
+from remote_udf.process_calls import ProcessCall
+from spark_client.base.identifiers import hidden
+from spark_client.planning.key_columns import micros_without_zone
+from spark_client.planning.process.inputs import ProcessInput
+
+__all__ = ["RowOrder"]
+
+
+class RowOrder:
+    """The order of the rows of all tables of a call, which have the same columns for it."""
+
+    def __init__(self, process: ProcessCall, inputs: Sequence[ProcessInput], main: Sequence[int]) -> None:
+        """`main` has the positions of the tables that are not broadcast."""
+        self._process, self._inputs, self._main = process, inputs, main
+
+    def sorting(self) -> list[Column]:
+        """What rows of a key are sorted by: the columns of `columns`, with their directions."""
+        ordered = any(self._process.tables[index].order_by for index in self._main)
+        order: list[Column] = []
+        if ordered or (self._process.on_time and len(self._main) > 1):
+            order.append(F.col(hidden("first")).asc_nulls_first())
+        for index in self._main:
+            for place, each in enumerate(self._process.tables[index].order_by[1:]):
+                column = F.col(hidden(f"order_{index}_{place}"))
+                order.append(column.desc_nulls_last() if each.descending else column.asc_nulls_first())
+        return [*order, F.col(hidden("position")).asc_nulls_first()]
+
+    def columns(self, index: int, names: Sequence[str]) -> list[Column]:
+        """The sort columns of one table; those of other tables are null. `names` has its columns, quoted."""
+        first = self._first(index, names)
+        if any(each.order_by and each.order_by[0].nulls_last for each in self._process.tables):
+            # All tables need the same type to be merged by time, even if only one of them has NULLS LAST.
+            order = self._process.tables[index].order_by
+            nulls = 2 if order and order[0].nulls_last else 0
+            first = F.struct(F.when(first.isNull(), nulls).otherwise(1).alias("rank"), first.alias("value"))
+        columns = [first.alias(hidden("first"))]
+        for other in self._main:
+            order = self._process.tables[other].order_by[1:]
+            for place, each in enumerate(order):
+                name = hidden(f"order_{other}_{place}")
+                if other == index:
+                    # A flag in front of the value places nulls where Spark's default order would not.
+                    columns.append(
+                        self._ranked(F.col(names[each.column]), each.descending, each.nulls_last).alias(name)
+                    )
+                else:
+                    type_ = self._ranked_type(other, each.column)
+                    columns.append(F.lit(None).cast(type_).alias(name))
+        return [*columns, F.monotonically_increasing_id().alias(hidden("position"))]
+
+    def _ranked(self, column: Column, descending: bool, nulls_last: bool) -> Column:
+        missing = column.isNull()
+        # In ascending order false is first, in descending order true is first.
+        flag = missing if nulls_last != descending else ~missing
+        return F.struct(flag.alias("missing"), column.alias("value"))
+
+    def _ranked_type(self, index: int, column: int) -> str:
+        name = self._inputs[index].columns[column]
+        frame = self._inputs[index].frame
+        return f"struct<missing:boolean,value:{frame.schema.fields[frame.columns.index(name)].dataType.simpleString()}>"
+
+    def _first(self, index: int, names: Sequence[str]) -> Column:
+        """The time by which rows of several tables are merged, in the type that all tables share.
+
+        A cast between TIMESTAMP and TIMESTAMP_NTZ uses the time zone of the session, and changes the order of rows
+        where clocks change. So tables that differ in type are merged by microseconds, as on streams.
+        """
+        types = [each for each in map(self._first_type, self._main) if each is not None]
+        own = self._first_type(index)
+        if own is None:
+            return F.lit(None).cast(types[0] if len(set(types)) == 1 else LongType())
+        table = self._process.tables[index]
+        column = F.col(names[table.order_by[0].column if table.order_by else table.time_column])
+        if len(set(types)) == 1:
+            return column
+        return micros_without_zone(column) if isinstance(own, TimestampNTZType) else F.unix_micros(column)
+
+    def _first_type(self, index: int) -> DataType | None:
+        """The type of the time by which a table is ordered; None if it has none."""
+        table, given = self._process.tables[index], self._inputs[index]
+        if not table.order_by and not self._process.on_time:
+            return None
+        name = given.columns[table.order_by[0].column if table.order_by else table.time_column]
+        return given.frame.schema.fields[given.frame.columns.index(name)].dataType
