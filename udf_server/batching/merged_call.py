@@ -1,28 +1,25 @@
 """MergedCall settles the rows of one common call: it calls the function, retries, halves, and returns the outcomes."""
 
-import bisect
 import functools
-import itertools
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, Protocol, cast
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Protocol
 
-import numpy as np
 import pyarrow as pa
 
 from remote_udf.errors import StreamError
 from remote_udf.outcomes import RowError
-from udf_server.base.context import BatchContext, CallContext
+from udf_server.base.context import BatchContext
 from udf_server.base.errors import FunctionBlocked, RowErrors
 from udf_server.base.functions import Function
-from udf_server.base.spending import StreamSpending, call_deadline
+from udf_server.base.spending import call_deadline
 from udf_server.batching.attempt import Attempt
+from udf_server.batching.row_places import RowPlaces
 from udf_server.batching.row_queue import Slice
 from udf_server.runners.calling import Calling
-from udf_server.runners.isolation import Answer, Call, Outcomes, Wait, advanced, isolate
+from udf_server.runners.isolation import Answer, Call, Wait, advanced, isolate
 from udf_server.runners.pool import GRACE_SECONDS
 from udf_server.runners.retries import RetryPolicy
 from udf_server.runners.returned import Returned
-from udf_server.runners.selection import Indexes
 
 __all__ = ["MergedCall", "Owner"]
 
@@ -56,17 +53,11 @@ class MergedCall:
         timed_out: Callable[[int, str], RowError],
     ) -> None:  # fmt: skip
         self._owner, self._function, self._calling = owner, function, calling
-        self.slices = slices
-        self._ends = list(itertools.accumulate([piece.end - piece.start for piece in slices]))
-        self.rows = self._ends[-1]
+        self._places = RowPlaces(slices, function.result)
+        self.slices, self.rows = slices, self._places.rows
         self._timeout = max([piece.part.timeout for piece in slices])
         self._timed_out = timed_out
-        self._outcomes = Outcomes(self.rows, function.result)
-        self._steps = isolate(self._outcomes, retry, self.rows, timed_out)
-        self._open = np.ones(self.rows, np.bool_)
-        """True for the rows whose outcomes were not returned."""
-        self._left = self.rows
-        """The number of these rows."""
+        self._steps = isolate(self._places.outcomes, retry, self.rows, timed_out)
         self._call: Call | None = None
         self._made: Sequence[int] = ()
         """The rows of the attempt that runs: those of `_call` whose streams have not ended."""
@@ -82,8 +73,8 @@ class MergedCall:
         step = advanced(self._steps, answer)
         if self._over:
             return
-        self._return_settled()
-        if step is None or not self._left:
+        self._places.return_settled()
+        if step is None or not self._places.left:
             self._end()
         elif isinstance(step, Wait):
             if self._owner.clock() + step.seconds >= self.began + self._timeout:
@@ -99,28 +90,19 @@ class MergedCall:
         call = self._call
         if self._over or call is None:
             return False
-        alive = [not piece.part.stream.closed for piece in self.slices]
-        if not any(alive):
+        made = self._places.wanted(call.rows)
+        if made is None:
             self._end()
             return False
-        self._made = call.rows
-        if not all(alive):
-            kept = np.repeat(alive, list(map(len, self.slices)))
-            self._made = [row for row in call.rows if kept[row]]
+        self._made = made
         if not self._made:
             self.advance((Returned(pa.nulls(len(call.rows), self._function.result.type), called=False), None))
             return False
         if call.attempt > 1 and self._failure is not None:
-            for piece, first in zip(self.slices, [0, *self._ends], strict=False):
-                if self._touches(piece, first):
-                    piece.part.stream.retried(piece.part, piece.start, call.attempt - 1, self._failure)
+            self._places.retried(self._made, call.attempt - 1, self._failure)
         evaluate = self._evaluate_async if self._function.is_async else self._evaluate
         self.attempt = self._owner.start(self, functools.partial(evaluate, call, self._made))
         return True
-
-    def _touches(self, piece: Slice, first: int) -> bool:
-        place = bisect.bisect_left(self._made, first)
-        return place < len(self._made) and self._made[place] < first + len(piece)
 
     def answered(self, attempt: Attempt, returned: Returned | None, error: BaseException | None) -> None:
         """Continue after an attempt."""
@@ -134,7 +116,7 @@ class MergedCall:
             self._end()
             return
         if attempt.told or attempt.overdue:
-            self._fail_open(self._timed_out(1, ""))
+            self._places.fail(0, self.rows, self._timed_out(1, ""))
             self._end()
             return
         self._failure = error if returned is None else next(iter(returned.failed.values()), None)
@@ -147,11 +129,8 @@ class MergedCall:
         """Time out the rows whose deadline has passed."""
         if self._over:
             return
-        first = 0
-        for piece, end in zip(self.slices, self._ends, strict=True):
-            if self.began and piece.part.timeout < self._timeout and now > self.began + piece.part.timeout:
-                self._fail(first, end, self._timed_out(1, ""))
-            first = end
+        if self.began:
+            self._places.expire(now, self.began, self._timeout, self._timed_out)
         if self.attempt is not None:
             self.attempt.check(now, (self.began or now) + self._timeout, self._timeout)
 
@@ -185,87 +164,12 @@ class MergedCall:
             self._timer.cancel()
         self._owner.ended(self)
 
-    def _fail_open(self, error: RowError) -> None:
-        self._fail(0, self.rows, error)
-
-    def _fail(self, first: int, end: int, error: RowError) -> None:
-        """Return this error for those rows from `first` to `end` that have no outcome."""
-        rows = first + np.flatnonzero(self._open[first:end])
-        if len(rows):
-            self._return(rows, pa.nulls(len(rows), self._function.result.type), dict.fromkeys(rows.tolist(), error))
-
-    def _return_settled(self) -> None:
-        """Return the outcomes that are settled to their streams."""
-        outcomes = self._outcomes
-        settled, outcomes.slices = outcomes.slices, {}
-        errors, outcomes.errors = outcomes.errors, {}
-        if not settled:
-            return
-        firsts = sorted(settled)
-        parts = [settled[first] for first in firsts]
-        if len(parts) == 1:
-            self._return(range(firsts[0], firsts[0] + len(parts[0])), parts[0], errors)
-            return
-        # Rows that were settled one by one go to their stream together, as one message.
-        rows = np.concatenate([np.arange(first, first + len(part)) for first, part in zip(firsts, parts, strict=True)])
-        consecutive = len(rows) == rows[-1] - rows[0] + 1
-        self._return(range(int(rows[0]), int(rows[-1]) + 1) if consecutive else rows, pa.concat_arrays(parts), errors)
-
-    def _return(self, rows: "range | Indexes", values: pa.Array, errors: Mapping[int, RowError]) -> None:
-        """Return outcomes of rows, in ascending order: of those that have none yet. Errors are by row."""
-        chosen = slice(rows.start, rows.stop) if isinstance(rows, range) else rows
-        if self._left < self.rows and not (still := self._open[chosen]).all():
-            places = np.flatnonzero(still)
-            rows, values = np.asarray(rows)[places], values.take(pa.array(places))
-        self._open[chosen] = False
-        self._left -= len(rows)
-        count, begin, first = len(rows), 0, rows.start if isinstance(rows, range) else None
-        # A call has rows of several streams. The stream whose outcomes come first accounts for it.
-        outcomes = self._outcomes
-        calls, retries, outcomes.calls, outcomes.retries = outcomes.calls, outcomes.retries, 0, 0
-        for piece, end in zip(self.slices, self._ends, strict=True):
-            if first is None:
-                until = bisect.bisect_left(rows, end, begin)
-            else:
-                until = end - first if end - first < count else count
-            if until <= begin:
-                continue
-            part = piece.part
-            if not part.stream.closed:
-                shift = begin + piece.end - end
-                failed: dict[int, RowError] = {}
-                if errors:
-                    mine = _list(rows[begin:until])
-                    failed = {number: errors[row] for number, row in enumerate(mine) if row in errors}
-                if isinstance(rows, range):
-                    start = rows.start + shift
-                    moved: range | Indexes = range(start, start + until - begin)
-                else:
-                    moved = rows[begin:until] + (shift - begin)
-                part.stream.settle(part, moved, values.slice(begin, until - begin), failed, calls, retries)
-                calls = retries = 0
-            begin = until
-        outcomes.calls += calls
-        outcomes.retries += retries
-
     # The methods below run on the function's threads or its event loop.
-
-    @functools.cached_property
-    def _columns(self) -> Sequence[pa.Array]:
-        slices = self.slices
-        if len(slices) == 1:
-            (only,) = slices
-            return [column.slice(only.start, len(only)) for column in only.part.columns]
-        return [
-            pa.concat_arrays([each.part.columns[place].slice(each.start, each.end - each.start) for each in slices])
-            for place in range(len(slices[0].part.columns))
-        ]
 
     def _begin(self, rows: Sequence[int]) -> list[Any]:
         self.began = self.began or self._owner.clock()
-        for piece in reversed(self.slices):
-            piece.part.stream.began(piece)
-        return self._calling.arguments(self._columns, rows)
+        self._places.begin()
+        return self._calling.arguments(self._places.columns, rows)
 
     def _result(self, arguments: Sequence[Any], call: Call, rows: Sequence[int]) -> Any:
         """What the function returns: a coroutine if it is asynchronous."""
@@ -276,24 +180,9 @@ class MergedCall:
         deadline = self.began + self._timeout
         context = BatchContext.of(
             self.slices[0].part.stream.setup.context, len(rows), call.attempt, deadline, self._owner.clock,
-            lambda place: self._row_context(rows[place], call.attempt, deadline), lambda: self._shares(rows),
+            lambda place: self._places.context(rows[place], call.attempt, deadline), lambda: self._places.shares(rows),
         )  # fmt: skip
         return self._function.call_with(arguments, context)
-
-    def _shares(self, rows: Sequence[int]) -> Mapping[StreamSpending, float]:
-        """What share of a call for these rows each stream bears: that of its rows."""
-        found: dict[StreamSpending, float] = {}
-        places, last = np.searchsorted(self._ends, rows, side="right"), len(self.slices)
-        for piece, count in zip(self.slices, np.bincount(places, minlength=last).tolist(), strict=True):
-            spending = piece.part.stream.setup.context.spending
-            found[spending] = found.get(spending, 0.0) + count / len(rows)
-        return {spending: share for spending, share in found.items() if share}
-
-    def _row_context(self, row: int, attempt: int, deadline: float) -> CallContext:
-        place = bisect.bisect_right(self._ends, row)
-        piece = self.slices[place]
-        index = piece.end - (self._ends[place] - row)
-        return cast("CallContext", piece.part.stream.row_context(piece.part, index, attempt, deadline))
 
     def _evaluate(self, call: Call, rows: Sequence[int]) -> Returned:
         try:
@@ -314,10 +203,6 @@ class MergedCall:
             return _owned(self._calling.returned(await self._result(arguments, call, rows), len(rows)))
         except RowErrors as named:
             return _owned(self._calling.named(named, len(rows)))
-
-
-def _list(rows: "range | Indexes") -> Sequence[int]:
-    return rows if isinstance(rows, range) else rows.tolist()
 
 
 def _owned(returned: Returned) -> Returned:
