@@ -29,7 +29,8 @@ from udf_server.guards.guard import Guard
 from udf_server.guards.guard_metrics import GuardMetrics
 from udf_server.guards.settings import GuardSettings, WithoutCoordination
 from udf_server.hosting.executors import Executors
-from udf_server.hosting.function_host import FunctionHost, HostLimits
+from udf_server.hosting.function_host import FunctionHost
+from udf_server.hosting.hosted_function import HostLimits
 from udf_server.hosting.registry import Registry
 from udf_server.hosting.reported_load import ReportedLoad
 from udf_server.hosting.turns import Turns

@@ -143,7 +143,7 @@ def test_the_functions_of_the_file_reach_the_calls(toml):
 
     async def options():
         host = FunctionHost(Registry([("test", geocode)]), defaults=config.functions)
-        return host.find("geocode").options({"batch-rows": "10"})
+        return host.find("geocode").options.scalar({"batch-rows": "10"})
 
     found = asyncio.run(options())
     # The call, then the declaration, then the function's table, then everybody's.

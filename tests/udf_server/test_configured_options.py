@@ -63,10 +63,10 @@ async def test_an_option_has_an_effect_unless_it_is_named(name):
         if name not in ("*", function.spec.name):
             continue
         hosted = host.find(function.spec.name)
-        options = hosted.options({})
+        options, of_all = hosted.options.scalar({}), hosted.options
         used = {
-            "cache-ttl": options.cache_ttl, "attempt-timeout": options.attempt_timeout, "hedge-after": hosted.hedging,
-            "hedge-elsewhere": hosted.hedging_elsewhere, "max-queue-delay": hosted.merging, "timeout": options.timeout,
+            "cache-ttl": options.cache_ttl, "attempt-timeout": options.attempt_timeout, "hedge-after": of_all.hedging,
+            "hedge-elsewhere": of_all.hedging_elsewhere, "max-queue-delay": of_all.merging, "timeout": options.timeout,
         }  # fmt: skip
         named = {each.setting.split(".")[-1] for each in ignored_options([function], {function.spec.name: EVERY})}
         assert {option for option, value in used.items() if not value} == named

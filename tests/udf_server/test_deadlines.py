@@ -10,7 +10,8 @@ import pytest
 import udf_server as udf
 from remote_udf.errors import ErrorCode, StreamError
 from tests.udf_server.streams import Talk, batch, eventually, finish
-from udf_server.hosting.function_host import FunctionHost, HostLimits
+from udf_server.hosting.function_host import FunctionHost
+from udf_server.hosting.hosted_function import HostLimits
 from udf_server.hosting.registry import Registry
 from udf_server.testing import FunctionEnvironment
 

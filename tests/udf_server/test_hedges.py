@@ -18,7 +18,8 @@ from udf_server.guards.guard import Guard
 from udf_server.guards.guard_metrics import GuardMetrics
 from udf_server.guards.hedge import Hedge
 from udf_server.guards.settings import GuardSettings
-from udf_server.hosting.function_host import FunctionHost, HostedFunction
+from udf_server.hosting.function_host import FunctionHost
+from udf_server.hosting.hosted_function import HostedFunction
 from udf_server.hosting.registry import Registry
 from udf_server.streams import opening as opening_of_streams
 from udf_server.testing import FunctionEnvironment
@@ -299,8 +300,8 @@ async def test_the_operator_hedges_only_functions_that_are_declared_idempotent()
     once = udf.scalar(name="once")(plain)
     twice = udf.scalar(name="twice", idempotent=True)(plain)
     host = FunctionHost(Registry([("t", once), ("t", twice)]), defaults={"*": {"hedge-after": "p95"}})
-    assert host.find("once").hedging is None
-    hedging = host.find("twice").hedging
+    assert host.find("once").options.hedging is None
+    hedging = host.find("twice").options.hedging
     assert hedging is not None
     assert (hedging.hedge_after, hedging.hedge_share) == ("p95", 0.05)
 

@@ -9,7 +9,8 @@ import pytest
 
 import udf_server as udf
 from remote_udf.errors import ErrorCode, ErrorKind, StreamError
-from udf_server.hosting.function_host import FunctionHost, HostLimits
+from udf_server.hosting.function_host import FunctionHost
+from udf_server.hosting.hosted_function import HostLimits
 from udf_server.hosting.registry import Registry
 from udf_server.testing import FunctionEnvironment
 

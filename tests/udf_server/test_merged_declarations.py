@@ -51,7 +51,7 @@ async def test_the_operator_may_merge_calls_and_is_told_if_that_is_not_possible(
     host = FunctionHost(Registry([("test", f), ("test", single)]), defaults=defaults)
     async with Talk(host=host) as talk:
         await talk.open()
-        assert host.find("f").merging is not None
+        assert host.find("f").options.merging is not None
         async with Talk(host=host) as other:
             other.send(opening("single"))
             error = (await other.receive()).error

@@ -18,7 +18,7 @@ from udf_server.base.posting import poster
 from udf_server.batching.attempt import Attempt, Gate
 from udf_server.batching.merged_call import MergedCall
 from udf_server.batching.row_queue import Part, RowQueue
-from udf_server.hosting.function_host import HostedFunction
+from udf_server.hosting.hosted_function import HostedFunction
 from udf_server.runners.calling import Calling
 from udf_server.runners.retries import RetryPolicy
 from udf_server.runners.returned import Returned
@@ -298,7 +298,7 @@ class DynamicBatcher:
 def batcher_of(setup: RunnerSetup) -> DynamicBatcher:
     """The batcher of a stream's function and options."""
     hosted, options = setup.hosted, setup.options
-    merging = hosted.merging
+    merging = hosted.options.merging
     assert merging is not None
     if hosted.batching is None:
         hosted.batching = Batchers(merging.instances, hosted.executors.threads)
@@ -308,4 +308,4 @@ def batcher_of(setup: RunnerSetup) -> DynamicBatcher:
         tuple(setup.arguments.targets), options.timeout, options.attempt_timeout, options.retry_strategy,
         options.fixed_delay, options.initial_delay, options.max_delay, options.max_attempts, options.retry_on,
     )  # fmt: skip
-    return batchers.of(key, lambda: DynamicBatcher(setup, merging, hosted.options({}).batch_rows, batchers))
+    return batchers.of(key, lambda: DynamicBatcher(setup, merging, hosted.options.scalar({}).batch_rows, batchers))

@@ -8,7 +8,8 @@ import traceback
 from collections.abc import Callable
 
 from udf_server.hosting.executors import LoopExecutor
-from udf_server.hosting.function_host import FunctionHost, HostedFunction
+from udf_server.hosting.function_host import FunctionHost
+from udf_server.hosting.hosted_function import HostedFunction
 from udf_server.hosting.load import LoadMeter
 
 __all__ = ["LoopWatch"]

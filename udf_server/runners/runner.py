@@ -21,7 +21,7 @@ from udf_server.base.context import CallContext, StreamContext
 from udf_server.base.fairness import Party
 from udf_server.base.functions import Function
 from udf_server.base.metrics import FunctionMetrics
-from udf_server.hosting.function_host import HostedFunction
+from udf_server.hosting.hosted_function import HostedFunction
 from udf_server.runners.batches import RowBatch
 from udf_server.runners.outputs import Emit, OutputWriter
 from udf_server.runners.retries import Attempts, RetryPolicy

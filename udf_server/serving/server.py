@@ -25,7 +25,8 @@ from udf_server.coordination.ledgers import LocalLedgers, ledgers_from_url
 from udf_server.guards.guard import Guard
 from udf_server.guards.guard_metrics import GuardMetrics
 from udf_server.guards.settings import WithoutCoordination
-from udf_server.hosting.function_host import FunctionHost, HostedFunction, HostLimits
+from udf_server.hosting.function_host import FunctionHost
+from udf_server.hosting.hosted_function import HostedFunction, HostLimits
 from udf_server.hosting.loop_watch import LoopWatch
 from udf_server.hosting.registry import Registry
 from udf_server.hosting.reported_load import ReportedLoad

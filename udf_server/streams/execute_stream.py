@@ -19,7 +19,8 @@ from udf_server.base.metrics import ServerMetrics
 from udf_server.budgets.budgets import Budgets
 from udf_server.cache.cached_runner import CachedRunner
 from udf_server.cache.outcome_cache import OutcomeCache
-from udf_server.hosting.function_host import FunctionHost, HostedFunction
+from udf_server.hosting.function_host import FunctionHost
+from udf_server.hosting.hosted_function import HostedFunction
 from udf_server.runners.runner import InputBatch, Runner
 from udf_server.security.access import ANYBODY, Caller
 from udf_server.streams.accounting import StreamLimits

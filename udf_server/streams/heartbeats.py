@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from remote_udf.v1 import message_pb2 as pb
 from udf_server.base.metrics import FunctionMetrics
-from udf_server.hosting.function_host import HostedFunction
+from udf_server.hosting.hosted_function import HostedFunction
 from udf_server.runners.runner import Runner
 from udf_server.streams.accounting import RowAccounts
 from udf_server.streams.outbox import Outbox

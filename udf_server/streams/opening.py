@@ -30,7 +30,8 @@ from udf_server.budgets.budgets import Budgets
 from udf_server.budgets.job_budget import JobBudget
 from udf_server.budgets.stream_budget import StreamBudget
 from udf_server.guards.hedge import Hedge
-from udf_server.hosting.function_host import FunctionHost, HostedFunction
+from udf_server.hosting.function_host import FunctionHost
+from udf_server.hosting.hosted_function import HostedFunction
 from udf_server.process.binding import bind_process, checked_process_segments
 from udf_server.process.declaration import ProcessFunction
 from udf_server.runners.runner import Arguments
@@ -181,8 +182,8 @@ def _bound(
 
 def _scalar(hosted: HostedFunction, request: pb.Open, schema: pa.Schema, context: StreamContext) -> Opening:
     spec = hosted.spec
-    options = hosted.options(canonical(request.options, source=f"call of {spec.key}"))
-    _ = hosted.merging  # raises InvalidOption
+    options = hosted.options.scalar(canonical(request.options, source=f"call of {spec.key}"))
+    _ = hosted.options.merging  # raises InvalidOption
     arguments = Arguments(schema, spec.check_arguments(schema.types))
     if request.estimate:
         return _estimate(hosted, context, options, arguments)
@@ -209,7 +210,7 @@ def _hedged(opening: Opening, request: pb.Open, metrics: ServerMetrics) -> Openi
     hosted, function, limit = opening.hosted, opening.function, opening.options.attempt_timeout
     if request.second:
         _accept_second(hosted, metrics)
-    if (options := hosted.hedging) is not None:
+    if (options := hosted.options.hedging) is not None:
         if hosted.hedge is None:
             after = None if isinstance(options.hedge_after, str) else options.hedge_after
             count = metrics.function(hosted.spec.name, hosted.spec.version).hedged
@@ -238,7 +239,7 @@ def _aggregate(
 ) -> Opening:  # fmt: skip
     spec = hosted.spec
     known = (AGGREGATE_OPTIONS,)
-    options = hosted.aggregate_options(canonical(request.options, source=f"call of {spec.key}", known=known))
+    options = hosted.options.aggregate(canonical(request.options, source=f"call of {spec.key}", known=known))
     fields = applied_from_proto(request.applied)
     if not fields:
         raise _refused(ErrorCode.ARGUMENT_TYPE, f"function {spec.key}: nothing is wanted of its segments")
@@ -255,7 +256,7 @@ def _process(
     spec = hosted.spec
     assert spec.process is not None
     known = (AGGREGATE_OPTIONS,)
-    options = hosted.aggregate_options(canonical(request.options, source=f"call of {spec.key}", known=known))
+    options = hosted.options.aggregate(canonical(request.options, source=f"call of {spec.key}", known=known))
     call = ProcessCall.from_proto(request.process)
     if len(call.tables) != len(spec.process.tables):
         raise _refused(
@@ -277,7 +278,7 @@ def opened_message(opening: Opening, max_message_bytes: int, progress_seconds: f
         max_message_bytes=max_message_bytes,
         execution=spec.to_proto().execution,
     )
-    if spec.kind is FunctionKind.SCALAR and (options := opening.hosted.hedging_elsewhere) is not None:
+    if spec.kind is FunctionKind.SCALAR and (options := opening.hosted.options.hedging_elsewhere) is not None:
         opened.second.share = options.hedge_share
         if not isinstance(options.hedge_elsewhere, str):
             assert options.hedge_elsewhere is not None

@@ -124,7 +124,8 @@ class ServedCall:
         do estimates, which are no calls.
         """
         alone = bool(self._opening.budgets) or self._request.estimate
-        make = MergedRows if setup.hosted.merging is not None and not alone else _RUNNERS[setup.function.spec.execution]
+        merges = setup.hosted.options.merging is not None and not alone
+        make = MergedRows if merges else _RUNNERS[setup.function.spec.execution]
         if cache is None or not setup.options.cache_ttl:
             return make(setup)
         return CachedRunner(setup, make, cache, self._caller.identity)
