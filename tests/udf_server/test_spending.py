@@ -10,7 +10,7 @@ import udf_server as udf
 from remote_udf.amounts import MOST_UNITS, OTHER, add_amounts, is_unit
 from spark_client.base.statistics import Statistics
 from spark_client.executor.stream.transport import transport_for
-from spark_client.summary.job_summary import SummaryRow, _paragraph
+from spark_client.summary.summary_row import SummaryRow, paragraph
 from tests.spark_client.scripted import call_of, chunk_of, everything, stream_of
 from udf_server.base.errors import InvalidCost
 from udf_server.base.spending import StreamSpending, checked_amounts
@@ -152,7 +152,7 @@ def test_units_beyond_the_bound_are_counted_together(serve):
 def test_a_summary_says_what_was_spent():
     statistics = Statistics()
     add_amounts(statistics.spent, {"tokens": 81234.0, "usd": 0.4125})
-    lines = list(_paragraph(SummaryRow("ask@1", 0, "fail", 1, statistics)))
+    lines = list(paragraph(SummaryRow("ask@1", 0, "fail", 1, statistics)))
     assert "  spent: 81,234 tokens, 0.4125 usd" in lines
 
 
