@@ -4,7 +4,6 @@ One Python process uses one core. The kernel distributes connections among the p
 with SO_REUSEPORT, so each connection of a client reaches one worker.
 """
 
-import json
 import logging
 import os
 import socket
@@ -14,22 +13,19 @@ import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter
-from prometheus_client.core import Metric
-from prometheus_client.parser import text_string_to_metric_families
-from prometheus_client.registry import Collector
 
 from udf_server.base.errors import InvalidConfig
 from udf_server.coordination.ledger_server import LedgerServer
 from udf_server.http.server import HttpServer
 from udf_server.page.forwarding import ForwardedSource
-from udf_server.page.site import Credentials, Site
+from udf_server.page.site import Site
 from udf_server.serving.config import ServerConfig
-from udf_server.serving.devices import environment_of
 from udf_server.serving.exposure import check_exposure, tokens_allowed
+from udf_server.serving.worker_process import WorkerMetrics, WorkerProcess
 
 __all__ = ["Processes"]
 
@@ -39,111 +35,8 @@ RESTART_SECONDS = (0.5, 30.0)
 """Pause before a crashed worker is restarted, and the maximum to which it doubles if the worker crashes again."""
 STEADY_SECONDS = 60.0
 """If a worker ran for this time, its next pause is the shortest again."""
-SCRAPE_SECONDS = 5.0
-CALL_SECONDS = 70.0
-"""Timeout of a test call from the web UI. The worker's own timeout is shorter."""
 STOP_SECONDS = 15.0
 """Time after the drain timeout before a worker is killed."""
-
-
-class _Worker:
-    """One worker process and its successors after restarts."""
-
-    def __init__(self, number: int, command: Sequence[str], device: str | None = None) -> None:
-        """With a device, the process and its successors see no other one. Raises InvalidConfig."""
-        self.number = number
-        self.device = device
-        variables = {} if device is None else environment_of(device, os.environ)
-        self._environment = {**os.environ, **variables}
-        if device is not None:
-            command = [*command, "--worker-device", device]
-            log.info("worker has a device", extra={"worker": number, "device": device, **variables})
-        self.restarts = 0
-        self.ready: dict[str, Any] = {}
-        self._command = command
-        self.process: subprocess.Popen[bytes]
-        self.launch()
-
-    def launch(self) -> None:
-        """Start the process. Call `wait_ready` next."""
-        self.began = time.monotonic()
-        self.ready = {}
-        # The worker stops when its standard input is closed, so it ends with this process in any case.
-        # The variable of a device is set from the beginning: libraries read it when they are imported.
-        self.process = subprocess.Popen(  # noqa: S603 - ours
-            self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=self._environment
-        )
-
-    def wait_ready(self) -> None:
-        """Wait until the process is ready. Raises InvalidConfig if it ends first; the log says why."""
-        assert self.process.stdout is not None
-        for line in self.process.stdout:
-            try:
-                ready = json.loads(line)
-            except ValueError:
-                ready = None
-            if isinstance(ready, dict) and "metrics" in ready:
-                self.ready = ready
-                threading.Thread(target=self._pass_on, args=(self.process.stdout,), daemon=True).start()
-                return
-            self._print(line)
-        raise InvalidConfig(f"worker process {self.number} ended with status {self.process.wait()} before it was ready")
-
-    def ask(self, path: str, credentials: Credentials = (), body: bytes | None = None) -> str:
-        """The response of its HTTP server. If there is a body, it is posted as JSON. Raises OSError."""
-        ready = self.ready
-        if not ready:
-            raise ConnectionError(f"worker process {self.number} is not ready")
-        headers = {**dict(credentials), **({} if body is None else {"Content-Type": "application/json"})}
-        request = urllib.request.Request(ready["metrics"] + path, body, headers)  # noqa: S310 - http, ours
-        seconds = SCRAPE_SECONDS if body is None else CALL_SECONDS
-        with urllib.request.urlopen(request, timeout=seconds) as answer:  # noqa: S310 - http, ours
-            text: str = answer.read().decode()
-            return text
-
-    def is_alive(self) -> bool:
-        """Whether its event loop runs. A process that starts, or has ended and will be restarted, counts as alive."""
-        if not self.ready:
-            return True
-        try:
-            self.ask("/livez")
-        except OSError:
-            return not self.ready or self.process.poll() is not None
-        return True
-
-    def _pass_on(self, output: Iterable[bytes]) -> None:
-        for line in output:
-            self._print(line)
-
-    @staticmethod
-    def _print(line: bytes) -> None:
-        """Write output of functions to standard error, like the log."""
-        sys.stderr.buffer.write(line)
-        sys.stderr.buffer.flush()
-
-
-class _Scrape(Collector):
-    """The metrics of all workers. Each has the label `process`, because a restarted worker counts from 0 again."""
-
-    def __init__(self, workers: Sequence[_Worker]) -> None:
-        self._workers = workers
-
-    def describe(self) -> Iterable[Metric]:
-        return []
-
-    def collect(self) -> Iterator[Metric]:
-        found: dict[str, Metric] = {}
-        for worker in self._workers:
-            try:
-                text = worker.ask("/metrics")
-            except OSError:
-                continue  # it is being restarted
-            for family in text_string_to_metric_families(text):
-                merged = found.setdefault(family.name, Metric(family.name, family.documentation, family.type))
-                for sample in family.samples:
-                    labels = {**sample.labels, "process": str(worker.number)}
-                    merged.add_sample(sample.name, labels, sample.value)
-        yield from found.values()
 
 
 class Processes:
@@ -156,7 +49,7 @@ class Processes:
         check_exposure(config)
         self._config, self._number, self._arguments = config, number, list(arguments)
         self._stopping = threading.Event()
-        self._workers: list[_Worker] = []
+        self._workers: list[WorkerProcess] = []
         self._ledgers: LedgerServer | None = None
         """Where the workers share guards and budgets, unless servers do."""
 
@@ -179,16 +72,16 @@ class Processes:
         try:
             # What prevents the first one from starting is reported once. The others then start at the same time.
             devices = config.devices or [None] * self._number
-            self._workers.append(_Worker(0, command, devices[0]))
+            self._workers.append(WorkerProcess(0, command, devices[0]))
             self._workers[0].wait_ready()
-            self._workers += [_Worker(number, command, devices[number]) for number in range(1, self._number)]
+            self._workers += [WorkerProcess(number, command, devices[number]) for number in range(1, self._number)]
             for worker in self._workers[1:]:
                 worker.wait_ready()
         except InvalidConfig:
             self._end(0.0)
             raise
         registry = CollectorRegistry()
-        registry.register(_Scrape(self._workers))
+        registry.register(WorkerMetrics(self._workers))
         self._restarts = Counter(
             "udf_process_restarts_total", "Worker processes that ended unexpectedly and were restarted.",
             registry=registry,
@@ -244,7 +137,7 @@ class Processes:
             raise InvalidConfig(f"cannot listen on {host}:{port}: {error}") from error
         return held
 
-    def _keep(self, worker: _Worker) -> None:
+    def _keep(self, worker: WorkerProcess) -> None:
         """Restart the worker whenever it ends."""
         first, longest = RESTART_SECONDS
         pause = first

@@ -1,0 +1,128 @@
+"""WorkerProcess is one of several processes of a server: it is launched, restarted, and asked over HTTP."""
+
+import json
+import logging
+import os
+import subprocess
+import sys
+import threading
+import time
+import urllib.request
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from prometheus_client.core import Metric
+from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.registry import Collector
+
+from udf_server.base.errors import InvalidConfig
+from udf_server.page.site import Credentials
+from udf_server.serving.devices import environment_of
+
+__all__ = ["WorkerMetrics", "WorkerProcess"]
+
+log = logging.getLogger(__name__)
+
+SCRAPE_SECONDS = 5.0
+CALL_SECONDS = 70.0
+"""Timeout of a test call from the web UI. The worker's own timeout is shorter."""
+
+
+class WorkerProcess:
+    """One worker process and its successors after restarts."""
+
+    def __init__(self, number: int, command: Sequence[str], device: str | None = None) -> None:
+        """With a device, the process and its successors see no other one. Raises InvalidConfig."""
+        self.number = number
+        self.device = device
+        variables = {} if device is None else environment_of(device, os.environ)
+        self._environment = {**os.environ, **variables}
+        if device is not None:
+            command = [*command, "--worker-device", device]
+            log.info("worker has a device", extra={"worker": number, "device": device, **variables})
+        self.restarts = 0
+        self.ready: dict[str, Any] = {}
+        self._command = command
+        self.process: subprocess.Popen[bytes]
+        self.launch()
+
+    def launch(self) -> None:
+        """Start the process. Call `wait_ready` next."""
+        self.began = time.monotonic()
+        self.ready = {}
+        # The worker stops when its standard input is closed, so it ends with this process in any case.
+        # The variable of a device is set from the beginning: libraries read it when they are imported.
+        self.process = subprocess.Popen(  # noqa: S603 - ours
+            self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=self._environment
+        )
+
+    def wait_ready(self) -> None:
+        """Wait until the process is ready. Raises InvalidConfig if it ends first; the log says why."""
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            try:
+                ready = json.loads(line)
+            except ValueError:
+                ready = None
+            if isinstance(ready, dict) and "metrics" in ready:
+                self.ready = ready
+                threading.Thread(target=self._pass_on, args=(self.process.stdout,), daemon=True).start()
+                return
+            self._print(line)
+        raise InvalidConfig(f"worker process {self.number} ended with status {self.process.wait()} before it was ready")
+
+    def ask(self, path: str, credentials: Credentials = (), body: bytes | None = None) -> str:
+        """The response of its HTTP server. If there is a body, it is posted as JSON. Raises OSError."""
+        ready = self.ready
+        if not ready:
+            raise ConnectionError(f"worker process {self.number} is not ready")
+        headers = {**dict(credentials), **({} if body is None else {"Content-Type": "application/json"})}
+        request = urllib.request.Request(ready["metrics"] + path, body, headers)  # noqa: S310 - http, ours
+        seconds = SCRAPE_SECONDS if body is None else CALL_SECONDS
+        with urllib.request.urlopen(request, timeout=seconds) as answer:  # noqa: S310 - http, ours
+            text: str = answer.read().decode()
+            return text
+
+    def is_alive(self) -> bool:
+        """Whether its event loop runs. A process that starts, or has ended and will be restarted, counts as alive."""
+        if not self.ready:
+            return True
+        try:
+            self.ask("/livez")
+        except OSError:
+            return not self.ready or self.process.poll() is not None
+        return True
+
+    def _pass_on(self, output: Iterable[bytes]) -> None:
+        for line in output:
+            self._print(line)
+
+    @staticmethod
+    def _print(line: bytes) -> None:
+        """Write output of functions to standard error, like the log."""
+        sys.stderr.buffer.write(line)
+        sys.stderr.buffer.flush()
+
+
+class WorkerMetrics(Collector):
+    """The metrics of all workers. Each has the label `process`, because a restarted worker counts from 0 again."""
+
+    def __init__(self, workers: Sequence[WorkerProcess]) -> None:
+        self._workers = workers
+
+    def describe(self) -> Iterable[Metric]:
+        return []
+
+    def collect(self) -> Iterator[Metric]:
+        found: dict[str, Metric] = {}
+        for worker in self._workers:
+            try:
+                text = worker.ask("/metrics")
+            except OSError:
+                continue  # it is being restarted
+            for family in text_string_to_metric_families(text):
+                merged = found.setdefault(family.name, Metric(family.name, family.documentation, family.type))
+                for sample in family.samples:
+                    labels = {**sample.labels, "process": str(worker.number)}
+                    merged.add_sample(sample.name, labels, sample.value)
+        yield from found.values()
