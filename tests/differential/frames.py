@@ -10,7 +10,7 @@ from tests.differential.expressions import Scope, condition, expression, scope_o
 from tests.differential.imitations import IDENTITIES, Aggregate, aggregates_of
 from tests.differential.plugin.suffixes import SUFFIXES
 from tests.differential.tables import Table, quoted
-from tests.differential.values import ORDERABLE
+from tests.differential.values import COLLATED, ORDERABLE
 from tests.differential.windows import Windows, draw_windows
 
 __all__ = ["draw_frame"]
@@ -116,7 +116,10 @@ def _grouped(it: _Drawing) -> Both:
         sets = [it.draw.some(listed) for _ in range(2)] + [listed]
         arguments = f"[{', '.join('[' + ', '.join(each) + ']' for each in sets)}], {arguments}"
     method = {"group_by": "groupBy", "rollup": "rollup", "cube": "cube", "grouping_sets": "groupingSets"}[how]
-    return _aggregated(it, it.frame, it.frame.sparks, how, method, arguments)
+    grouped = _aggregated(it, it.frame, it.frame.sparks, how, method, arguments)
+    # If a collation considers keys equal, Spark may return any of them.
+    lowered = [f"f.columns[{at}]: F.lower(f[{at}])" for at, key in enumerate(keys) if key.type == COLLATED]
+    return both("{}.transform(lambda f: f.withColumns({{{}}}))", grouped, ", ".join(lowered)) if lowered else grouped
 
 
 def _windowed(it: _Drawing) -> Both:
