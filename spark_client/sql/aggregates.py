@@ -31,6 +31,7 @@ from spark_client.sql.grouping import read_grouping
 from spark_client.sql.hidden import HiddenColumns, is_computed
 from spark_client.sql.key_conditions import split_having
 from spark_client.sql.nodes import Node
+from spark_client.sql.outer_keys import tables_of_keys
 from spark_client.sql.over_groups import OverGroups
 from spark_client.sql.parsing import error_at
 from spark_client.sql.sources import (
@@ -112,6 +113,8 @@ class GroupedSelect:
             items = self._shown_as_named(items)
         outer.set("expressions", items)
         outer.set("from_", exp.From(this=self._workspace.table(self._groups())))
+        keys = dict(zip(self._keys.values(), self._grouping.keys, strict=True))
+        outer.set("joins", tables_of_keys(self._source, outer, keys))
         return outer
 
     def _shown_as_named(self, items: list[Node]) -> list[Node]:

@@ -47,8 +47,6 @@ class OverGroups:
         def visit(node: Node) -> Node:
             if isinstance(node, exp.Identifier):
                 return node
-            if isinstance(node, exp.Query):
-                return node.copy()  # a copy, so that the transformation does not descend into it
             if outputs_first and self._is_output(node, known):
                 return node.copy()
             if outputs_first and self._is_output(node, set(written)):
@@ -59,6 +57,8 @@ class OverGroups:
                 key = self._keys.get(self._source.same(node))
                 if key is not None:
                     return column(key)
+            if isinstance(node, exp.Query):
+                return node.copy()  # a copy, so that the transformation does not descend into it
             if isinstance(node, exp.Window):
                 return self._window(node, visit)
             if is_aggregate(aggregate_of(node), self._names):

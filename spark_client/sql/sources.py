@@ -43,11 +43,12 @@ class Source:
         self._select = select
         tables = [select.args.get("from_"), *(select.args.get("joins") or ())]
         named = [table.this for table in tables if table is not None] + list(select.args.get("laterals") or ())
-        self._relations = {self.key(table.alias_or_name) for table in named}
+        self.relations = {self.key(table.alias_or_name) for table in named}
+        """The keys of the names of the tables."""
 
     def names_relation(self, name: str) -> bool:
         """Whether one of the tables has that name or alias."""
-        return self.key(name) in self._relations
+        return self.key(name) in self.relations
 
     def is_of_relation(self, node: exp.Column) -> bool:
         """Whether a column, or a field of one, is qualified by its table: `t.x` or `t.x.field`."""
@@ -161,14 +162,14 @@ class Source:
     def _needs_no_qualifier(self, node: exp.Column) -> bool:
         if not node.table:
             return True
-        if self.key(node.table) not in self._relations:
+        if self.key(node.table) not in self.relations:
             return False  # a field of a struct
-        return len(self._relations) == 1 or [*map(self.key, self.columns)].count(self.key(node.name)) == 1
+        return len(self.relations) == 1 or [*map(self.key, self.columns)].count(self.key(node.name)) == 1
 
 
-def column(name: str) -> Node:
+def column(name: str, table: str | None = None) -> Node:
     """The column of that name."""
-    return exp.column(exp.to_identifier(name, quoted=True))
+    return exp.column(exp.to_identifier(name, quoted=True), table and exp.to_identifier(table, quoted=True))
 
 
 def is_column(tree: Node) -> bool:

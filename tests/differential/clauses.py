@@ -3,7 +3,7 @@
 from tests.differential.aggregate_items import aggregate_item
 from tests.differential.both import Both, both, joined
 from tests.differential.choices import Choices
-from tests.differential.expressions import Field, Scope, condition, expression
+from tests.differential.expressions import Field, Scope, condition, expression, scope_of
 from tests.differential.naming import Select, Shadow, draw_shadow, named, not_hidden, ordered_by, sorts
 from tests.differential.overs import over_item
 from tests.differential.tables import quoted
@@ -111,6 +111,12 @@ def _grouped(
         having = both(" HAVING {} > {}", left, draw.of(("0", "2")))
     if guard is not None:
         having = both("{} {} <> 0", both("{} AND", having) if having.ours else both(" HAVING"), guard)
+    outer = [field for field in comparable if field.text in [text for text, _ in keys] and "." not in field.text.ours]
+    outer = [
+        field for field in outer if field.text.ours.strip("`").lower() not in [str(name).lower() for name in names]
+    ]
+    if outer and scope.others and not sets and draw.chance(20):
+        having = both("{} {}", both("{} AND", having) if having.ours else both(" HAVING"), _exists(draw, scope, outer))
     text = both("SELECT {} FROM {}{}{}", joined(", ", named_items), source, clause, having)
     order = [draw.of([text for text, _ in keys] or [both("1")])]
     # In ORDER BY, the arguments of Spark's aggregates see the nulls of grouping sets; in the SELECT they see the row's
@@ -118,6 +124,14 @@ def _grouped(
     if not sets:
         order += [aggregate_item(draw, not_hidden(scope, items, names), "bigint")[0]]
     return ordered_by(draw, scope, text, items, names, order, shadow)
+
+
+def _exists(draw: Choices, scope: Scope, keys: list[Field]) -> Both:
+    """A subquery that refers to one of the keys."""
+    scope.tags.add("HAVING of an outer key")
+    key, table = draw.of(keys), draw.of(scope.others)
+    inner = expression(draw, scope_of(draw, table, scope.settings).without_remote(), key.type, 1)
+    return both("EXISTS (SELECT 1 FROM (SELECT {} AS zz FROM {}) WHERE zz = {})", inner, table.name, key.text)
 
 
 def _group_by(draw: Choices, scope: Scope, keys: list[Both], needed: int) -> tuple[Both, bool]:

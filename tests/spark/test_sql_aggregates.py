@@ -119,6 +119,13 @@ NESTED = [
     "SELECT name, m FROM (SELECT k, SUM(v) AS m FROM numbers GROUP BY k) x JOIN names USING (k)",
     "SELECT k FROM numbers GROUP BY k HAVING SUM(v) > 4 UNION ALL SELECT SUM(k) FROM names ORDER BY 1",
     "SELECT (SELECT SUM(v) FROM numbers) AS total, k FROM names WHERE k IN (SELECT SUM(j) - 1 FROM numbers)",
+    "SELECT k, SUM(v) AS s FROM numbers n GROUP BY k HAVING EXISTS (SELECT 1 FROM names WHERE names.k = n.k)",
+    "SELECT j, SUM(v) AS s FROM numbers GROUP BY j HAVING SUM(v) > (SELECT max(k) FROM names WHERE k <> j)",
+    "SELECT n.k, name, SUM(v) AS s FROM numbers n JOIN names m ON n.k = m.k GROUP BY n.k, name "
+    "HAVING EXISTS (SELECT 1 FROM names o WHERE o.k <> n.k AND o.name <> m.name AND n.k = 1)",
+    "SELECT (SELECT m.name FROM names m WHERE m.k = n.k) AS name, SUM(v) AS s FROM numbers n GROUP BY 1",
+    "SELECT (SELECT max(name) FROM names) AS name, k, SUM(v) AS s FROM numbers n GROUP BY ALL",
+    "SELECT k, SUM(v) AS s, max((SELECT name FROM names m WHERE m.k = n.k)) AS m FROM numbers n GROUP BY k",
 ]
 OVER = [
     "SELECT k, v, SUM(v) OVER (PARTITION BY k ORDER BY at ROWS BETWEEN 1 PRECEDING AND CURRENT ROW) AS r, "
