@@ -29,6 +29,13 @@ _WORDS = {
 """Calls whose arguments are separated by commas, or by these words."""
 _OF_UNITS = ("DATEADD", "DATEDIFF", "DATE_ADD", "DATE_DIFF", "TIMEDIFF", "TIMESTAMPADD", "TIMESTAMPDIFF")
 """Calls whose first argument of three is a unit, not a column: TIMESTAMPDIFF(DAY, a, b)."""
+_AFTER_TABLE_QUERY = (
+    TokenType.DOT, TokenType.R_PAREN, TokenType.UNION, TokenType.EXCEPT, TokenType.INTERSECT, TokenType.ORDER_BY,
+    TokenType.SORT_BY, TokenType.DISTRIBUTE_BY, TokenType.CLUSTER_BY, TokenType.LIMIT, TokenType.OFFSET,
+)  # fmt: skip
+"""Tokens that may follow the first name in the query TABLE t."""
+_LISTS = ("OPTIONS", "TBLPROPERTIES")
+"""Words before a list of keys and values."""
 _AS_WRITTEN = "as written"
 """The key in a node's metadata for the text of a literal: DATE '2024-01-01', INTERVAL 1 DAY."""
 
@@ -77,6 +84,7 @@ class RemoteSpark(Spark):
         # Both hold for Spark, but would turn FROM a, b into a CROSS JOIN, and JOIN b into one with ON true.
         JOINS_HAVE_EQUAL_PRECEDENCE = False
         ADD_JOIN_ON_TRUE = False
+        SUPPORTS_TABLE_QUERY = True
 
         def _parse_type(self, *args: Any, **options: object) -> Any:
             """Keep the text of literals: DATE '2024-01-01' is not a CAST, and its column has a different name."""
@@ -88,6 +96,31 @@ class RemoteSpark(Spark):
             if node is not None and (typed or interval) and not node.find(exp.Column, exp.Query):
                 node.meta[_AS_WRITTEN] = self.sql[read[0].start : read[-1].end + 1]
             return node
+
+        def _parse_table(self, *args: Any, **options: Any) -> Any:
+            """Parse STREAM before the name of a table."""
+            named = self._next is not None and self._next.token_type in (TokenType.VAR, TokenType.IDENTIFIER)
+            begin = self._curr
+            is_stream = named and begin.token_type is TokenType.VAR and self._match_text_seq("STREAM")
+            table = super()._parse_table(*args, **options)
+            if is_stream and table is not None:
+                table.meta[_AS_WRITTEN] = begin.text
+            return table
+
+        def _is_table_query(self) -> bool:
+            """Whether `TABLE t` is a query: in `table IS NULL`, `table` is a column."""
+            end = self._tokens[self._index + 2] if self._index + 2 < len(self._tokens) else None
+            return bool(self._curr and self._next and super()._is_table_query()) and (
+                end is None or end.token_type in _AFTER_TABLE_QUERY
+            )
+
+        def _parse_subquery(self, this: Any, parse_alias: bool = True) -> Any:
+            """Parse TABLESAMPLE before the alias; sqlglot expects it after the alias."""
+            sample = self._parse_table_sample() if this else None
+            subquery = super()._parse_subquery(this, parse_alias)
+            if sample is not None:
+                subquery.set("sample", sample)
+            return subquery
 
         def _parse_words(self, name: str) -> Node:
             """Parse the arguments of SUBSTRING(a FROM 2 FOR 3) and similar calls."""
@@ -166,6 +199,10 @@ class RemoteSpark(Spark):
                     text += f" {words} ({self.expressions(expression, key=part, flat=True)})"
             return text
 
+        def table_sql(self, expression: Node, sep: str = " AS ") -> str:
+            stream = expression.meta.get(_AS_WRITTEN)
+            return f"{stream} {super().table_sql(expression, sep)}" if stream else super().table_sql(expression, sep)
+
         def datatype_sql(self, expression: Node) -> str:
             """Omit the precision: times have microseconds in Spark; TIMESTAMP(3) and TIMESTAMP_LTZ(3) are Flink's."""
             if expression.this in _TIMES and expression.expressions:
@@ -201,11 +238,18 @@ def generate(node: Node) -> str:
 
 
 def _joined(sql: str, tokens: list[Token]) -> list[Token]:
-    """Join the tokens of `1L`, which sqlglot would read as a cast, and of `'a' 'b'`, which it would read as concat."""
+    """Join the tokens of `1L`, which sqlglot would read as a cast, and of `'a' 'b'`, which it would read as concat.
+
+    In OPTIONS ('a' 'b') and similar lists they are a key and its value.
+    """
     found: list[Token] = []
+    listed = False
     for token in tokens:
         before = found[-1] if found else token
-        if token is not before and before.token_type is token.token_type is TokenType.STRING:
+        if token.token_type is TokenType.L_PAREN:
+            listed = before.text.upper() in _LISTS
+        listed = listed and token.token_type is not TokenType.R_PAREN
+        if token is not before and not listed and before.token_type is token.token_type is TokenType.STRING:
             before.text += token.text
             before.end = token.end
         elif token is not before and before.token_type is TokenType.NUMBER and token.start == before.start:

@@ -119,6 +119,8 @@ NESTED = [
     "SELECT name, m FROM (SELECT k, SUM(v) AS m FROM numbers GROUP BY k) x JOIN names USING (k)",
     "SELECT k FROM numbers GROUP BY k HAVING SUM(v) > 4 UNION ALL SELECT SUM(k) FROM names ORDER BY 1",
     "SELECT (SELECT SUM(v) FROM numbers) AS total, k FROM names WHERE k IN (SELECT SUM(j) - 1 FROM numbers)",
+    "WITH a AS (TABLE numbers), b AS (SELECT k, SUM(v) AS m FROM a GROUP BY k) TABLE b ORDER BY m LIMIT 2",
+    "TABLE names UNION ALL SELECT SUM(x.k), 'all' FROM (TABLE names) TABLESAMPLE (100 PERCENT) AS x",
     "SELECT k, SUM(v) AS s FROM numbers n GROUP BY k HAVING EXISTS (SELECT 1 FROM names WHERE names.k = n.k)",
     "SELECT j, SUM(v) AS s FROM numbers GROUP BY j HAVING SUM(v) > (SELECT max(k) FROM names WHERE k <> j)",
     "SELECT n.k, name, SUM(v) AS s FROM numbers n JOIN names m ON n.k = m.k GROUP BY n.k, name "

@@ -69,6 +69,14 @@ def test_tables_are_made_and_filled_from_remote_aggregates_and_process_functions
     assert [row.v for row in spark.table("main_out").collect()] == [10]
 
 
+def test_adjacent_texts_are_one_text_except_in_the_options_of_a_table(functions, spark):
+    functions.sql(
+        "CREATE TABLE main_out USING csv OPTIONS ('sep' '|', header 'true') AS "
+        "SELECT total(v).sum AS s, 'a' '|' 'b' AS t FROM four"
+    )
+    assert rows_of(spark, "main_out") == [(10, "a|b")]
+
+
 def test_one_uid_of_a_statement_set_is_one_operator_with_several_outputs(functions, spark):
     for table in ("main_out", "side_out"):
         spark.sql(f"CREATE TABLE {table} (k STRING, v BIGINT) USING parquet")

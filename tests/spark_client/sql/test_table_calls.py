@@ -126,7 +126,7 @@ SET = "{begin}\n  INSERT INTO a SELECT f(x) FROM t;;\n  INSERT INTO b TABLE c; {
 def test_the_statements_of_a_set_have_their_places_in_the_text(begin):
     first, second = statements_of(Text(SET.format(begin=begin, end="END;"), None, {}))
     assert generate(first.tree) == "INSERT INTO a SELECT f(x) FROM t"
-    assert generate(second.tree) == "INSERT INTO b TABLE c"
+    assert generate(second.tree) == "INSERT INTO b SELECT * FROM c"
     assert (first.called, second.called) == (["f"], [])
     lines = begin.count("\n")
     wrong = first.tree.find(exp.Anonymous)
