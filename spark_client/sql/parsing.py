@@ -101,6 +101,9 @@ class Text:
 
 
 def _parsed(text: Text) -> Node:
+    for token in text.tokens:
+        if token.token_type in _NOT_OURS:
+            raise PlanError(f"{place_of_token(token)}{_NOT_OURS[token.token_type]}")
     sql, dialect = text.readable(), RemoteSpark()
     try:
         trees = dialect.parser().parse(list(text.tokens or dialect.tokenize(sql)), sql)
@@ -120,9 +123,6 @@ def _parsed(text: Text) -> Node:
     tree = next(iter(trees), None)
     if tree is None:
         raise PlanError("the text does not begin with a statement")
-    for token in text.tokens:
-        if token.token_type in _NOT_OURS:
-            raise PlanError(f"{place_of_token(token)}{_NOT_OURS[token.token_type]}")
     if isinstance(tree, exp.Command):
         raise PlanError(f"remote aggregates cannot be planned in a statement {tree.name.upper()}")
 

@@ -37,6 +37,9 @@ from spark_client.windows.columns import WINDOW_START
 
 __all__ = ["run_text"]
 
+_PLANNED = (exp.Query, exp.Insert, exp.Create, exp.Set)
+"""The statements that may have remote aggregates and table functions."""
+
 
 def run_text(
     functions: SqlFunctions, text: Text, order: ConditionOrder, stages: list[str] | None = None,
@@ -120,6 +123,12 @@ class _Run:
         tree = process.rewritten(put_parquet(workspace, ordered) if reads else ordered)
         if not planned and not reads and not process.called:
             return None
+        if not isinstance(tree, _PLANNED) or (isinstance(tree, exp.Create) and tree.kind not in ("TABLE", "VIEW")):
+            what = "INSERT of several tables" if isinstance(tree, exp.MultitableInserts) else tree.key.upper()
+            raise PlanError(
+                f"a statement {what} {getattr(tree, 'kind', '') or ''}".rstrip()
+                + " cannot have remote aggregates or table functions: create a temporary view of the query first"
+            )
         rewritten = rewriting.statement(tree)
         query = rewritten if isinstance(rewritten, exp.Query) else rewritten.expression
         used = tree if table_functions else without_unused_columns(tree, functions)

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from pyspark.errors import AnalysisException
 
-from spark_client.base.errors import UnknownFunction
+from spark_client.base.errors import PlanError, UnknownFunction
 from spark_client.sql.functions import SqlFunctions
 from spark_client.sql.parsing import Text, place_of_token
 
@@ -24,6 +24,11 @@ def naming_unknown(functions: SqlFunctions, text: Text) -> Iterator[None]:
         parameter = _PARAMETERS.get(error.getCondition() or "")
         name = (error.getMessageParameters() or {}).get(parameter or "", "").strip("`")
         token = next((token for token in text.tokens if token.text.casefold() == name.casefold()), None)
+        if token is None and functions.kind(name) is not None:
+            raise PlanError(
+                f"Spark runs this statement, which calls {name!r}, and does not know this remote function: "
+                f"call it in the text of remote.sql"
+            ) from None
         if token is None:
             raise
         near = functions.functions.near(name)

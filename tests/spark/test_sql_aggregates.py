@@ -282,6 +282,12 @@ def test_a_temporary_view_holds_the_aggregate_and_nothing_else_is_left(session, 
         ("SELECT k FROM names n WHERE (SELECT my_sum(v) FROM numbers t WHERE t.k = n.k) > 1", "column 37: a subquery"),
         ("SELECT * FROM numbers PIVOT (my_sum(v) FOR j IN (0, 1))", "column 30: .* cannot be used in FROM"),
         ("SELECT my_sum(DISTINCT v) OVER (ORDER BY k) FROM numbers", "line 1, column 8: .*DISTINCT over a window"),
+        ("SELECT my_sum(v) FROM numbers |> LIMIT 1", "line 1, column 31: .*pipe syntax"),
+        ("BEGIN SELECT my_sum(v) FROM numbers; SELECT 1; END", "line 1, column 36: only one statement"),
+        ("CREATE TEMPORARY FUNCTION f() RETURNS BIGINT RETURN (SELECT my_sum(1))", "statement CREATE FUNC"),
+        ("CACHE TABLE sums AS SELECT my_sum(v) FROM numbers", "statement CACHE cannot"),
+        ("FROM numbers INSERT INTO a SELECT my_sum(v) INSERT INTO b SELECT my_sum(k)", "INSERT of several tables"),
+        ("EXECUTE IMMEDIATE 'SELECT my_sum(v) FROM numbers'", "does not know this remote function"),
     ],
 )
 def test_what_cannot_be_planned_is_refused_with_its_place(session, query, message):
