@@ -11,8 +11,9 @@ from sqlglot.dialects.spark import Spark
 from sqlglot.tokens import Token, TokenType
 
 from spark_client.base.errors import PlanError
-from spark_client.sql.arguments import ArgumentsParser, TableArgument
+from spark_client.sql.arguments import TableArgument
 from spark_client.sql.nodes import Node
+from spark_client.sql.relations import STREAM, RelationsParser
 
 __all__ = ["TOO_DEEP", "RemoteSpark", "generate"]
 
@@ -29,11 +30,6 @@ _WORDS = {
 """Calls whose arguments are separated by commas, or by these words."""
 _OF_UNITS = ("DATEADD", "DATEDIFF", "DATE_ADD", "DATE_DIFF", "TIMEDIFF", "TIMESTAMPADD", "TIMESTAMPDIFF")
 """Calls whose first argument of three is a unit, not a column: TIMESTAMPDIFF(DAY, a, b)."""
-_AFTER_TABLE_QUERY = (
-    TokenType.DOT, TokenType.R_PAREN, TokenType.UNION, TokenType.EXCEPT, TokenType.INTERSECT, TokenType.ORDER_BY,
-    TokenType.SORT_BY, TokenType.DISTRIBUTE_BY, TokenType.CLUSTER_BY, TokenType.LIMIT, TokenType.OFFSET,
-)  # fmt: skip
-"""Tokens that may follow the first name in the query TABLE t."""
 _LISTS = ("OPTIONS", "TBLPROPERTIES")
 """Words before a list of keys and values."""
 _AS_WRITTEN = "as written"
@@ -65,7 +61,7 @@ class RemoteSpark(Spark):
         # In a statement set, SQL follows EXECUTE.
         COMMANDS = Spark.Tokenizer.COMMANDS - {TokenType.EXECUTE}
 
-    class Parser(ArgumentsParser):  # noqa: D106
+    class Parser(RelationsParser):  # noqa: D106
         STATEMENT_PARSERS = {  # noqa: RUF012
             **Spark.Parser.STATEMENT_PARSERS, TokenType.EXECUTE: lambda self: self._parse_as_command(self._prev)
         }  # fmt: skip
@@ -84,7 +80,7 @@ class RemoteSpark(Spark):
         # Both hold for Spark, but would turn FROM a, b into a CROSS JOIN, and JOIN b into one with ON true.
         JOINS_HAVE_EQUAL_PRECEDENCE = False
         ADD_JOIN_ON_TRUE = False
-        SUPPORTS_TABLE_QUERY = True
+        COLON_IS_VARIANT_EXTRACT = True
 
         def _parse_type(self, *args: Any, **options: object) -> Any:
             """Keep the text of literals: DATE '2024-01-01' is not a CAST, and its column has a different name."""
@@ -97,30 +93,22 @@ class RemoteSpark(Spark):
                 node.meta[_AS_WRITTEN] = self.sql[read[0].start : read[-1].end + 1]
             return node
 
-        def _parse_table(self, *args: Any, **options: Any) -> Any:
-            """Parse STREAM before the name of a table."""
-            named = self._next is not None and self._next.token_type in (TokenType.VAR, TokenType.IDENTIFIER)
-            begin = self._curr
-            is_stream = named and begin.token_type is TokenType.VAR and self._match_text_seq("STREAM")
-            table = super()._parse_table(*args, **options)
-            if is_stream and table is not None:
-                table.meta[_AS_WRITTEN] = begin.text
-            return table
-
-        def _is_table_query(self) -> bool:
-            """Whether `TABLE t` is a query: in `table IS NULL`, `table` is a column."""
-            end = self._tokens[self._index + 2] if self._index + 2 < len(self._tokens) else None
-            return bool(self._curr and self._next and super()._is_table_query()) and (
-                end is None or end.token_type in _AFTER_TABLE_QUERY
-            )
-
-        def _parse_subquery(self, this: Any, parse_alias: bool = True) -> Any:
-            """Parse TABLESAMPLE before the alias; sqlglot expects it after the alias."""
-            sample = self._parse_table_sample() if this else None
-            subquery = super()._parse_subquery(this, parse_alias)
-            if sample is not None:
-                subquery.set("sample", sample)
-            return subquery
+        def _parse_colon_as_variant_extract(self, this: Any) -> Any:
+            """Keep the text of the path in a variant: v:a.b[0], also before a cast, v:a::int."""
+            while this is not None and self._match(TokenType.COLON):
+                begin = self._curr
+                if begin.token_type is not TokenType.L_BRACKET:
+                    self._advance()
+                while self._match_set((TokenType.DOT, TokenType.L_BRACKET)):
+                    in_brackets = self._prev.token_type is TokenType.L_BRACKET
+                    self._advance()
+                    if in_brackets and not self._match(TokenType.R_BRACKET):
+                        self.raise_error("Expected ]")
+                path = exp.var(self.sql[begin.start : self._prev.end + 1])
+                this = self.expression(exp.JSONBExtract(this=this, expression=path))
+                while self._match(TokenType.DCOLON):
+                    this = self.expression(exp.Cast(this=this, to=self._parse_types()))
+            return this
 
         def _parse_words(self, name: str) -> Node:
             """Parse the arguments of SUBSTRING(a FROM 2 FOR 3) and similar calls."""
@@ -188,7 +176,10 @@ class RemoteSpark(Spark):
         EXPRESSIONS_WITHOUT_NESTED_CTES: ClassVar[set[type[Node]]] = set()
         TRANSFORMS = {
             kind: how for kind, how in Spark.Generator.TRANSFORMS.items() if kind not in _WRITTEN_OTHERWISE
-        } | {TableArgument: lambda self, argument: self._table_argument(argument)}
+        } | {
+            TableArgument: lambda self, argument: self._table_argument(argument),
+            exp.JSONBExtract: lambda self, part: f"{self.sql(part, 'this')}:{self.sql(part, 'expression')}",
+        }
 
         TYPE_MAPPING: ClassVar[dict[exp.DType, str]] = {**Spark.Generator.TYPE_MAPPING, exp.DataType.Type.TIME: "TIME"}
 
@@ -200,8 +191,8 @@ class RemoteSpark(Spark):
             return text
 
         def table_sql(self, expression: Node, sep: str = " AS ") -> str:
-            stream = expression.meta.get(_AS_WRITTEN)
-            return f"{stream} {super().table_sql(expression, sep)}" if stream else super().table_sql(expression, sep)
+            text = super().table_sql(expression, sep)
+            return f"STREAM {text}" if expression.meta.get(STREAM) else text
 
         def datatype_sql(self, expression: Node) -> str:
             """Omit the precision: times have microseconds in Spark; TIMESTAMP(3) and TIMESTAMP_LTZ(3) are Flink's."""

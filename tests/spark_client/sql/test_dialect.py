@@ -40,6 +40,7 @@ SELECT DISTINCT a FROM t DISTRIBUTE BY a SORT BY b
 SELECT /*+ BROADCAST(t), REPARTITION(3, a) */ * EXCEPT (a, b), t.* EXCEPT (c) FROM t
 SELECT a FROM t TABLESAMPLE (10 PERCENT) REPEATABLE (7)
 SELECT a FROM t TABLESAMPLE (BUCKET 1 OUT OF 10) x
+SELECT v:a, t.v:a.b[0]['c d'].`e f`, f(v):a, v:['b'].c, x[0]:y + :p, v:a:b FROM t WHERE v:a IS NULL AND a > :p LIMIT :n
 SELECT a FROM STREAM t JOIN stream `u` x ON true JOIN stream ON true, stream AS y
 SELECT a FROM (SELECT b FROM t) TABLESAMPLE (3 ROWS) x JOIN (SELECT 1) TABLESAMPLE (10 PERCENT) ON true
 SELECT * FROM t PIVOT (sum(v) AS s, avg(v) AS m FOR (a, b) IN ((1, 'x') AS one, (2, 'y')))
@@ -133,3 +134,9 @@ def test_a_literal_that_holds_a_column_is_rewritten_with_it():
     for column in list(tree.find_all(sqlglot.exp.Column)):
         column.replace(sqlglot.exp.column("z"))
     assert generate(tree) == "SELECT INTERVAL z DAYS, SUBSTRING(z FROM 2)"
+
+
+def test_a_path_in_a_variant_can_be_written_by_sqlglots_own_dialect_with_which_expressions_are_compared():
+    paths = [sqlglot.parse_one(f"SELECT {sql}", dialect=RemoteSpark) for sql in ("v:a[0]", "v : a[0]", "v:b")]
+    first, spaced, other = (tree.sql(dialect="spark") for tree in paths)
+    assert first == spaced != other
