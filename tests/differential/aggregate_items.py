@@ -29,7 +29,9 @@ def aggregate_item(draw: Choices, scope: Scope, type_: str | None = None) -> tup
     call, returns = aggregate_call(draw, scope, type_)
     if returns == "bigint" and draw.chance(20):
         other, _ = aggregate_item(draw, scope, "bigint")
-        return both(draw.of(("{} + {}", "coalesce({}, {})", "CASE WHEN {} > 0 THEN {} END")), call, other), returns
+        # Spark does not compute what follows a count in coalesce, because a count is never null.
+        whole = ("coalesce({}, {})",) if not call.sparks.startswith("count") else ()
+        return both(draw.of(("{} + {}", *whole, "CASE WHEN {} > 0 THEN {} END")), call, other), returns
     return call, returns
 
 
