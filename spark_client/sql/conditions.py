@@ -85,8 +85,10 @@ class _Translation:
             case exp.Not():
                 return ~self.condition(tree.this)
             case exp.Is(expression=exp.Null()):
-                return self._field(tree.this, tree).is_null()
-            case exp.Between(args={"low": low, "high": high}):
+                field = self._field(tree.this, tree)
+                # IS NOT NULL is a flag since sqlglot 30, and was a NOT before.
+                return field.is_valid() if tree.args.get("negate") else field.is_null()
+            case exp.Between(args={"low": low, "high": high}) if not tree.args.get("symmetric"):
                 at_least, at_most = self._compared([exp.GTE, exp.LTE], tree.this, [low, high], tree)
                 return at_least & at_most
             case exp.In(expressions=[_, *_]) if len(tree.expressions) <= _MOST_VALUES:

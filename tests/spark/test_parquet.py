@@ -312,7 +312,9 @@ CONDITIONS = [
     "NOT f <> 0.5", "g > 0.1", "g = 0.5", "t = 'b'", "t > 'a' AND t <= 'c'", "t <> ''", "d >= '2024-01-01'",
     "d < DATE'2024-01-02' + INTERVAL 3 DAYS", "at > '2024-01-01 10:00:00'", "at <= DATE'2024-03-01'",
     "local >= TIMESTAMP_NTZ'2024-02-01 00:00:00'", "m > 1.5", "m = 2", "b", "NOT b", "day = 1", "day + 1 = 2 AND n > 2",
-    "day = 0 OR n > 2", "N > 3L",
+    "day = 0 OR n > 2", "N > 3L", "t IS NOT NULL", "NOT t IS NULL AND n > 2", "NOT (f IS NOT NULL OR b)",
+    "n NOT IN (0, 1)", "n NOT BETWEEN 1 AND 5", "b = true", "b <> true", "day IS NOT NULL",
+    "day IS NULL OR n IS NOT NULL",
 ]  # fmt: skip
 
 
