@@ -331,6 +331,10 @@ def mixed(spark, tmp_path) -> str:
         "CAST(id % 7 AS decimal(10, 2)) / 2 AS m",
     )  # fmt: skip
     frame.sort("id").write.option("parquet.block.size", 300).partitionBy("day").parquet(str(tmp_path / "mixed"))
+    # Row groups with one value, and with it and NaN or null.
+    for name in "fgtn":
+        table = frame.toArrow().sort_by(name).drop_columns("day")
+        pq.write_table(table, tmp_path / f"mixed/day=1/by-{name}.parquet", row_group_size=2)
     return str(tmp_path / "mixed")
 
 

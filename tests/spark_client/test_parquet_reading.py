@@ -175,6 +175,18 @@ def test_a_filter_of_dates_does_not_skip_the_refusal_of_old_ones(tmp_path, day):
         read(plan)
 
 
+@pytest.mark.parametrize("others", [[0.5], [0.5, None], [0.5, 0.75], [None], [-0.0, 0.0]])
+def test_rows_of_nan_are_not_skipped_by_statistics_that_ignore_it(tmp_path, others):
+    path = tmp_path / "x.parquet"
+    pq.write_table(pa.table({"x": [float("nan"), *others]}), path)
+    plan = plan_of(
+        path.as_uri(), path.stat().st_size, output=(1,), condition_columns=(0,),
+        condition=(pc.field("x") > 1.0) | pc.is_nan(pc.field("x")),
+    )  # fmt: skip
+    plan = ScanPlan(**{**vars(plan), "columns": (ScanColumn("x", pa.float64()), *plan.columns[1:])})
+    assert read(plan).num_rows == 1
+
+
 @pytest.mark.parametrize("damage", ["empty", "cut", "text"])
 def test_a_damaged_file_is_named(tmp_path, damage):
     path = tmp_path / "x.parquet"

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 from pyarrow import fs
@@ -136,7 +137,17 @@ class _Reading:
             if column.name in old and pa.types.is_temporal(column.type):
                 return groups
         fragment = ds.ParquetFileFormat().make_fragment(path, filesystem=system, row_groups=groups)
-        return [group.id for group in fragment.subset(plan.condition, schema=schema).row_groups]
+
+        def matching(condition: ds.Expression) -> set[int]:
+            return {group.id for group in fragment.subset(condition, schema=schema).row_groups}
+
+        found = matching(plan.condition)
+        for column in (plan.columns[position] for position in plan.condition_columns):
+            if pa.types.is_floating(column.type):
+                # Statistics ignore NaN. pyarrow takes the value that all others have for that of every row.
+                field = pc.field(column.name)
+                found.update(set(groups) - matching(pc.is_nan(field) | field.is_null()))
+        return sorted(found)
 
     def _read(self, file: pq.ParquetFile, groups: list[int]) -> Iterator[pa.RecordBatch]:
         plan = self._plan
