@@ -149,6 +149,14 @@ def test_values_of_directories_and_nulls_are_added(tmp_path):
     assert read(only_directories).to_pydict() == {"0": [7, 7]}
 
 
+def test_a_condition_on_a_partition_column_skips_nothing_by_a_column_of_the_file(tmp_path):
+    path = tmp_path / "x.parquet"
+    pq.write_table(pa.table({"x": [1, 2], "day": pa.array([5, 5], pa.int32())}), path)
+    condition = (pc.field("day") == pa.scalar(7, pa.int32())) | (pc.field("x") == 9)
+    plan = plan_of(path.as_uri(), path.stat().st_size, condition=condition, condition_columns=(0, 1))
+    assert read(plan).to_pydict() == {"0": [1, 2], "1": [7, 7], "2": [None, None]}
+
+
 def test_a_batch_of_wide_rows_has_few_of_them(tmp_path):
     path = tmp_path / "x.parquet"
     pq.write_table(pa.table({"x": ["a" * 100_000 + str(row) for row in range(200)]}), path, compression="none")

@@ -132,7 +132,8 @@ class _Reading:
         old = columns_in_old_calendar(file, plan.calendars)
         for column in (plan.columns[position] for position in plan.condition_columns):
             index = schema.get_field_index(column.name)
-            if index < 0 or schema.field(index).type != column.type:
+            # A file may have a column with the name of a partition column, whose values do not count.
+            if column.partition is not None or index < 0 or schema.field(index).type != column.type:
                 return groups
             if column.name in old and pa.types.is_temporal(column.type):
                 return groups
