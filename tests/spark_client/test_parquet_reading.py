@@ -167,6 +167,15 @@ def test_a_batch_of_wide_rows_has_few_of_them(tmp_path):
     assert max(batch.nbytes for batch in batches) < 10 << 20
 
 
+def test_nested_dictionaries_of_several_row_groups_are_read(tmp_path):
+    path, texts = tmp_path / "x.parquet", pa.array(["a", "b", "a"]).dictionary_encode()
+    listed = pa.ListArray.from_arrays([0, 2, 2, 3], texts)
+    pq.write_table(pa.table({"x": listed, "gone": texts}), path, row_group_size=1)
+    plan = plan_of(path.as_uri(), path.stat().st_size, output=(0, 2))
+    plan = ScanPlan(**{**vars(plan), "columns": (ScanColumn("x", pa.list_(pa.string())), *plan.columns[1:])})
+    assert read(plan).to_pydict() == {"0": [["a", "b"], [], ["a"]], "1": ["a", "b", "a"]}
+
+
 @pytest.mark.parametrize("day", [datetime.date(1500, 1, 1), datetime.date(1500, 1, 10), datetime.date(2020, 1, 1)])
 def test_a_filter_of_dates_does_not_skip_the_refusal_of_old_ones(tmp_path, day):
     path = tmp_path / "x.parquet"

@@ -188,8 +188,11 @@ class _Reading:
             return
         bytes_ = sum(metadata.row_group(index).total_byte_size for index in groups)
         size = max(min(BATCH_ROWS, BATCH_BYTES * rows // max(bytes_, 1)), 1)
-        # Columns whose names have dots may come with others, so they are chosen by name from each batch.
-        yield from file.iter_batches(size, row_groups=groups, columns=names, use_threads=False)
+        # Row groups have their own dictionaries, which pyarrow cannot join within nested columns.
+        apart = any(_has_dictionary(each.type) for each in file.schema_arrow if each.type.num_fields)
+        for part in ([index] for index in groups) if apart else [groups]:
+            # Columns whose names have dots may come with others, so they are chosen by name from each batch.
+            yield from file.iter_batches(size, row_groups=part, columns=names, use_threads=False)
 
     def _conformed(self, array: pa.Array, column: ScanColumn, old: bool) -> pa.Array:
         where = f"column {column.name!r} of file {self._path}"
@@ -217,3 +220,9 @@ class _Reading:
                     f"file {self._path} is gone; it was there when read_parquet listed it, so call read_parquet again. "
                     "If it exists, it is not on this machine: workers read files themselves, so all need access to them"
                 ) from None
+
+
+def _has_dictionary(type_: pa.DataType) -> bool:
+    if pa.types.is_dictionary(type_):
+        return True
+    return any(_has_dictionary(type_.field(index).type) for index in range(type_.num_fields))
