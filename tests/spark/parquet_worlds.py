@@ -2,12 +2,14 @@
 
 import datetime as dt
 import random
+from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import Context, Decimal
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -83,17 +85,7 @@ def _by_spark(spark: SparkSession, draw: random.Random, frame: DataFrame, path: 
 
 
 def _by_pyarrow(draw: random.Random, frame: DataFrame, path: Path) -> str:
-    table = frame.toArrow()
-    strange = draw.random() < 0.5
-    for index, field in enumerate(table.schema):
-        if strange and pa.types.is_string(field.type):
-            table = table.set_column(index, field.name, table.column(index).dictionary_encode())
-        elif strange and pa.types.is_binary(field.type):
-            table = table.set_column(index, field.name, table.column(index).cast(pa.large_binary()))
-        elif strange and pa.types.is_timestamp(field.type):
-            cut = table.column(index).cast(pa.timestamp("ms", field.type.tz), safe=False)
-            table = table.set_column(index, field.name, cut)
-    path.mkdir()
+    table = frame.toArrow().combine_chunks()
     options: dict[str, Any] = {
         "store_schema": draw.random() < 0.5,
         "use_compliant_nested_type": draw.random() < 0.5,
@@ -103,12 +95,73 @@ def _by_pyarrow(draw: random.Random, frame: DataFrame, path: Path) -> str:
         "use_deprecated_int96_timestamps": False,
     }
     half = table.num_rows // 2
-    pq.write_table(table.slice(0, half), path / "one.parquet", **options)
-    pq.write_table(table.slice(half), path / "two.parquet", **options)
+    strange = draw.random() < 0.5
+    # Directories with the name of a column of the files, whose values then do not count.
+    hidden = draw.random() < 0.5 and "p" in table.column_names and pa.types.is_int32(table.schema.field("p").type)
+    for name, part in (("one", table.slice(0, half)), ("two", table.slice(half))):
+        if strange:
+            part = _changed(part, lambda array: _stored(draw, array))
+        if strange and name == "two":
+            part = _changed(part, lambda array: _narrower(draw, array))
+        folder = path / f"p={len(name) + half % 3}" if hidden else path
+        folder.mkdir(parents=True, exist_ok=True)
+        pq.write_table(part, folder / f"{name}.parquet", **options)
     (path / "_hidden.parquet").write_text("not a file of data")
     (path / ".part.crc").write_text("nor this")
     (path / "empty.parquet").touch()
-    return f"pyarrow, {options}, strange={strange}"
+    return f"pyarrow, {options}, strange={strange}, hidden={hidden}"
+
+
+def _changed(table: pa.Table, change: Callable[[pa.Array], pa.Array]) -> pa.Table:
+    """The table with other forms of all columns but `id`."""
+    columns = [table.column(0), *(change(column.combine_chunks()) for column in table.columns[1:])]
+    return pa.table(columns, table.column_names)
+
+
+def _stored(draw: random.Random, array: pa.Array) -> pa.Array:
+    """The values in another Arrow type, which Spark reads as the same one. pyarrow finds it in a stored schema."""
+    type_ = array.type
+    if pa.types.is_list(type_):
+        return _listed(draw, array, _stored(draw, array.flatten()))
+    if pa.types.is_string(type_):
+        other = draw.choice([pa.string(), pa.large_string(), pa.string_view(), pa.dictionary(pa.int32(), type_)])
+        return array.dictionary_encode() if pa.types.is_dictionary(other) else array.cast(other)
+    if pa.types.is_binary(type_):
+        return array.cast(draw.choice([type_, pa.large_binary(), pa.binary_view()]))
+    if pa.types.is_timestamp(type_):
+        return array.cast(pa.timestamp("ms", type_.tz), safe=False)
+    return array
+
+
+def _listed(draw: random.Random, array: pa.Array, values: pa.Array) -> pa.Array:
+    """The lists with these values, in one of the forms of lists."""
+    lengths = pc.list_value_length(array).fill_null(0)
+    offsets = pa.concat_arrays([pa.array([0], pa.int32()), pc.cumulative_sum(lengths)])
+    mask = array.is_null()
+    if draw.random() < 0.5:
+        return pa.ListArray.from_arrays(offsets, values, mask=mask)
+    return pa.ListViewArray.from_arrays(offsets.slice(0, len(array)), lengths, values, mask=mask)
+
+
+_NARROWER = {
+    pa.int64(): [pa.int8(), pa.int32(), pa.uint16(), pa.null()],
+    pa.int32(): [pa.int16(), pa.uint8(), pa.null()],
+    pa.float64(): [pa.float32(), pa.int32(), pa.null()],
+    pa.decimal128(18, 4): [pa.int32(), pa.decimal128(7, 2)],
+    pa.decimal128(38, 10): [pa.int64(), pa.decimal128(7, 2)],
+    pa.timestamp("us"): [pa.date32()],
+    pa.date32(): [pa.null()],
+}
+"""The types of a later file that Spark widens to that of the first one."""
+
+
+def _narrower(draw: random.Random, array: pa.Array) -> pa.Array:
+    """Perhaps other values, of a type from which Spark widens. The first file decides the type of the column."""
+    if array.type not in _NARROWER or draw.random() < 0.5:
+        return array
+    type_ = draw.choice(_NARROWER[array.type])
+    values = [draw.choice([None] if pa.types.is_null(type_) else [0, 1, 99, None]) for _ in range(len(array))]
+    return pa.array(values, type_)
 
 
 def _type(draw: random.Random, leaves: tuple[str, ...], depth: int) -> str:

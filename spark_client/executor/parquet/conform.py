@@ -22,13 +22,16 @@ _WIDER = {
     pa.int16(): (pa.int32(), pa.int64(), pa.float64()),
     pa.int32(): (pa.int64(), pa.float64(), pa.duration("us")),
     pa.int64(): (pa.duration("us"),),
-    pa.uint8(): (pa.int16(), pa.int32(), pa.int64()),
-    pa.uint16(): (pa.int32(), pa.int64()),
+    pa.uint8(): (pa.int16(), pa.int32(), pa.int64(), pa.float64()),
+    pa.uint16(): (pa.int32(), pa.int64(), pa.float64()),
     pa.uint32(): (pa.int64(),),
     pa.uint64(): (pa.decimal128(20, 0),),
     pa.float32(): (pa.float64(),),
+    pa.date32(): (pa.timestamp("us"),),
     pa.date64(): (pa.date32(),),
 }
+_DIGITS = {pa.int8(): 10, pa.int16(): 10, pa.int32(): 10, pa.int64(): 20}
+"""The digits before the point that Spark requires of a decimal as which it reads an integer."""
 
 
 def conformed(array: pa.Array, type_: pa.DataType, where: str, *, case_sensitive: bool) -> pa.Array:
@@ -58,9 +61,8 @@ def conformed(array: pa.Array, type_: pa.DataType, where: str, *, case_sensitive
         items = conformed(whole.items, type_.item_type, f"{where}.value", case_sensitive=case_sensitive)
         return pa.MapArray.from_arrays(whole.offsets, keys, items, type_, mask=_nulls(whole))
     if pa.types.is_list(type_) and _is_list(found):
-        whole = _from_zero(array if pa.types.is_list(found) else array.cast(pa.list_(found.value_field)))
-        values = conformed(whole.values, type_.value_type, f"{where}.element", case_sensitive=case_sensitive)
-        return pa.ListArray.from_arrays(whole.offsets, values, type_, mask=_nulls(whole))
+        values = conformed(array.flatten(), type_.value_type, f"{where}.element", case_sensitive=case_sensitive)
+        return pa.ListArray.from_arrays(_offsets(array), values, type_, mask=_nulls(array))
     if not _fits(found, type_):
         raise ReadFailed(
             f"{where}: the file has type {found}, and Spark reads the column as {type_}, for which values would have "
@@ -129,8 +131,14 @@ def _leaves(array: pa.Array) -> Iterator[pa.Array]:
 
 
 def _from_zero(array: pa.Array) -> pa.Array:
-    """The array with offsets that begin at its own beginning, which `from_arrays` requires if there are nulls."""
+    """The map with offsets that begin at its own beginning, which `from_arrays` requires if there are nulls."""
     return array.take(pa.array(range(len(array)), pa.int64())) if array.offset else array
+
+
+def _offsets(lists: pa.Array) -> pa.Array:
+    """Where in the flattened values each list begins. A cast of a view of lists to lists fails in pyarrow."""
+    lengths = pc.list_value_length(lists).fill_null(0).cast(pa.int32())
+    return pa.concat_arrays([pa.array([0], pa.int32()), pc.cumulative_sum(lengths)])
 
 
 def _nulls(array: pa.Array) -> pa.Array | None:
@@ -138,15 +146,19 @@ def _nulls(array: pa.Array) -> pa.Array | None:
 
 
 def _is_list(type_: pa.DataType) -> bool:
-    return pa.types.is_list(type_) or pa.types.is_large_list(type_) or pa.types.is_fixed_size_list(type_)
+    kinds = pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list, pa.types.is_list_view
+    return any(is_kind(type_) for is_kind in (*kinds, pa.types.is_large_list_view))
 
 
 def _fits(found: pa.DataType, type_: pa.DataType) -> bool:
-    if type_ in _WIDER.get(found, ()):
+    # A file whose values of a column are all null may have no type for it.
+    if pa.types.is_null(found) or type_ in _WIDER.get(found, ()):
         return True
-    if pa.types.is_decimal(type_) and pa.types.is_decimal(found):
+    if pa.types.is_decimal(type_):
         whole = type_.precision - type_.scale
-        return found.scale <= type_.scale and found.precision - found.scale <= whole
+        if pa.types.is_decimal(found):
+            return found.scale <= type_.scale and found.precision - found.scale <= whole
+        return whole >= _DIGITS.get(found, whole + 1)
     if pa.types.is_timestamp(found) and pa.types.is_timestamp(type_):
         # A time without zone may be read as one in UTC. Spark refuses the reverse, and reads no nanoseconds.
         return found.unit != "ns" and (found.tz is None or type_.tz is not None)
@@ -154,7 +166,8 @@ def _fits(found: pa.DataType, type_: pa.DataType) -> bool:
         return pa.types.is_duration(found) or (pa.types.is_timestamp(found) and found.unit == "ns")
     if pa.types.is_time64(type_):
         return pa.types.is_time64(found) and found.unit == "us"
-    bytes_ = pa.types.is_binary(found) or pa.types.is_large_binary(found) or pa.types.is_fixed_size_binary(found)
-    if pa.types.is_binary(type_):
-        return bytes_
-    return pa.types.is_string(type_) and (bytes_ or pa.types.is_large_string(found))
+    bytes_ = pa.types.is_binary, pa.types.is_large_binary, pa.types.is_fixed_size_binary, pa.types.is_binary_view
+    texts = pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view
+    if not (pa.types.is_binary(type_) or pa.types.is_string(type_)):
+        return False
+    return any(is_kind(found) for is_kind in (*bytes_, *texts))
