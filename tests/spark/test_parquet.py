@@ -176,6 +176,13 @@ def test_a_path_that_does_not_exist_is_reported_by_spark(remote, tmp_path):
         remote(one_more).read_parquet(str(tmp_path / "nowhere"))
 
 
+def test_directories_may_have_the_name_of_metadata(remote, spark, tmp_path):
+    spark.range(6).selectExpr("id", "id % 2 AS _metadata").write.partitionBy("_metadata").parquet(str(tmp_path / "a"))
+    assert collected(remote, tmp_path / "a") == rows_of(
+        spark.read.parquet(str(tmp_path / "a")).withColumn("y", F.col("id") + 1)
+    )
+
+
 def test_an_unknown_column_is_reported_when_the_call_is_planned(remote, sales):
     session = remote(one_more)
     with pytest.raises(PySparkException, match="UNRESOLVED_COLUMN"):

@@ -64,9 +64,9 @@ def plan_scan(spark: SparkSession, paths: Sequence[str], condition: RowFilter | 
     partitions = [name for name in listing.columns if name not in _LISTED]
     for part in [] if condition is None else condition.of_files(partitions):
         listing = listing.where(part)
-    files = listing.select(
-        F.col("_metadata.file_path"), F.col("_metadata.file_size"), *map(column_named, partitions)
-    ).toArrow()  # fmt: skip
+    # Not by its name, which a partition column may have.
+    metadata = listing.metadataColumn("_metadata")
+    files = listing.select(metadata["file_path"], metadata["file_size"], *map(column_named, partitions)).toArrow()
     _require_no_such_partition(files, schema.names, identifiers)
     columns = _columns(schema, listing.schema, partitions, identifiers)
     expression, used = (None, ()) if condition is None else condition.of_rows(tuple(columns.values()), partitions)
