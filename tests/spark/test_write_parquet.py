@@ -114,7 +114,7 @@ def test_directories_are_those_of_spark(remote, spark, tmp_path):
     frame = spark.createDataFrame(rows, "n int, `a b` string, flag boolean").withColumn(
         "day", F.expr("IF(n % 3 = 0, NULL, date_add(DATE '0999-12-31', n))")
     )
-    by = ["a b", "flag", "day", "n"]
+    by = ["a b", "flag", "DAY", "n"]
     session = remote(one_more)
     session.write_parquet(frame.withColumn("v", F.lit(1)), str(tmp_path / "ours"), partition_by=by)
     frame.withColumn("v", F.lit(1)).write.partitionBy(*by).parquet(str(tmp_path / "theirs"))
@@ -370,8 +370,10 @@ def test_compression_is_that_of_the_session_unless_it_is_given(remote, spark, tm
     [
         ({"mode": "replace"}, "mode 'replace': expected one of error, append, overwrite, ignore"),
         ({"compression": "lzo"}, "compression: codec 'lzo' cannot be written"),
-        ({"partition_by": "x"}, "there is no column 'x'; the frame has id, d"),
+        ({"partition_by": "x"}, "there is no column 'x'; the frame has id, d, c"),
         ({"partition_by": ["d"]}, "column 'd' has type double; expected boolean, integers"),
+        ({"partition_by": ["c"]}, "column 'c' has type string collate UTF8_LCASE; expected boolean, integers"),
+        ({"partition_by": ["id", "ID"]}, "a column is named twice in id, ID"),
         ({"path": "out"}, "path 'out': expected an absolute path, or a URI"),
         ({"path": "s3://bucket"}, "expected an absolute path, or a URI"),
         ({"path": "s3://key:secret@bucket/out"}, "the path has credentials"),
@@ -380,8 +382,9 @@ def test_compression_is_that_of_the_session_unless_it_is_given(remote, spark, tm
 )
 def test_what_cannot_be_written_is_refused_before_anything_runs(remote, spark, tmp_path, options, why):
     options = {"path": str(tmp_path / "out"), **options}
+    frame = spark.range(1).selectExpr("id", "0.5D AS d", "'a' COLLATE UTF8_LCASE AS c")
     with pytest.raises(PlanError, match=why) as error:
-        remote(one_more).write_parquet(spark.range(1).withColumn("d", F.lit(0.5)), **options)
+        remote(one_more).write_parquet(frame, **options)
     assert "abc" not in str(error.value)
     assert "key:secret" not in str(error.value)
     assert everything_in(tmp_path) == []

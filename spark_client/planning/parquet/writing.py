@@ -25,6 +25,7 @@ from spark_client.base.types import arrow_type, spark_type
 from spark_client.executor.parquet.committing import BeginPlan, CommitPlan, Replaced, abort, begin, commit
 from spark_client.executor.parquet.output import FILE_COLUMNS, OutputFile, WritePlan, write_files
 from spark_client.executor.parquet.staging import Staging
+from spark_client.planning.key_columns import sorts
 from spark_client.planning.operators import Batches, apply_after_operator, apply_operator
 from spark_client.planning.parquet.credentials import require_no_credentials
 from spark_client.planning.passed_columns import passed_type
@@ -161,13 +162,16 @@ def _plan(spark: SparkSession, frame: DataFrame, staging: Staging, options: Writ
         if found is None:
             raise PlanError(f"partition_by: there is no column {name!r}; the frame has {', '.join(names)}")
         type_ = fields[found].dataType
-        if not isinstance(type_, _IN_NAMES):
+        if not isinstance(type_, _IN_NAMES) or not sorts(type_):
             raise PlanError(
                 f"partition_by: column {name!r} has type {type_.simpleString()}; expected boolean, integers, string or "
                 "date, whose values have one text. Cast it to string"
             )
-        partitions.append((found, names[found]))
+        # The name as it is given, as Spark does, even if its case is not that of the column.
+        partitions.append((found, name))
     places = {at for at, _ in partitions}
+    if len(places) < len(partitions):
+        raise PlanError(f"partition_by: a column is named twice in {', '.join(options.partition_by)}")
     columns = tuple(at for at in range(len(fields)) if at not in places)
     if not columns:
         raise PlanError("partition_by: at least one column must be left for the files")
