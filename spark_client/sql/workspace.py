@@ -136,6 +136,8 @@ def _only_table(tree: Node) -> Node | None:
     if not isinstance(tree, exp.Select) or any(value for part, value in tree.args.items() if part not in _PARTS):
         return None
     table = tree.args["from_"].this if tree.args.get("from_") else None
+    if table is not None and table.alias_column_names:
+        return None  # `AS t(a, b)` gives the columns other names
     own = table.args.items() if isinstance(table, exp.Table) else [("", table)]
     return None if any(value for part, value in own if part not in ("this", "alias")) else table
 

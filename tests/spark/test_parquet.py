@@ -274,6 +274,8 @@ def test_an_aggregate_in_sql_is_reduced_where_files_are_read(remote, spark, sale
         ("SELECT shop, total(id * 2) AS t FROM {s} GROUP BY shop", True),
         ("SELECT shop, total(id) AS t FROM {s} WHERE price > 5 AND day = 0 GROUP BY shop", False),
         ("SELECT shop, total(id) AS t FROM {s} WHERE price + 1 > 5 GROUP BY shop", True),
+        ("SELECT shop, total(id) AS t FROM {s} AS x(shop, id, a, b, c) WHERE id > 2 GROUP BY shop", True),
+        ("SELECT total(id) AS t FROM {s} AS x(shop, id, a, b, c)", True),
     ]:
         ours = session.sql(text, s=frame)
         assert (text, spark_reads(ours)) == (text, by_spark)
