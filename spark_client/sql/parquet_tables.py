@@ -40,10 +40,12 @@ def _frame(workspace: Workspace, call: exp.Anonymous) -> DataFrame:
             raise PlanError(f"{NAME} takes paths and filter => as texts, not {generate(argument)}")
         if value is argument:
             paths.append(str(value.this))
-        elif argument.this.name.lower() == "filter":
-            condition = Conditions(workspace.spark, str(value.this))
-        else:
+        elif argument.this.name.lower() != "filter":
             raise PlanError(f"{NAME} has no parameter {argument.this.name}, only filter")
+        elif condition is not None:
+            raise PlanError(f"{NAME} takes one filter; join the conditions by AND")
+        else:
+            condition = Conditions(workspace.spark, str(value.this))
     if not paths:
         raise PlanError(f"{NAME} takes at least one path")
     return plan_scan(workspace.spark, paths, condition)

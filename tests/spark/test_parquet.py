@@ -307,6 +307,7 @@ def test_files_are_named_in_from(remote, spark, sales):
         ("", "line 1, column 15: remote_parquet takes at least one path"),
         ("1 + 1", "takes paths and filter => as texts, not 1 \\+ 1"),
         ("'x', columns => 'id'", "has no parameter columns, only filter"),
+        ("'x', filter => 'a > 1', filter => 'b'", "takes one filter; join the conditions by AND"),
     ],
 )
 def test_arguments_of_files_in_from_are_checked(remote, arguments, why):
