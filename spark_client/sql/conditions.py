@@ -100,7 +100,7 @@ class _Translation:
         if type(tree) not in _COMPARISONS:
             raise _refused(tree, "it is not a comparison of a column with a value")
         kind, column, value = type(tree), tree.this, tree.expression
-        if not isinstance(column, exp.Column):
+        if isinstance(value, exp.Column) and not isinstance(column, exp.Column):
             kind, column, value = _FLIPPED.get(kind, kind), value, column
         return self._compared([kind], column, [value], tree)[0]
 

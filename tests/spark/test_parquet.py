@@ -373,12 +373,12 @@ def test_a_filter_keeps_the_rows_that_spark_keeps(remote, spark, mixed):
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("n + 1 > 3", "not a comparison of a column with a value|not a column"),
+        ("n + 1 > 3", r"n \+ 1 is not a column"),
         ("n > f", "f is not a constant"),
         ("f > rand()", r"rand\(\) is not a constant"),
         ("t > 3", "a value of type int32 is compared with a column of type string"),
         ("n = null", "a comparison with null is never true"),
-        ("length(t) = 1", "not a column"),
+        ("length(t) = 1", r"length\(t\) is not a column"),
         ("t LIKE 'a%'", "not a comparison"),
     ],
 )
