@@ -242,7 +242,7 @@ class RemoteSession:
 
     @settings_read_once()
     def read_parquet(
-        self, *paths: str, columns: Sequence[str] | None = None,
+        self, *paths: str, columns: str | Sequence[str] | None = None,
         filter: str | None = None,  # noqa: A002 - the name that other readers of Parquet use
     ) -> DataFrame:  # fmt: skip
         """Read Parquet files like `spark.read.parquet`, such that remote calls do not move their rows through the JVM.
@@ -261,7 +261,9 @@ class RemoteSession:
             PlanError: The settings of the session require what workers cannot do, or workers cannot check the filter.
         """
         frame = plan_scan(self.spark, paths, None if filter is None else Conditions(self.spark, filter))
-        return frame if columns is None else selected(frame, *columns)
+        if columns is None:
+            return frame
+        return selected(frame, *([columns] if isinstance(columns, str) else columns))
 
     @settings_read_once()
     def write_parquet(

@@ -124,6 +124,11 @@ def test_only_the_columns_that_a_query_uses_are_read(remote, spark, tmp_path):
         session.with_columns(frame, {"y": one("x")}).collect()
 
 
+def test_one_column_needs_no_list(remote, spark, sales):
+    frame = remote(one_more).read_parquet(sales, columns="id")
+    assert rows_of(frame) == rows_of(spark.read.parquet(sales).select("id"))
+
+
 @pytest.mark.parametrize(
     "columns",
     [
