@@ -176,6 +176,17 @@ def collected(remote, path, column="id") -> list[str]:
     return rows_of(session.with_columns(session.read_parquet(str(path)), {"y": session.function("one_more")(column)}))
 
 
+@pytest.mark.parametrize("mode", ["corrected", "CORRECTED"])
+def test_old_dates_are_read_as_they_are_whatever_the_case_of_the_mode(remote, spark, tmp_path, mode):
+    pq.write_table(pa.table({"id": [1], "d": pa.array([-200_000], pa.date32())}), tmp_path / "old.parquet")
+    spark.conf.set("spark.sql.parquet.datetimeRebaseModeInRead", mode)
+    try:
+        found = collected(remote, tmp_path)
+        assert found == rows_of(spark.read.parquet(str(tmp_path)).withColumn("y", F.col("id") + 1))
+    finally:
+        spark.conf.unset("spark.sql.parquet.datetimeRebaseModeInRead")
+
+
 def test_a_path_that_does_not_exist_is_reported_by_spark(remote, tmp_path):
     with pytest.raises(PySparkException, match="PATH_NOT_FOUND"):
         remote(one_more).read_parquet(str(tmp_path / "nowhere"))

@@ -77,9 +77,7 @@ def plan_scan(spark: SparkSession, paths: Sequence[str], condition: RowFilter | 
         tasks=tasks_of(files.column(1).to_pylist(), sizes),
         columns=tuple(columns.values()),
         output=(),
-        calendars=Calendars(
-            datetimes=spark.conf.get(_REBASE) == "CORRECTED", int96=spark.conf.get(_REBASE_INT96) == "CORRECTED"
-        ),
+        calendars=Calendars(datetimes=_is_corrected(spark, _REBASE), int96=_is_corrected(spark, _REBASE_INT96)),
         case_sensitive=identifiers.case_sensitive,
         condition=expression,
         condition_columns=used,
@@ -120,6 +118,11 @@ def _require_no_such_partition(files: pa.Table, names: Sequence[str], identifier
             name, is_partition, _ = folder.partition("=")
             if is_partition and identifiers.key(name) in hidden:
                 raise PlanError(f"read_parquet: a partition column must not be named {name!r}; use spark.read.parquet")
+
+
+def _is_corrected(spark: SparkSession, rebase_mode: str) -> bool:
+    """Whether Spark does not convert old dates of files of unknown origin. It ignores the case of the mode."""
+    return (spark.conf.get(rebase_mode) or "").upper() == "CORRECTED"
 
 
 def _parallelism(spark: SparkSession) -> int:
