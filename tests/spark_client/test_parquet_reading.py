@@ -180,6 +180,18 @@ def test_a_batch_of_wide_rows_has_few_of_them(tmp_path):
     assert max(batch.nbytes for batch in batches) < 10 << 20
 
 
+@pytest.mark.parametrize("wide", ["a" * 10_000, ["a" * 10_000], {"a": "a" * 10_000}, [1.5] * 1_250])
+def test_a_batch_of_wide_rows_has_few_of_them_although_a_dictionary_has_them_once(tmp_path, wide):
+    path, values = tmp_path / "x.parquet", pa.array([wide])
+    pq.write_table(pa.table({"x": pa.concat_arrays([values] * 9_000)}), path)
+    assert path.stat().st_size < 1 << 20
+    plan = plan_of(path.as_uri(), path.stat().st_size, output=(0,))
+    plan = ScanPlan(**{**vars(plan), "columns": (ScanColumn("x", values.type),)})
+    batches = [(batch.num_rows, batch.nbytes) for batch in read_splits(plan, iter([pa.record_batch({"id": [0]})]))]
+    assert sum(rows for rows, _ in batches) == 9_000
+    assert max(size for _, size in batches) < 50 << 20
+
+
 def test_nested_dictionaries_of_several_row_groups_are_read(tmp_path):
     path, texts = tmp_path / "x.parquet", pa.array(["a", "b", "a"]).dictionary_encode()
     listed = pa.ListArray.from_arrays([0, 2, 2, 3], texts)

@@ -21,6 +21,8 @@ __all__ = ["ScanColumn", "ScanPlan", "Split", "over_files", "read_splits"]
 BATCH_ROWS = 65_536
 BATCH_BYTES = 4 << 20
 """The size of a batch, by the average row of a file."""
+TEXT_ROWS = 4_096
+"""The maximum rows of a batch with columns of no fixed width, as in Spark. Dictionaries make files of them small."""
 
 
 class Split(NamedTuple):
@@ -187,7 +189,9 @@ class _Reading:
                 yield pa.RecordBatch.from_struct_array(empty)
             return
         bytes_ = sum(metadata.row_group(index).total_byte_size for index in groups)
-        size = max(min(BATCH_ROWS, BATCH_BYTES * rows // max(bytes_, 1)), 1)
+        types = [file.schema_arrow.field(name).type for name in names]
+        most = BATCH_ROWS if all(map(_has_fixed_width, types)) else TEXT_ROWS
+        size = max(min(most, BATCH_BYTES * rows // max(bytes_, 1)), 1)
         # Row groups have their own dictionaries, which pyarrow cannot join within nested columns.
         apart = any(_has_dictionary(each.type) for each in file.schema_arrow if each.type.num_fields)
         for part in ([index] for index in groups) if apart else [groups]:
@@ -220,6 +224,10 @@ class _Reading:
                     f"file {self._path} is gone; it was there when read_parquet listed it, so call read_parquet again. "
                     "If it exists, it is not on this machine: workers read files themselves, so all need access to them"
                 ) from None
+
+
+def _has_fixed_width(type_: pa.DataType) -> bool:
+    return pa.types.is_primitive(type_) or pa.types.is_decimal(type_)
 
 
 def _has_dictionary(type_: pa.DataType) -> bool:
