@@ -217,6 +217,17 @@ def test_a_filter_of_dates_does_not_skip_the_refusal_of_old_ones(tmp_path, day):
         read(plan)
 
 
+@pytest.mark.parametrize("days", [pa.array([-200_000], pa.date32()), pa.array([[-200_000]], pa.list_view(pa.date32()))])
+def test_old_dates_that_become_times_are_refused(tmp_path, days):
+    path, type_ = tmp_path / "x.parquet", pa.timestamp("us")
+    table = pa.table({"x": days}).replace_schema_metadata({"org.apache.spark.version": "2.4.8"})
+    pq.write_table(table, path)
+    plan = plan_of(path.as_uri(), path.stat().st_size, output=(0,))
+    column = ScanColumn("x", pa.list_(type_) if pa.types.is_list_view(days.type) else type_)
+    with pytest.raises(ReadFailed, match="hybrid calendar"):
+        read(ScanPlan(**{**vars(plan), "columns": (column,)}))
+
+
 @pytest.mark.parametrize("others", [[0.5], [0.5, None], [0.5, 0.75], [None], [-0.0, 0.0]])
 def test_rows_of_nan_are_not_skipped_by_statistics_that_ignore_it(tmp_path, others):
     path = tmp_path / "x.parquet"

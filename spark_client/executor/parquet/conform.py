@@ -121,7 +121,7 @@ def _leaves(array: pa.Array) -> Iterator[pa.Array]:
         parts = array.flatten()
     elif pa.types.is_map(array.type):
         parts = array.flatten().flatten()
-    elif pa.types.is_list(array.type):
+    elif _is_list(array.type):
         parts = [array.flatten()]
     else:
         yield array

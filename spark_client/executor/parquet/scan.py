@@ -200,10 +200,12 @@ class _Reading:
 
     def _conformed(self, array: pa.Array, column: ScanColumn, old: bool) -> pa.Array:
         where = f"column {column.name!r} of file {self._path}"
-        array = conformed(array, column.type, where, case_sensitive=self._plan.case_sensitive)
+        found = conformed(array, column.type, where, case_sensitive=self._plan.case_sensitive)
         if old:
+            # Times in the form INT96 have their zone only in the second one, and dates that become times the first one.
             require_one_calendar(array, where)
-        return array
+            require_one_calendar(found, where)
+        return found
 
     def _result(self, arrays: dict[int, pa.Array]) -> pa.RecordBatch:
         plan = self._plan
