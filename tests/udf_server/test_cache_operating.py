@@ -54,7 +54,6 @@ def run(*arguments):
 
 
 def test_commands_show_export_and_clear_entries(url):
-    assert run("stats", "--cache-url", url) == (0, "the cache is empty\n")
     asyncio.run(labelled(url, [1, 2, 3]))
     code, text = run("stats", "--cache-url", url)
     assert code == 0 and text.startswith("label@1: 3 entries, ")
@@ -70,6 +69,13 @@ def test_commands_refuse_what_they_cannot_do(url):
     assert "in the server's process only" in run("stats")[1]
     assert "either --function or --all" in run("clear", "--cache-url", url)[1]
     assert "write the version too" in run("clear", "--cache-url", url, "--function", "label")[1]
+
+
+@pytest.mark.parametrize("command", [("stats",), ("export",), ("clear", "--all")])
+def test_commands_refuse_a_folder_without_a_cache_and_do_not_create_it(tmp_path, command):
+    code, text = run(*command, "--cache-url", f"file://{tmp_path}/mistyped")
+    assert code == 1 and f"there is no cache at {tmp_path}/mistyped/outcomes.sqlite3" in text
+    assert not [*tmp_path.iterdir()]
 
 
 def test_an_encrypted_cache_has_no_value_in_clear_and_hits(url, tmp_path):

@@ -49,7 +49,7 @@ class FileStore(Store):
 
     def __init__(self, folder: Path, max_bytes: int, wall: Callable[[], float] = time.time) -> None:
         """`wall` is the time in seconds since 1970, which all processes of the host share."""
-        self._folder = folder
+        self.path = folder / FILE
         self._max_bytes = max_bytes
         self._wall = wall
         self._thread: ThreadPoolExecutor | None = None
@@ -63,7 +63,7 @@ class FileStore(Store):
             await asyncio.get_running_loop().run_in_executor(self._thread, self._connect)
         except (OSError, sqlite3.Error) as error:
             await self.close()
-            raise InvalidConfig(f"setting 'cache_url': cannot use {self._folder / FILE}: {error}") from None
+            raise InvalidConfig(f"setting 'cache_url': cannot use {self.path}: {error}") from None
         except InvalidConfig:
             await self.close()
             raise
@@ -112,8 +112,8 @@ class FileStore(Store):
     # The methods below run on the thread.
 
     def _connect(self) -> None:
-        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        path = self._folder / FILE
+        path = self.path
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         path.touch(mode=0o600)
         self._db = db = sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None)
         db.execute("PRAGMA journal_mode = WAL")

@@ -5,6 +5,7 @@ import json
 from collections.abc import AsyncIterator
 
 from udf_server.base.errors import InvalidConfig
+from udf_server.cache.file import FileStore
 from udf_server.cache.store import Store, StoreError
 from udf_server.cache.urls import store_from_url
 from udf_server.serving.config import ServerConfig
@@ -56,6 +57,10 @@ async def _opened(config: ServerConfig) -> Store:
             "begin with udf_cache_"
         )
     store = store_from_url(config.cache_url, config.cache_max_bytes)
+    if isinstance(store, FileStore) and not store.path.exists():
+        raise InvalidConfig(
+            f"setting 'cache_url': there is no cache at {store.path}; a server creates it when it starts"
+        )
     await store.open()
     return store
 
