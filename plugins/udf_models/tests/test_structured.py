@@ -240,6 +240,8 @@ def test_a_dataclass_is_a_type_and_a_schema(tmp_path, monkeypatch):
         ("[models.small.answers.a]\nreturns = 5", "returns: 5 is not text"),
         ("[models.small.answers.a]\nreturns = 'a date'", "returns: date is not supported"),
         ("[models.small.answers.a]\nreturns = 'a wat'", "is not a Spark type"),
+        ("[models.small.answers.a]\nreturns = 'a string, A int'", "Spark takes the names 'a' and 'A' for the same"),
+        ("[models.small.answers.a]\nreturns = 'x array<struct<b:int,B:int>>'", "the names 'b' and 'B' for the same"),
         ("[models.small.answers.a]\nschema = 'absent.json'", "No such file"),
         ("[models.small.answers.a]\ndataclass = 'no_such:Thing'", "cannot be imported; expected module:Class"),
         ("[models.small.answers.a]\ndataclass = 'json:JSONDecoder'", "is not a dataclass"),

@@ -65,11 +65,14 @@ def shape_of(table: Any, folder: Path) -> Shape:
         raise ValueError(f"{kind}: {text!r} is not text")
     try:
         if kind == "schema":
-            return _of_schema(json.loads((folder / text).read_text("utf-8")))
-        type_ = parse_type(f"struct<{text}>") if kind == "returns" else _of_dataclass(text)
-        if not type_.num_fields:
+            shape = _of_schema(json.loads((folder / text).read_text("utf-8")))
+        else:
+            type_ = parse_type(f"struct<{text}>") if kind == "returns" else _of_dataclass(text)
+            shape = Shape(schema_of(type_), type_)
+        if not shape.type.num_fields:
             raise ValueError(f"{text!r} has no fields")
-        return Shape(schema_of(type_), type_)
+        _require_names(shape.type)
+        return shape
     except (OSError, ValueError, UnsupportedType, DeclarationError) as error:
         raise ValueError(f"{kind}: {error}") from None
 
@@ -96,6 +99,16 @@ def schema_of(type_: pa.DataType) -> dict[str, Any]:
     raise ValueError(
         f"{spelled(type_)} is not supported; use string, boolean, integers, float, double, array and struct"
     )
+
+
+def _require_names(type_: pa.DataType) -> None:
+    """Raise ValueError if a struct has fields that Spark does not tell apart."""
+    names: dict[str, str] = {}
+    for field in (type_.field(index) for index in range(type_.num_fields)):
+        if (name := field.name.lower()) in names:
+            raise ValueError(f"Spark takes the names {names[name]!r} and {field.name!r} for the same; rename one field")
+        names[name] = field.name
+        _require_names(field.type)
 
 
 def _or_null(schema: dict[str, Any]) -> dict[str, Any]:
