@@ -246,3 +246,31 @@ async def test_an_entry_that_is_replaced_and_not_written_yet_is_used(tmp_path):
         assert sorted(called) == [1, 1, 2, 2]
         hangs.set()
     await cache.close()
+
+
+class Elsewhere(Slow):
+    """The same, but another server calls all keys, without an end."""
+
+    async def claim(self, function, keys, useless=NONE):
+        return [False] * len(keys)
+
+
+async def test_a_row_that_cannot_wait_for_another_server_has_the_row_called_that_it_waits_for():
+    called = []
+
+    @udf.scalar(cache_ttl="1 h")
+    async def f(a: int) -> int:
+        called.append(a)
+        return 2 * a
+
+    cache = OutcomeCache(Elsewhere(), ServerMetrics())
+    async with FunctionEnvironment(cache=cache) as environment:
+        patient = asyncio.create_task(environment.run(f, [1, 2], timeout="60 s"))
+        await eventually(lambda: len(cache.flights) == 2)
+        hasty = await asyncio.wait_for(environment.run(f, [2], timeout="200 ms"), 20)
+        assert hasty.to_pylist() == [4] and called == [2]
+        assert not patient.done()
+        impatient = await asyncio.wait_for(environment.run(f, [1], timeout="200 ms"), 20)
+        assert impatient.to_pylist() == [2]
+        assert (await asyncio.wait_for(patient, 20)).to_pylist() == [2, 4] and called == [2, 1]
+    await cache.close()

@@ -54,6 +54,8 @@ class Answers:
             places = np.flatnonzero(still)
             rows, values = rows[places], values.take(pa.array(places))
             errors = {row: error for row, error in errors.items() if batch.open[row]}
+            if not len(rows):
+                return
         self._claim.add(batch.settle(rows, values, errors))
         if not batch.left or not self._ordered:
             self._send(batch)

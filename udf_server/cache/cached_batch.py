@@ -32,6 +32,9 @@ class Sharing(Protocol):
     def inherit(self, batch: "CachedBatch", rows: Sequence[int]) -> None:
         """Call rows that waited for another row, which has no outcome for them."""
 
+    def call_now(self, batch: "CachedBatch", key: bytes) -> None:
+        """Call the row of this key if it waits for another server, because rows that wait for it cannot wait longer."""
+
     def is_stuck(self, other: object) -> bool:
         """Whether rows of `other` should not wait for this stream: its client does not read, so nothing is called."""
 
@@ -63,6 +66,8 @@ class CachedBatch:
         """The rows that were passed on to be called."""
         self.waits: dict[int, Wait] = {}
         """Rows that wait for the call of an equal row."""
+        self.elsewhere: dict[bytes, int] = {}
+        """Rows, by their key, that another server may be calling."""
         self.useless: dict[bytes, bytes] = {}
         """The beginnings, by key, of entries that are too old or damaged."""
         self.open = np.ones(batch.rows, np.bool_)

@@ -91,6 +91,7 @@ class LookUps:
             self._shared.call(batch, rows if not len(uncached) else np.sort(np.concatenate([rows, uncached])))
             return
         self._shared.call(batch, uncached)
+        batch.elsewhere = dict(zip(batch.keys_of(rows), rows.tolist(), strict=True))
         others = await self._claim_and_call(batch, rows)
         if len(others):
             self._setup.spawn(self._await_others(batch, others))
@@ -163,7 +164,7 @@ class LookUps:
         while len(rows) and not self._answers.closed:
             await asyncio.sleep(pause)
             pause = min(pause * 1.5, POLL_SECONDS[1])
-            left = [rows[:0]]
+            rows, left = _waiting(batch, rows), [rows[:0]]
             for start in range(0, len(rows), LOOKED_UP_ROWS):
                 left.append(await self._look_again(batch, rows[start : start + LOOKED_UP_ROWS]))
                 if self._answers.closed:
@@ -171,7 +172,7 @@ class LookUps:
             rows = np.concatenate(left)
             if self._setup.clock() >= until:
                 # The other server takes longer than these rows may take: they are called twice rather than too late.
-                self._shared.call(batch, rows)
+                self._shared.call(batch, _taken(batch, rows))
                 return
             rows = await self._claim_and_call(batch, rows)
 
@@ -180,10 +181,13 @@ class LookUps:
         found = await self._found(batch, rows)
         if found is not None:
             errors = {int(rows[place]): error for place, error in found.errors.items()}
-            batch.count(shared=len(found.rows) + len(errors))
-            self._shared.finish(batch, rows[found.rows], found.values, {})
+            hit = rows[found.rows]
+            batch.count(shared=int(batch.open[[*hit, *errors]].sum()))
+            self._shared.finish(batch, hit, found.values, {})
             self._shared.fail(batch, errors)
-        return rows[batch.open[rows]]
+        is_open = batch.open[rows]
+        _taken(batch, rows[~is_open])
+        return _waiting(batch, rows[is_open])
 
     async def _claim_and_call(self, batch: CachedBatch, rows: Indexes) -> Indexes:
         """Call the rows that this server may call. Returns the others."""
@@ -205,5 +209,18 @@ class LookUps:
         if self._answers.closed:
             self._shared.release(keys)
         granted = np.array(claimed, np.bool_)
-        self._shared.call(batch, rows[granted])
-        return rows[~granted]
+        self._shared.call(batch, _taken(batch, rows[granted]))
+        return _waiting(batch, rows[~granted])
+
+
+def _waiting(batch: CachedBatch, rows: Indexes) -> Indexes:
+    """Those of the rows that still wait for another server: the others were called meanwhile."""
+    return rows[np.fromiter((key in batch.elsewhere for key in batch.keys_of(rows)), np.bool_, len(rows))]
+
+
+def _taken(batch: CachedBatch, rows: Indexes) -> Indexes:
+    """Do the same for rows that wait no more."""
+    waiting = _waiting(batch, rows)
+    for key in batch.keys_of(waiting):
+        del batch.elsewhere[key]
+    return waiting

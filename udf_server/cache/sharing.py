@@ -119,6 +119,8 @@ class SharedCalls(Sharing):
                     running[owner] = set(owner.keys_of(owner.running))
                 if key in running[owner]:
                     wait.began = now
+                elif now - wait.since > limit:
+                    owner.runner.call_now(owner, key)
             if wait.began is not None and now - wait.began > limit:
                 message = f"timed out: the call of an equal row has no result within {format_seconds(limit)}"
                 late[row] = RowError(ErrorCode.TIMEOUT, message, 0, True)
@@ -143,6 +145,12 @@ class SharedCalls(Sharing):
         for row in rows:
             batch.waits.pop(row, None)
         self.call(batch, np.array(rows, np.int64))
+
+    def call_now(self, batch: CachedBatch, key: bytes) -> None:
+        """Call the row of this key if it waits for another server, because rows that wait for it cannot wait longer."""
+        row = batch.elsewhere.pop(key, None)
+        if row is not None:
+            self.call(batch, np.array([row], np.int64))
 
     def is_stuck(self, other: object) -> bool:
         """Whether rows of `other` should not wait for this stream: its client does not read, so nothing is called."""
