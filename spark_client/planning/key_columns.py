@@ -28,19 +28,19 @@ def micros_without_zone(column: Column) -> Column:
     return F.unix_date(F.to_date(column)).cast("bigint") * 86_400_000_000 + seconds.cast("bigint") * 1_000_000 + second
 
 
-def sorts(type_: T.DataType) -> bool:
+def sorts(type_: T.DataType, *, collated: bool = False) -> bool:
     """Whether Spark sorts and partitions by this type such that adjacent equal values are equal byte for byte.
 
-    False for maps, and for strings with a collation, by which different strings may be equal.
+    False for maps, and unless `collated` for strings with a collation, by which different strings may be equal.
     """
-    if isinstance(type_, T.MapType) or (isinstance(type_, T.StringType) and not _is_binary(type_)):
+    if isinstance(type_, T.MapType) or (isinstance(type_, T.StringType) and not (collated or _is_binary(type_))):
         return False
-    return all(sorts(part) for part in _parts(type_))
+    return all(sorts(part, collated=collated) for part in _parts(type_))
 
 
-def require_sorting(type_: T.DataType, where: str) -> None:
+def require_sorting(type_: T.DataType, where: str, *, collated: bool = False) -> None:
     """Raises PlanError for a type by which rows can be neither sorted nor deduplicated."""
-    if not sorts(type_):
+    if not sorts(type_, collated=collated):
         raise PlanError(
             f"{where}: type {type_.simpleString()} is not supported where rows are compared: use a text without "
             "collation, or the entries of a map as an array"

@@ -54,6 +54,19 @@ def test_rows_that_wait_for_the_watermark_come_in_order_and_late_ones_not_at_all
     ]  # fmt: skip
 
 
+def test_held_rows_come_in_the_order_that_they_have_in_batch(functions, spark, source, tmp_path):
+    write(source, "a", [("x", v, 5) for v in range(7)])
+    write(source, "b", [("y", 1, 60)])
+    value = "if(v = 5, null, struct(nullif(v % 2, 0) AS a, if(v % 3 = 0, double('NaN'), v - 3D) AS b)) AS w"
+    rows = stream_of(spark, source).selectExpr("k", "v", "ts", value)
+    for number, direction in enumerate(("", " DESC NULLS FIRST")):
+        order = ["ts", f"w{direction}", "v"]
+        frame = functions.process("collected", rows, partition_by="k", order_by=order, uid=f"u{number}")
+        trail = max((trail for k, trail in run(frame, tmp_path, f"{number}") if k == "x"), key=len)
+        query = f"SELECT v FROM (SELECT v, {value} FROM (SELECT id AS v FROM range(7))) ORDER BY w{direction}, v"
+        assert trail.split(",") == [str(row.v) for row in spark.sql(query).collect()]
+
+
 def test_two_streams_meet_by_key_and_the_result_goes_through_another_function(functions, spark, tmp_path):
     """In a chain, output of a timer of the first function is not late for the second, which has the same watermark."""
     orders, payments = tmp_path / "orders", tmp_path / "payments"
@@ -122,6 +135,12 @@ def test_sql_takes_streams_and_plans_are_refused_that_cannot_run(functions, spar
     assert sorted(run(functions.sql(query), tmp_path)) == [("x", "row", 1), ("y", "row", 2)]
     with pytest.raises(PlanError, match="table 'r': on a stream rows whose time is null come first: remove NULLS LAST"):
         functions.process("sessions", stream, partition_by="k", order_by="ts NULLS LAST", on_time="ts")
+    collated = stream.selectExpr("k", "v", "ts", "k COLLATE UTF8_LCASE AS c", "map(k, v) AS m")
+    for name in ("c", "m"):
+        with pytest.raises(PlanError, match=f"function sessions@1, ORDER BY column '{name}': type .* is not supported"):
+            functions.process("sessions", collated, partition_by="k", order_by=["ts", name], on_time="ts")
+        with pytest.raises(PlanError, match=f"function sessions@1, key '{name}': type .* is not supported"):
+            functions.process("sessions", collated, partition_by=name, on_time="ts")
     static = spark.createDataFrame([("x", 1)], "k string, v bigint")
     with pytest.raises(PlanError, match="table 'payments' is bounded and another one is a stream"):
         functions.process("pairs", {"orders": stream.drop("ts"), "payments": static}, partition_by="k")

@@ -1,5 +1,6 @@
 """Process table functions on the server: however a key is cut into segments, nothing changes; timers."""
 
+import datetime as dt
 import gc
 import weakref
 from collections.abc import Iterator
@@ -278,3 +279,22 @@ def test_tables_of_any_names_leave_few_classes_behind():
     gc.collect()
     assert sum(reference() is not None for reference in made) <= 16
     assert row_class(("a", "b")) is row_class(("a", "b"))
+
+
+class Ids(udf.ProcessTableFunction):
+    returns = "id bigint"
+
+    def eval(self, r: KEYED) -> Iterator[Any]:
+        yield (r.id,)
+
+
+def test_the_harness_releases_rows_in_the_order_of_spark():
+    rows = [(0, [2.0]), (1, [float("nan")]), (2, None), (3, [None]), (4, [float("nan"), 1.0])]
+    for order, expected in (("", [2, 3, 0, 1, 4]), (" DESC", [4, 1, 0, 3, 2]), (" DESC NULLS FIRST", [2, 4, 1, 0, 3])):
+        columns = "k int, id bigint, ts timestamp, w array<double>"
+        given_table = table(columns, partition_by="k", order_by=["ts", f"w{order}"])
+        harness = ProcessTableHarness(Ids, {"r": given_table})
+        for number, w in rows:
+            harness.row("r", (1, number, dt.datetime(2026, 1, 1, tzinfo=dt.UTC), w))
+        harness.watermark(dt.datetime(2026, 1, 2, tzinfo=dt.UTC))
+        assert [row[-1] for row in harness.take()] == expected

@@ -1,10 +1,10 @@
 """SortBuffer: rows of a table with ORDER BY, held until the watermark says that no earlier ones will come."""
 
-from typing import Any
-
+import numpy as np
 import pyarrow as pa
 
 from remote_udf.process_calls import TableCall
+from remote_udf.ranks import Integers, sort_keys
 from remote_udf.row_kinds import RowKind
 
 __all__ = ["SortBuffer"]
@@ -34,17 +34,14 @@ class SortBuffer:
         """Release the rows up to the watermark, in order."""
         due = [held for held in self._held if (self._time(held[0]) or 0) <= watermark]
         self._held = [held for held in self._held if (self._time(held[0]) or 0) > watermark]
-        for order in reversed(self._table.order_by):
-
-            def rank(held: Held, column: int = order.column, descending: bool = order.descending,
-                     nulls_last: bool = order.nulls_last) -> tuple[int, Any]:  # fmt: skip
-                value = held[0].field(column)[0].as_py()
-                # In a reversed sort the largest rank comes first.
-                missing = (value is None) == nulls_last
-                return (int(missing != descending), 0 if value is None else value)
-
-            due.sort(key=rank, reverse=order.descending)
-        return due
+        if not due:
+            return []
+        rows = pa.concat_arrays([row for row, _ in due])
+        keys: list[Integers] = []
+        for order in self._table.order_by:
+            keys += sort_keys(rows.field(order.column), descending=order.descending, nulls_last=order.nulls_last)
+        # The last key is the primary one.
+        return [due[place] for place in np.lexsort(keys[::-1])]
 
     def _time(self, row: pa.StructArray) -> int | None:
         found: int | None = row.field(self._table.order_by[0].column).cast(pa.int64())[0].as_py()

@@ -169,13 +169,24 @@ class _Planner:
         base = selected[0]
         for other in selected[1:]:
             base = base.unionAll(other)
-        for field in base.select(*self._keys).schema.fields if self._keys else ():
-            require_sorting(field.dataType, f"key {field.name!r}")
+        self._require_sorting(base)
         if not self._by_key or self._streaming:
             return base.select(*self._columns())
         placed = base.repartition(*self._keys) if self._keys else base.repartition(1)
         sorting = [F.col(key) for key in self._keys] + self._order.sorting()
         return placed.sortWithinPartitions(*sorting).select(*self._columns())
+
+    def _require_sorting(self, base: DataFrame) -> None:
+        """Raises PlanError for keys and orders whose type has no order; on a stream, Arrow sorts without collations."""
+        where = f"function {self._call.spec.key}, "
+        for key, name in zip(self._keys, self._key_names, strict=True):
+            require_sorting(base.schema[key].dataType, f"{where}key {name!r}")
+        for index in self._main:
+            given = self._inputs[index]
+            for each in self._process.tables[index].order_by:
+                name = given.columns[each.column]
+                type_ = given.frame.schema.fields[given.frame.columns.index(name)].dataType
+                require_sorting(type_, f"{where}ORDER BY column {name!r}", collated=not self._streaming)
 
     def _columns(self) -> list[str]:
         """The columns that the executor receives, in order."""

@@ -197,6 +197,14 @@ class Fragile(udf.ProcessTableFunction):
         yield (100 // r.v,)
 
 
+def test_a_row_without_a_time_is_the_earliest():
+    plan, declared = state_plan(Fragile, order_by=(("ts", False, False),))
+    stream = Stream(plan, declared)
+    with stream.transport:
+        assert stream.micro_batch([(1, 1, 5), (1, 1, -4), (1, 1, None)]) == []
+        assert [row[-1] for row in stream.micro_batch([], 6_000)] == [None, at(-4), at(5)]
+
+
 def test_a_failure_names_the_key():
     plan, declared = state_plan(Fragile)
     stream = Stream(plan, declared)

@@ -6,6 +6,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from remote_udf.process_calls import TABLE, ProcessCall, TableCall
+from remote_udf.ranks import sort_keys
 from spark_client.executor.process.segment_batches import empty_lists
 from spark_client.executor.process.state.pages import NEVER
 
@@ -49,16 +50,16 @@ class HeldRows:
         for number, table in enumerate(self._process.tables):
             row = rows.field(str(number)).flatten()
             for each in table.order_by[1:]:
-                direction = "descending" if each.descending else "ascending"
-                for name, values in _ranked(row[each.column], nulls_last=each.nulls_last):
+                keys = sort_keys(row[each.column], descending=each.descending, nulls_last=each.nulls_last)
+                for name, values in zip(("missing", "value"), keys, strict=True):
                     key = f"{number} {each.column} {name}"
-                    columns[key] = values
-                    sorting.append((key, "ascending" if name == "missing" else direction))
+                    columns[key] = pa.array(values)
+                    sorting.append((key, "ascending"))
         # The order of arrival is the last criterion, because Arrow's sort is not stable.
         columns["place"] = pa.array(np.arange(len(rows)))
         sorting.append(("place", "ascending"))
-        found: Integers = pc.sort_indices(pa.table(columns), sort_keys=sorting).to_numpy().astype(np.int64)
-        return found
+        places: Integers = pc.sort_indices(pa.table(columns), sort_keys=sorting).to_numpy().astype(np.int64)
+        return places
 
     def lists(self, count: int) -> tuple[pa.ListArray, Integers]:
         """The rows as lists, one per entry, and the due time of the first row of each."""
@@ -73,7 +74,7 @@ class HeldRows:
 
 
 def order_times(process: ProcessCall, rows: pa.StructArray) -> Integers:
-    """The time by which each row is ordered, in microseconds: 0 for null, NEVER without ORDER BY."""
+    """The time by which each row is ordered, in microseconds: before all others for null, NEVER without ORDER BY."""
     numbers = rows.field(TABLE).to_numpy(zero_copy_only=False)
     times = np.full(len(rows), NEVER, np.int64)
     for number, table in enumerate(process.tables):
@@ -85,10 +86,5 @@ def order_times(process: ProcessCall, rows: pa.StructArray) -> Integers:
 
 def _times(rows: pa.StructArray, number: int, table: TableCall) -> Integers:
     column = rows.field(str(number)).flatten()[table.order_by[0].column]
-    micros = pc.fill_null(column.cast(pa.timestamp("us", column.type.tz)).cast(pa.int64()), 0)
+    micros = pc.fill_null(column.cast(pa.timestamp("us", column.type.tz)).cast(pa.int64()), -NEVER)
     return np.asarray(micros.to_numpy(zero_copy_only=False), np.int64)
-
-
-def _ranked(column: pa.Array, *, nulls_last: bool) -> list[tuple[str, pa.Array]]:
-    missing = column.is_null() if nulls_last else column.is_valid()
-    return [("missing", missing.cast(pa.int8())), ("value", column)]
