@@ -144,6 +144,11 @@ class _Planner:
             )
         self._require_mode(argument, given)
         keys = tuple(self._position(given.schema, column, "PARTITION BY clause") for column in given.partition_by or ())
+        for key in keys:
+            if keys.count(key) > 1:
+                raise InvalidCall(
+                    f"Invalid PARTITION BY clause for table argument {name!r}. Duplicate column {schema.names[key]!r}"
+                )
         upsert_key = tuple(self._position(given.schema, column, "upsert key") for column in given.upsert_key)
         return TableCall(schema, keys, self._order(argument, given), -1, given.changelog_mode, upsert_key)
 

@@ -141,6 +141,8 @@ def test_sql_takes_streams_and_plans_are_refused_that_cannot_run(functions, spar
             functions.process("sessions", collated, partition_by="k", order_by=["ts", name], on_time="ts")
         with pytest.raises(PlanError, match=f"function sessions@1, key '{name}': type .* is not supported"):
             functions.process("sessions", collated, partition_by=name, on_time="ts")
+    with pytest.raises(PlanError, match=r"Invalid PARTITION BY clause for table argument 'r'[.] Duplicate column 'k'"):
+        functions.process("sessions", stream, partition_by=["k", "K"], on_time="ts")
     static = spark.createDataFrame([("x", 1)], "k string, v bigint")
     with pytest.raises(PlanError, match="table 'payments' is bounded and another one is a stream"):
         functions.process("pairs", {"orders": stream.drop("ts"), "payments": static}, partition_by="k")
