@@ -298,3 +298,15 @@ def test_the_harness_releases_rows_in_the_order_of_spark():
             harness.row("r", (1, number, dt.datetime(2026, 1, 1, tzinfo=dt.UTC), w))
         harness.watermark(dt.datetime(2026, 1, 2, tzinfo=dt.UTC))
         assert [row[-1] for row in harness.take()] == expected
+
+
+def test_the_harness_takes_a_row_without_a_time_for_the_earliest():
+    given_table = table("k int, id bigint, ts timestamp", partition_by="k", order_by="ts")
+    harness = ProcessTableHarness(Ids, {"r": given_table})
+    for number, year in ((0, 1950), (1, None), (2, 1960)):
+        harness.row("r", (1, number, year and dt.datetime(year, 1, 1, tzinfo=dt.UTC)))
+    harness.watermark(dt.datetime(1955, 1, 1, tzinfo=dt.UTC))
+    assert [row[-1] for row in harness.take()] == [1, 0]
+    harness.row("r", (1, 3, None))  # late
+    harness.watermark(dt.datetime(1961, 1, 1, tzinfo=dt.UTC))
+    assert [row[-1] for row in harness.take()] == [2]
