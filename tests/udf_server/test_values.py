@@ -9,14 +9,15 @@ from zoneinfo import ZoneInfo
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 import udf_server as udf
-from remote_udf.types import TIMESTAMP
+from remote_udf.types import TIMESTAMP, accepts
 from tests.remote_udf.strategies import types, values_of
 from udf_server.base.annotations import codecs_for
 from udf_server.base.values import codec_for_type, encode_rows
+from udf_server.runners.runner import cast_columns
 
 typed_values = types.flatmap(lambda type_: st.tuples(st.just(type_), st.lists(values_of(type_), max_size=6)))
 WHEN = datetime.datetime(2024, 2, 29, 12, 30, 15, 123456, datetime.UTC)
@@ -174,6 +175,47 @@ async def test_narrower_arguments_are_widened(environment, sent, expected):
         return value
 
     assert (await environment.run(same, sent)).to_pylist() == expected
+
+
+def widest(type_: pa.DataType) -> pa.DataType:
+    """The type with every number in it as a double."""
+    if pa.types.is_list(type_):
+        return pa.list_(pa.field("element", widest(type_.value_type)))
+    if pa.types.is_map(type_):
+        return pa.map_(pa.field("key", type_.key_type, nullable=False), pa.field("value", widest(type_.item_type)))
+    if pa.types.is_struct(type_):
+        return pa.struct([pa.field(field.name, widest(field.type)) for field in type_])
+    return pa.float64() if accepts(pa.float64(), type_) else type_
+
+
+def rounded(value: object, type_: pa.DataType) -> object:
+    """The value with every number in it, of the wide type, as the nearest double."""
+    if value is None:
+        return None
+    if pa.types.is_list(type_):
+        return [rounded(each, type_.value_type) for each in value]
+    if pa.types.is_map(type_):
+        return {key: rounded(item, type_.item_type) for key, item in value.items()}
+    if pa.types.is_struct(type_):
+        return {field.name: rounded(value[field.name], field.type) for field in type_}
+    return pytest.approx(float(value)) if pa.types.is_float64(type_) else value
+
+
+@given(typed_values)
+def test_widening_never_fails_at_any_depth(pair):
+    sent, values = pair
+    wide = widest(sent)
+    assert accepts(wide, sent) == wide
+    [column] = cast_columns([pa.array(values, sent)], [wide])
+    assert codec_for_type(wide).decode(column) == [rounded(value, wide) for value in values]
+
+
+@example(2**53 + 1)
+@given(st.integers(-(2**63), 2**63 - 1))
+def test_an_integer_in_a_container_is_rounded_as_one_alone(number):
+    wide = pa.list_(pa.field("element", pa.float64()))
+    [column] = cast_columns([pa.array([[number, None], None])], [wide])
+    assert column.to_pylist() == [[float(number), None], None]
 
 
 async def test_a_union_parameter_gets_the_type_that_was_sent(environment):

@@ -72,8 +72,10 @@ class Arguments:
 def cast_columns(columns: Sequence[pa.Array], targets: Sequence[pa.DataType]) -> list[pa.Array]:
     """The columns in wider types, as defined by `remote_udf.types.accepts`."""
     return [
-        # A cast to floating point is not "safe", because Spark's own implicit cast of a bigint also rounds.
-        column if column.type == target else pc.cast(column, target, safe=not pa.types.is_floating(target))
+        # Spark's own implicit cast of a bigint to floating point also rounds.
+        column
+        if column.type == target
+        else pc.cast(column, options=pc.CastOptions(target_type=target, allow_float_truncate=True))
         for column, target in zip(columns, targets, strict=True)
     ]
 
