@@ -5,14 +5,13 @@ that a struct does not have.
 """
 
 import decimal
-import math
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from remote_udf.python_types import python_types
+from remote_udf.python_types import python_types, rounded
 from remote_udf.types import TIMESTAMP, spelled
 
 __all__ = ["scalar_array"]
@@ -83,7 +82,7 @@ def _fields(value: Any, type_: pa.DataType) -> dict[str, Any]:
 def _exact(value: Any, type_: pa.DataType) -> Any:
     """The value as pyarrow takes it. Raises ValueError if pyarrow would change it without an error."""
     if pa.types.is_floating(type_):
-        return _floating(value, type_)
+        return rounded(value, type_)
     if getattr(value, "nanosecond", 0) or getattr(value, "nanoseconds", 0):
         raise ValueError(f"{value!r} has nanoseconds")
     if pa.types.is_timestamp(type_):
@@ -93,17 +92,3 @@ def _exact(value: Any, type_: pa.DataType) -> Any:
     if pa.types.is_time(type_) and value.tzinfo is not None:
         raise ValueError(f"a {spelled(type_)} is without a time zone")
     return value
-
-
-def _floating(value: Any, type_: pa.DataType) -> float:
-    wide = float(value)
-    with np.errstate(over="ignore"):
-        narrow = float(np.float32(wide)) if pa.types.is_float32(type_) else wide
-    if isinstance(value, (int, np.integer)):
-        kept = math.isfinite(narrow) and int(narrow) == int(value)
-    else:
-        infinite = value.is_infinite() if isinstance(value, decimal.Decimal) else math.isinf(value)
-        kept = math.isinf(narrow) == infinite
-    if not kept:
-        raise OverflowError(f"{spelled(type_)} cannot hold {value!r}")
-    return wide

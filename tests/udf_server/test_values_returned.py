@@ -36,7 +36,13 @@ WRONG = [
     (int, True, "expected bigint, got a value of type bool"),
     (int, 2**63, "OverflowError"),
     (int, "1", "expected bigint, got a value of type str"),
+    (int, np.timedelta64(5, "ns"), "expected bigint, got a value of type timedelta64"),
+    (float, np.timedelta64(5, "ns"), "expected double, got a value of type timedelta64"),
     (float, "1", "expected double, got a value of type str"),
+    (float, 2**53 + 1, "double cannot hold 9007199254740993"),
+    (float, np.uint64(2**64 - 1), "double cannot hold"),
+    (float, 10**400, "OverflowError"),
+    (Annotated[float, "float"], 2**24 + 1, "float cannot hold 16777217"),
     (str, b"a", "expected string, got a value of type bytes"),
     (str, "\ud800", "surrogates not allowed"),
     (bytes, "a", "expected binary, got a value of type str"),
@@ -110,10 +116,15 @@ async def test_integers_are_taken_for_floats_and_decimals(environment):
         return value
 
     @udf.scalar
+    def as_wide(index: int) -> float:
+        return [2**60, 10**20, np.uint64(2**63)][index]
+
+    @udf.scalar
     def as_decimal(value: int) -> MONEY:
         return value
 
     assert (await environment.run(as_float, [3])).to_pylist() == [3.0]
+    assert (await environment.run(as_wide, [0, 1, 2])).to_pylist() == [2.0**60, 1e20, 2.0**63]
     assert (await environment.run(as_decimal, [3])).to_pylist() == [decimal.Decimal(3)]
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from remote_udf.python_types import python_types
+from remote_udf.python_types import python_types, rounded
 from remote_udf.types import TIMESTAMP, spelled
 
 __all__ = ["VALUE_BYTES", "Codec", "Leaf"]
@@ -107,10 +107,14 @@ class Leaf(Codec):
             raise OverflowError(f"a {spelled(self.type)} that Python cannot hold") from None
 
     def encode(self, values: Sequence[Any]) -> pa.Array:
-        for kind in set(map(type, values)) - self._known:
+        kinds = set(map(type, values))
+        for kind in kinds - self._known:
             if not issubclass(kind, self._accepted) or issubclass(kind, self._refused):
                 raise TypeError(f"expected {spelled(self.type)}, got a value of type {kind.__name__}")
             self._known.add(kind)
+        if pa.types.is_floating(self.type) and any(issubclass(kind, (int, np.integer)) for kind in kinds):
+            # pyarrow refuses integers of more than 64 bits, and converts the largest uint64 of numpy to -1.
+            values = [rounded(each, self.type) if isinstance(each, (int, np.integer)) else each for each in values]
         if pa.types.is_timestamp(self.type):
             self._require_zone(values)
         try:
