@@ -1,5 +1,7 @@
 """Results that break the contract of arrays: another length, buffers that are too short, indexes that lie."""
 
+import datetime
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -178,6 +180,40 @@ async def test_arrays_of_an_aggregate_that_break_the_contract_are_reported_at_on
     assert len(result.errors) == 3
     assert {(error.code, error.message.startswith(f"{verb}: ")) for error in result.errors.values()} == {(code, True)}
     assert all(why.format(of=of) in error.message for error in result.errors.values())
+
+
+@pytest.mark.parametrize(
+    ("type_", "value", "why"),
+    [
+        ("bigint", 1.5, "expected bigint, got a value of type float"),
+        ("bigint", 2**63, "too large"),
+        ("timestamp", datetime.datetime(2026, 1, 1), "a datetime with zone"),
+        ("date", datetime.datetime(2026, 1, 1, 12), "expected date, got a value of type datetime"),
+        ("struct<a:int>", {"a": 1, "b": 2}, "expected the fields a, got a, b"),
+    ],
+)
+@pytest.mark.parametrize("part", ["apply_bundle", "get_values"])
+async def test_values_in_a_list_of_an_aggregate_are_never_changed_to_fit_the_type(environment, part, type_, value, why):
+    class Listed(udf.VectorizedAggregateFunction):
+        parameters, returns = "v bigint", type_
+        accumulator = type_ if part == "apply_bundle" else "bigint"
+
+        def apply_bundle(self, bundle):
+            return [value if part == "apply_bundle" else 1] * bundle.segments
+
+        def get_values(self, accumulators):
+            return accumulators if part == "apply_bundle" else [value] * len(accumulators)
+
+    result = await environment.apply(Listed, [Segment((1,), [(1,)])])
+    assert result.errors[0].code is ErrorCode.RESULT_TYPE
+    assert result.errors[0].message.startswith(f"{part}: expected {type_}, got list")
+    assert why in result.errors[0].message
+
+
+async def test_a_list_of_an_aggregate_may_have_scalars_of_arrow(environment):
+    function = Sum(accumulators=list, values=list)
+    result = await environment.apply(function, [Segment((k,), [(k,)]) for k in range(3)])
+    assert [each.final_value for each in result.applied] == [0, 1, 2]
 
 
 async def test_a_bundled_aggregate_that_loses_segments_is_called_once(environment):

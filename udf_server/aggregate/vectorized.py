@@ -136,18 +136,28 @@ def _converted(result: Any, rows: int, codec: Codec, verb: str, of: str) -> pa.A
     type_ = codec.type
     try:
         if not isinstance(result, (pa.Array, pa.ChunkedArray)):
-            result = pa.array(_sized(result, type_), type_)
+            result = _sized(result, type_)
         require_length(len(result), rows, of)
-        array = validated(result)
+        array = validated(_array(result, codec))
         # A copy: the next verb may write into the memory of the array again.
         return pa.concat_arrays([array if array.type == type_ else array.cast(type_)])
     except WrongResult as wrong:
         raise type(wrong)(wrong.code, f"{verb}: {wrong}") from wrong
-    except (pa.ArrowException, TypeError, ValueError) as error:
+    except Exception as error:
+        # Any exception is possible, because attribute access on the author's records runs the author's code.
         found = spelled(result.type) if isinstance(result, (pa.Array, pa.ChunkedArray)) else type(result).__name__
         # Without a cast between the types no value fits; otherwise some values may.
         kind = MalformedResult if isinstance(error, pa.ArrowNotImplementedError) else WrongResult
         raise kind(ErrorCode.RESULT_TYPE, f"{verb}: expected {spelled(type_)}, got {found}: {error}") from error
+
+
+def _array(result: Any, codec: Codec) -> Any:
+    if isinstance(result, (pa.Array, pa.ChunkedArray)):
+        return result
+    if not isinstance(result, (list, tuple)):
+        return pa.array(result, codec.type)
+    # pyarrow would truncate 1.5 in a list to 1, and take a datetime without a zone for one in UTC.
+    return codec.encode([each.as_py() if isinstance(each, pa.Scalar) else each for each in result])
 
 
 def _sized(result: Any, type_: pa.DataType) -> Any:
