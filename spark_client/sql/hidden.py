@@ -18,7 +18,7 @@ from spark_client.sql.parsing import error_at
 from spark_client.sql.sources import Source, column
 from spark_client.sql.workspace import HIDDEN, Workspace
 
-__all__ = ["HiddenColumns", "is_column_of_rows", "is_computed"]
+__all__ = ["HiddenColumns", "is_column_of_rows", "is_computed", "keep_field_names"]
 
 _QUERIES = (exp.Any, exp.All, exp.Exists, exp.In)
 """Conditions on a query: the query is not an expression without them."""
@@ -51,6 +51,7 @@ class HiddenColumns:
                 return known
             if isinstance(node, exp.Star):
                 raise error_at(tree, f"{generate(tree)}: name the columns instead of *")
+            keep_field_names(node)
             return column(self.name(node)) if is_column_of_rows(node) else node
 
         return tree.transform(visit)
@@ -79,6 +80,19 @@ class HiddenColumns:
             over = self.guarded(each)
             arguments.append(over.name if isinstance(over, exp.Column) else F.expr(generate(over)))
         return call_of(make, read, arguments).filter(self.name(read.condition))
+
+
+def keep_field_names(node: Node) -> None:
+    """If a node is `struct(x, y + 1)`, write the names `x` and `col2` that Spark gives the fields.
+
+    Otherwise a field whose value comes from a hidden column would have the name of that column.
+    """
+    if not isinstance(node, exp.Anonymous) or node.name.lower() != "struct":
+        return
+    for place, value in enumerate(node.expressions, 1):
+        if not value.is_star and not isinstance(value, (exp.Alias, exp.Dot)):
+            name = value.name if isinstance(value, exp.Column) else f"col{place}"
+            value.replace(exp.alias_(value.copy(), name, quoted=True))
 
 
 def is_column_of_rows(node: Node) -> bool:

@@ -5,6 +5,7 @@ from collections.abc import Callable, Collection, Mapping
 from sqlglot import exp
 
 from spark_client.sql.calls import aggregate_of, is_aggregate
+from spark_client.sql.hidden import keep_field_names
 from spark_client.sql.names import FunctionNames
 from spark_client.sql.nodes import Node
 from spark_client.sql.parsing import error_at
@@ -65,6 +66,7 @@ class OverGroups:
                 return self._aggregate(node)
             if isinstance(node, exp.Column):
                 return self._column(node, known, written)
+            keep_field_names(node)
             return node
 
         return tree.transform(visit)

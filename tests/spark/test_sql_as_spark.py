@@ -104,6 +104,8 @@ NAMES = [
     "SELECT k + 1 AS p, SUM(v) AS n FROM pairs GROUP BY k + 1 HAVING exists(array(1, 2), k -> k + 1 = p)",
     "SELECT transform(array(1, 2), k -> k + 1) AS t, SUM(v) AS n FROM pairs GROUP BY k + 1",
     "SELECT SUM(v) AS n, any(v > 20) AS a, some(v > 20) AS b, every(v > 20) AS c, max(struct(*)) AS m FROM pairs",
+    "SELECT to_json(struct(K, s.v, k + 1, SUM(v), SUM(v) AS n)) AS j FROM pairs GROUP BY k, s.v, k + 1",
+    "SELECT k, to_json(max_by(struct(v, s.k, v + 1), v)) AS j, SUM(v) AS n FROM pairs GROUP BY k",
 ]
 WINDOWS = [
     "SELECT k, SUM(v) OVER w AS a, sum(v) OVER w AS b FROM pairs WINDOW w AS (PARTITION BY k ORDER BY v)",
