@@ -1,6 +1,8 @@
 """Cases of streaming queries with process functions and changelogs, over files added one by one, with restarts."""
 
 import datetime as dt
+import math
+from collections.abc import Callable
 from typing import Any
 
 from tests.differential.both import Both, both
@@ -14,6 +16,13 @@ __all__ = ["DDL", "DELAYS", "draw_stream_of_process", "started_stream"]
 
 DDL = "id bigint, k string, v bigint, at timestamp"
 DELAYS = ("0 seconds", "10 minutes", "60 minutes")
+ORDERED: tuple[tuple[str, Callable[[int | None], Any]], ...] = (
+    ("0", lambda _: 0),
+    ("if(v > 1, double('NaN'), double(v))", lambda v: math.nan if v is not None and v > 1 else v),
+    ("struct(if(v > 1, null, v) AS a)", lambda v: (None if v is not None and v > 1 else v,)),
+    ("if(v > 1, array(v, 0), array(v))", lambda v: (v, 0) if v is not None and v > 1 else (v,)),
+)
+"""Columns that order rows of one time, in SQL and in Python."""
 
 
 def started_stream(draw: Choices, files: list[Any], delay: str, query: Both | str) -> Both:
@@ -40,13 +49,29 @@ def _ordered(draw: Choices, settings: Settings, files: list[Any], tags: set[str]
     """State without timers, in an order that holds rows until the watermark has passed them."""
     tags.add("stream of a process function")
     program = ";".join(draw.several(lambda: draw.of(STEPS), 1, 5))
-    order = "partition_by='k', order_by=['at', 'id']"
-    query = f"remote.process('machine', spark.table('s'), {order}, uid='m', program={program!r})"
+    text, value_of = draw.of(ORDERED)
+    descending, nulls_last = draw.of((False, True)), draw.of((False, True))
+    direction = f"w {'DESC' if descending else 'ASC'} NULLS {'LAST' if nulls_last else 'FIRST'}"
+    rows = f"spark.table('s').selectExpr('*', {f'{text} AS w'!r})"
+    order = f"partition_by='k', order_by=['at', {direction!r}, 'id']"
+    query = f"remote.process('machine', {rows}, {order}, uid='m', program={program!r})"
+    given = sorted((row for file in files for row in file), key=lambda row: row[0])
+    given.sort(key=lambda row: _rank(value_of(row[2])), reverse=descending)
+    given.sort(key=lambda row: (value_of(row[2]) is None) is nulls_last)
     keys: dict[str, list[Any]] = {}
-    for row in sorted((row for file in files for row in file), key=lambda row: (row[3], row[0])):
+    for row in sorted(given, key=lambda row: row[3]):
         keys.setdefault(row[1], []).append((None, row[2]))
-    expected = [(key, *row) for key, given in keys.items() for row in emitted(given, program, "")]
+    expected = [(key, *row) for key, values in keys.items() for row in emitted(values, program, "")]
     return Case(settings, (), started_stream(draw, files, "0 seconds", query).ours, _collected(expected), tags)
+
+
+def _rank(value: Any) -> tuple[Any, ...]:
+    """A key that Python orders as Spark orders the value: nulls first, NaN last, structs and arrays part by part."""
+    if value is None:
+        return (0,)
+    if isinstance(value, tuple):
+        return (1, *map(_rank, value))
+    return (1, math.isnan(value), 0 if math.isnan(value) else value)
 
 
 def _timers(draw: Choices, settings: Settings, files: list[Any], tags: set[str]) -> Case:
