@@ -1,6 +1,8 @@
 """Batches of a model's service: servers and the service are killed at each step, and each request is in one batch."""
 
+import contextlib
 import signal
+import sqlite3
 import threading
 import time
 from fnmatch import fnmatch
@@ -97,13 +99,28 @@ def test_a_server_that_is_killed_at_a_step_submits_nothing_twice(started, path, 
         assert (service.batch_rows, service.resubmitted_rows) == (len(PROMPTS), 0)
 
 
-def test_a_server_that_was_suspended_creates_no_batch_that_another_has_replaced(started):
+def suspend(server, file):
+    """Suspend a server, but not while it writes to the file: SQLite's lock would hold up all others."""
+    for _ in range(1_000):
+        server.signal(signal.SIGSTOP)
+        try:
+            with contextlib.closing(sqlite3.connect(file, timeout=0, isolation_level=None)) as db:
+                db.execute("BEGIN IMMEDIATE")
+                db.execute("ROLLBACK")
+            return
+        except sqlite3.OperationalError:
+            server.signal(signal.SIGCONT)
+            time.sleep(0.001)
+    raise AssertionError("the server always writes")
+
+
+def test_a_server_that_was_suspended_creates_no_batch_that_another_has_replaced(started, tmp_path):
     with ScriptedService() as service:
         first, second = started(service), started(service)
         service.script(Reply(drip_seconds=0.005), path="files")  # about half a second
         asking = Asking(first)
         arrived(service, "files", "POST")
-        first.signal(signal.SIGSTOP)
+        suspend(first, tmp_path / "kept" / "keyvalue.sqlite3")
         assert answered(second) == PROMPTS
         first.signal(signal.SIGCONT)
         asking.join(90)
