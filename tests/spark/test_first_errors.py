@@ -89,6 +89,18 @@ def test_a_typo_in_remote_sql_lists_the_remote_functions(functions, query, place
     assert near in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    "call",
+    ["totl(TABLE three PARTITION BY id)", "totl(1, rows => TABLE three)", "range(1) JOIN totl(TABLE three)"],
+)
+def test_a_typo_in_the_name_of_a_function_of_tables_lists_the_remote_functions(functions, spark, call):
+    spark.range(3).createOrReplaceTempView("three")
+    with pytest.raises(UnknownFunction, match=r"the server has no function 'totl' [(]did you mean total") as caught:
+        functions.sql(f"SELECT * FROM {call}").collect()
+    assert str(caught.value).startswith(f"line 1, column {15 + call.index('totl')}: ")
+    assert str(caught.value).endswith("a table function of Spark's own takes TABLE(t)")
+
+
 def test_other_errors_of_remote_sql_are_those_of_spark(functions):
     with pytest.raises(Exception, match="UNRESOLVED_COLUMN"):
         functions.sql("SELECT plus_ten(idd) FROM range(3)")
