@@ -32,6 +32,7 @@ class Upkeep:
         self._beat = time.monotonic()
 
     def start(self) -> None:
+        """Begin to beat, until `stop`."""
         self._task = asyncio.create_task(self._beat_on())
 
     def stop(self) -> None:
