@@ -3,7 +3,7 @@
 import datetime
 import decimal
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from remote_udf.types import spelled
 
-__all__ = ["python_types", "rounded"]
+__all__ = ["nearest_decimals", "python_types", "rounded"]
 
 _TABLE: list[tuple[Callable[[pa.DataType], bool], tuple[type, ...], tuple[type, ...]]] = [
     (pa.types.is_boolean, (bool, np.bool_), ()),
@@ -48,3 +48,23 @@ def rounded(value: Any, type_: pa.DataType) -> float:
     if not kept:
         raise OverflowError(f"{spelled(type_)} cannot hold {value!r}")
     return wide
+
+
+def nearest_decimals(
+    values: Sequence[decimal.Decimal | int | None], type_: pa.DataType
+) -> list[decimal.Decimal | None]:
+    """Return the nearest values of a decimal type; of two, the one further from zero, as Spark's CAST does.
+
+    pyarrow must get no others: if a value has many more digits, it reads memory outside of its table of powers of ten.
+    Raises OverflowError if a value has too many digits before the point, or is not a number.
+    """
+    context = decimal.Context(prec=type_.precision, rounding=decimal.ROUND_HALF_UP)
+    unit = decimal.Decimal(1).scaleb(-type_.scale)
+    nearest: list[decimal.Decimal | None] = []
+    for value in values:
+        try:
+            nearest.append(None if value is None else context.quantize(value, unit))
+        except decimal.InvalidOperation:
+            assert value is not None
+            raise OverflowError(f"{spelled(type_)} cannot hold {decimal.Decimal(value):.6g}") from None
+    return nearest

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from remote_udf.python_types import python_types, rounded
+from remote_udf.python_types import nearest_decimals, python_types, rounded
 from remote_udf.types import TIMESTAMP, spelled
 
 __all__ = ["scalar_array"]
@@ -83,6 +83,11 @@ def _exact(value: Any, type_: pa.DataType) -> Any:
     """The value as pyarrow takes it. Raises ValueError if pyarrow would change it without an error."""
     if pa.types.is_floating(type_):
         return rounded(value, type_)
+    if pa.types.is_decimal(type_):
+        [nearest] = nearest_decimals([value], type_)
+        if nearest != value:
+            raise ValueError(f"{spelled(type_)} cannot hold {value} unchanged")
+        return nearest
     if getattr(value, "nanosecond", 0) or getattr(value, "nanoseconds", 0):
         raise ValueError(f"{value!r} has nanoseconds")
     if pa.types.is_timestamp(type_):

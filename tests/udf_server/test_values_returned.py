@@ -8,15 +8,20 @@ from typing import Annotated
 import numpy as np
 import pyarrow as pa
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 import udf_server as udf
 from remote_udf.errors import ErrorCode
 from remote_udf.types import TIMESTAMP, TIMESTAMP_NTZ
-from udf_server.base.values import codec_for_type, decode_rows
+from udf_server.base.values import codec_for_type, decode_rows, encode_rows
 
 WHEN = datetime.datetime(2024, 2, 29, 12, 30, 15, 123456, datetime.UTC)
 TIMESTAMP_OF_NTZ = Annotated[datetime.datetime, "timestamp_ntz"]
 MONEY = Annotated[decimal.Decimal, "decimal(10,2)"]
+
+
+WIDE = decimal.Context(prec=400, rounding=decimal.ROUND_HALF_UP)
 
 
 @dataclass
@@ -46,9 +51,12 @@ WRONG = [
     (str, b"a", "expected string, got a value of type bytes"),
     (str, "\ud800", "surrogates not allowed"),
     (bytes, "a", "expected binary, got a value of type str"),
-    (MONEY, decimal.Decimal("1.255"), "Rescaling"),
     (MONEY, 1.5, "expected decimal(10,2), got a value of type float"),
-    (MONEY, decimal.Decimal("123456789.00"), "precision"),
+    (MONEY, decimal.Decimal("123456789.00"), "decimal(10,2) cannot hold 1.23457e+8"),
+    (MONEY, 10**8, "decimal(10,2) cannot hold 1.00000e+8"),
+    (MONEY, decimal.Decimal("99999999.995"), "decimal(10,2) cannot hold"),
+    (MONEY, decimal.Decimal("Infinity"), "decimal(10,2) cannot hold Infinity"),
+    (MONEY, decimal.Decimal("NaN"), "NaN"),
     (datetime.date, WHEN, "expected date, got a value of type datetime"),
     (datetime.datetime, WHEN.replace(tzinfo=None), "a datetime with zone"),
     (datetime.datetime, WHEN.date(), "expected timestamp, got a value of type date"),
@@ -126,6 +134,37 @@ async def test_integers_are_taken_for_floats_and_decimals(environment):
     assert (await environment.run(as_float, [3])).to_pylist() == [3.0]
     assert (await environment.run(as_wide, [0, 1, 2])).to_pylist() == [2.0**60, 1e20, 2.0**63]
     assert (await environment.run(as_decimal, [3])).to_pylist() == [decimal.Decimal(3)]
+
+
+@pytest.mark.parametrize("vectorized", [False, True])
+async def test_decimals_are_rounded_to_the_digits_of_their_type(environment, vectorized):
+    given = list(map(decimal.Decimal, ["1.255", "-1.255", "1.2549", "1E+3", "0.001", "99999999.994"]))
+
+    @udf.scalar(vectorized=vectorized, parameters="index bigint", returns="decimal(10,2)")
+    def f(index):
+        return pa.array(given, pa.decimal128(38, 10)) if vectorized else given[index]
+
+    result = await environment.run(f, range(6))
+    assert list(map(str, result.to_pylist())) == ["1.26", "-1.26", "1.25", "1000.00", "0.00", "99999999.99"]
+
+
+@example(2, 2, [decimal.Decimal("1E-100000000")])
+@example(38, 0, [decimal.Decimal("0E-100000000"), decimal.Decimal("1E+100000000")])
+@given(
+    st.integers(1, 38), st.integers(0, 38),
+    st.lists(st.builds(lambda n, e: decimal.Decimal(n).scaleb(e, WIDE), st.integers(), st.integers(-150, 40))),
+)  # fmt: skip
+def test_a_decimal_of_any_size_is_rounded_as_spark_does_or_refused(precision, scale, values):
+    type_ = pa.decimal128(precision, min(scale, precision))
+    found, failures = encode_rows(codec_for_type(type_), values)
+    unit = decimal.Decimal(1).scaleb(-type_.scale)
+    largest = (decimal.Decimal(10) ** precision).scaleb(-type_.scale, WIDE) - unit
+    for row, value in enumerate(values):
+        # A value that cannot be quantized with so many digits is larger than any type.
+        nearest = None if value.adjusted() > 40 else value.quantize(unit, context=WIDE)
+        fits = nearest is not None and abs(nearest) <= largest
+        assert (row in failures) != fits
+        assert found[row].as_py() == (nearest if fits else None)
 
 
 async def test_tuples_and_numpy_arrays_are_taken_for_lists(environment):

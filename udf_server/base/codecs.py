@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from remote_udf.python_types import python_types, rounded
+from remote_udf.python_types import nearest_decimals, python_types, rounded
 from remote_udf.types import TIMESTAMP, spelled
 
 __all__ = ["VALUE_BYTES", "Codec", "Leaf"]
@@ -115,6 +115,8 @@ class Leaf(Codec):
         if pa.types.is_floating(self.type) and any(issubclass(kind, (int, np.integer)) for kind in kinds):
             # pyarrow refuses integers of more than 64 bits, and converts the largest uint64 of numpy to -1.
             values = [rounded(each, self.type) if isinstance(each, (int, np.integer)) else each for each in values]
+        if pa.types.is_decimal(self.type):
+            values = nearest_decimals(values, self.type)
         if pa.types.is_timestamp(self.type):
             self._require_zone(values)
         try:
