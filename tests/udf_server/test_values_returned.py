@@ -4,6 +4,7 @@ import datetime
 import decimal
 from dataclasses import dataclass
 from typing import Annotated
+from zoneinfo import ZoneInfo
 
 import numpy as np
 import pyarrow as pa
@@ -61,6 +62,8 @@ WRONG = [
     (datetime.datetime, WHEN.replace(tzinfo=None), "a datetime with zone"),
     (datetime.datetime, WHEN.date(), "expected timestamp, got a value of type date"),
     (TIMESTAMP_OF_NTZ, WHEN, "a datetime without zone"),
+    (datetime.time, datetime.time(1, tzinfo=datetime.UTC), "a time without zone"),
+    (datetime.time, datetime.time(1, tzinfo=ZoneInfo("Europe/Berlin")), "a time without zone"),
     (datetime.timedelta, 5, "expected interval day to second, got a value of type int"),
     (list[int], "abc", "expected array<bigint>, got a value of type str"),
     (list[int], [1, "a"], "expected bigint, got a value of type str"),

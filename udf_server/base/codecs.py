@@ -117,7 +117,7 @@ class Leaf(Codec):
             values = [rounded(each, self.type) if isinstance(each, (int, np.integer)) else each for each in values]
         if pa.types.is_decimal(self.type):
             values = nearest_decimals(values, self.type)
-        if pa.types.is_timestamp(self.type):
+        if pa.types.is_timestamp(self.type) or pa.types.is_time(self.type):
             self._require_zone(values)
         try:
             return pa.array(values, self.type)
@@ -143,7 +143,13 @@ class Leaf(Codec):
     def _copied(self, value: Any) -> Any:
         return bytes(value) if isinstance(value, (bytearray, memoryview)) else value
 
-    def _require_zone(self, values: Iterable[datetime.datetime | None]) -> None:
+    def _require_zone(self, values: Iterable[datetime.datetime | datetime.time | None]) -> None:
+        if pa.types.is_time(self.type):
+            # Also a zone whose offset depends on the date: the time would lose it.
+            zoned = next((value for value in values if value is not None and value.tzinfo is not None), None)
+            if zoned is not None:
+                raise ValueError(f"expected {spelled(self.type)}, a time without zone; {zoned!r} is with")
+            return
         aware = self.type == TIMESTAMP
         for value in values:
             if value is not None and (value.utcoffset() is not None) != aware:
