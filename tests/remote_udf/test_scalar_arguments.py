@@ -85,6 +85,7 @@ def test_a_value_arrives_as_it_was_given_or_is_refused(value, type_):
         (1e39, pa.float32()),
         (Decimal("1e400"), pa.float64()),
         (Decimal("1.999"), pa.decimal128(5, 2)),
+        (Decimal("1e-100000000"), pa.decimal128(5, 2)),
         (1.5, pa.decimal128(5, 2)),
         (1000, pa.decimal128(5, 2)),
         (Decimal("NaN"), pa.decimal128(5, 2)),
