@@ -72,7 +72,7 @@ WRONG = [
     (dict[str, int], {None: 1}, "a key of a map cannot be None"),
     (dict[str, int], {1: 1}, "expected string, got a value of type int"),
     (Point, {"lat": 1.0, "lon": 2.0}, "expected Point, got a value of type dict"),
-    (Point, Point("a", 1.0), "expected double, got a value of type str"),
+    (Point, Point("a", 1.0), "field 'lat': TypeError: expected double, got a value of type str"),
     (Point, 5, "expected Point, got a value of type int"),
 ]
 
@@ -111,6 +111,27 @@ async def test_a_dictionary_has_exactly_the_fields_of_its_struct(environment, va
     result = await environment.run(f, [0, 1])
     assert result.values.to_pylist() == [{"a": 1, "b": "y"}, None]
     assert why in result.errors[1].message
+
+
+async def test_the_error_of_a_value_in_a_struct_names_the_fields_on_its_path(environment):
+    @udf.scalar(returns="struct<a:int,`b.c`:array<struct<d:map<string,struct<e:date>>>>>")
+    def f(index: int):
+        return {"a": 1, "b.c": [{"d": {"k": {"e": datetime.date.min if index else WHEN}}}]}
+
+    assert (await environment.run(f, [0, 1])).errors[0].message == (
+        "field 'b.c': field 'd': field 'e': TypeError: expected date, got a value of type datetime"
+    )
+
+
+async def test_the_error_of_an_argument_in_a_struct_names_its_field(environment):
+    @udf.scalar(parameters="point struct<day:date>", returns="bigint")
+    def f(point):
+        return 1
+
+    beyond = pa.StructArray.from_arrays([pa.array([2**31 - 1], pa.int32()).view(pa.date32())], ["day"])
+    assert (await environment.run(f, beyond)).errors[0].message == (
+        "parameter 'point': field 'day': OverflowError: a date that Python cannot hold"
+    )
 
 
 async def test_a_subclass_of_a_record_is_taken(environment):

@@ -8,19 +8,26 @@ from remote_udf.errors import ErrorCode, capped
 from remote_udf.outcomes import RowError
 from udf_server.base.errors import BudgetSpent, Failure
 
-__all__ = ["describe", "row_error", "traceback_of"]
+__all__ = ["WrongField", "describe", "row_error", "traceback_of"]
 
 _OURS = f"{Path(__file__).parents[1]}{os.sep}"
 
 
+class WrongField(ValueError):
+    """A value of a field of a struct cannot be converted. The message has the name of the field and the cause."""
+
+
 def describe(error: BaseException) -> str:
-    """Describe an exception as `ValueError: text`, or by its class alone if it has no text; a Failure by its text."""
+    """Describe an exception as `ValueError: text`, or by its class alone if it has no text.
+
+    The text of a Failure and of a WrongField is complete without the class.
+    """
     try:
         text = str(error)
     except Exception:
         text = "(its text cannot be shown)"
     name = type(error).__name__
-    if isinstance(error, Failure) and text:
+    if isinstance(error, (Failure, WrongField)) and text:
         return text
     return f"{name}: {text}" if text else name
 

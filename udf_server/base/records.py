@@ -1,8 +1,9 @@
 """The codec of structs, whose values are dictionaries or the author's dataclasses and named tuples."""
 
+import contextlib
 import copy
 import dataclasses
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from itertools import repeat, starmap
 from operator import attrgetter, itemgetter
 from typing import Any
@@ -12,6 +13,7 @@ import pyarrow as pa
 
 from remote_udf.types import spelled
 from udf_server.base.codecs import VALUE_BYTES, Codec
+from udf_server.base.failures import WrongField, describe
 
 __all__ = ["StructCodec", "is_frozen", "is_record"]
 
@@ -33,7 +35,10 @@ class StructCodec(Codec):
         self.width = None if self._varying else self._fixed
 
     def _decode(self, array: pa.Array) -> list[Any]:
-        columns = [codec.decode(child) for codec, child in zip(self.fields.values(), array.flatten(), strict=True)]
+        columns = []
+        for (name, codec), child in zip(self.fields.items(), array.flatten(), strict=True):
+            with _field(name):
+                columns.append(codec.decode(child))
         parts = zip(*columns, strict=True) if columns else repeat((), len(array))
         make = self._make or self._dictionary
         if not array.null_count:
@@ -50,11 +55,13 @@ class StructCodec(Codec):
         present: list[Any] = [value for value in values if value is not None] if any(missing) else list(values)
         if self.record is not None:
             self._require_record(present)
-            columns = [list(map(attrgetter(name), present)) for name in self.fields]
         else:
             self._require_keys(present)
-            columns = [[value[name] for value in present] for name in self.fields]
-        arrays = [codec.encode(column) for codec, column in zip(self.fields.values(), columns, strict=True)]
+        part: Callable[[str], Callable[[Any], Any]] = attrgetter if self.record is not None else itemgetter
+        arrays = []
+        for name, codec in self.fields.items():
+            with _field(name):
+                arrays.append(codec.encode(list(map(part(name), present))))
         if len(present) < len(values):
             positions = pa.array(np.where(missing, -1, np.cumsum(np.logical_not(missing)) - 1), pa.int64())
             positions = pa.compute.if_else(pa.array(missing), pa.scalar(None, pa.int64()), positions)
@@ -101,6 +108,15 @@ class StructCodec(Codec):
                 raise TypeError(f"expected {spelled(self.type)}, got a value of type {type(value).__name__}")
             if value.keys() != names:
                 raise ValueError(f"expected the fields {', '.join(names)}, got {', '.join(map(str, value))}")
+
+
+@contextlib.contextmanager
+def _field(name: str) -> Iterator[None]:
+    """Adds the name of a field to the errors of its values."""
+    try:
+        yield
+    except Exception as error:
+        raise WrongField(f"field {name!r}: {describe(error)}") from error
 
 
 def _maker(record: type) -> Callable[..., Any]:
