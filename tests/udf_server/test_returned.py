@@ -1,6 +1,7 @@
 """Results that break the contract of arrays: another length, buffers that are too short, indexes that lie."""
 
 import datetime
+from decimal import Decimal
 
 import numpy as np
 import pyarrow as pa
@@ -208,6 +209,47 @@ async def test_values_in_a_list_of_an_aggregate_are_never_changed_to_fit_the_typ
     assert result.errors[0].code is ErrorCode.RESULT_TYPE
     assert result.errors[0].message.startswith(f"{part}: expected {type_}, got list")
     assert why in result.errors[0].message
+
+
+OTHER_TYPES = [
+    ("bigint", pa.array(["5", None]), "expected bigint, got string: expected bigint, got a value of type str"),
+    ("bigint", np.array(["5", "6"]), "expected bigint, got ndarray: expected bigint, got a value of type str"),
+    ("bigint", pa.array([5.0, None]), "expected bigint, got double"),
+    ("string", pa.array([5, 6]), "expected string, got bigint"),
+    ("timestamp", pa.array([0, 1], pa.timestamp("us")), "a datetime with zone"),
+    ("date", pa.array([0, 1], pa.timestamp("us")), "expected date, got timestamp_ntz"),
+    ("boolean", pa.array([0, 1]), "expected boolean, got bigint"),
+    ("bigint", pa.array([5, 6], pa.int8()), None),
+    ("tinyint", pa.array([5, 6]), None),
+    ("double", pa.array([5, 6]), None),
+    ("decimal(5,2)", pa.array([Decimal("1.255"), None], pa.decimal128(9, 5)), None),
+    ("bigint", pa.array([None, None], pa.string()), None),
+]
+
+
+@pytest.mark.parametrize(("type_", "array", "why"), OTHER_TYPES, ids=str)
+async def test_an_aggregate_may_return_arrays_of_the_types_that_scalar_functions_may(environment, type_, array, why):
+    @udf.scalar(vectorized=True, parameters="v bigint", returns=type_)
+    def scalar(v):
+        return array
+
+    class Aggregate(udf.VectorizedAggregateFunction):
+        parameters, returns, accumulator = "v bigint", type_, "bigint"
+
+        def apply_bundle(self, bundle):
+            return pa.array([1] * bundle.segments)
+
+        def get_values(self, accumulators):
+            return array
+
+    expected = await environment.run(scalar, [1, 2])
+    found = await environment.apply(Aggregate, [Segment((k,), [(k,)]) for k in range(2)])
+    assert bool(expected.errors) == (why is not None)
+    assert len(found.errors) == (2 if why else 0)
+    if why:
+        assert all(why in error.message for error in found.errors.values())
+    else:
+        assert [applied.final_value for applied in found.applied] == expected.to_pylist()
 
 
 async def test_a_list_of_an_aggregate_may_have_scalars_of_arrow(environment):

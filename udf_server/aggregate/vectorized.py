@@ -14,7 +14,14 @@ from udf_server.aggregate.base import VectorizedAggregateFunction
 from udf_server.aggregate.bundle import Bundle
 from udf_server.aggregate.declaration import Aggregate
 from udf_server.base.codecs import Codec
-from udf_server.runners.returned import MalformedResult, WrongResult, require_length, validated
+from udf_server.runners.returned import (
+    MalformedResult,
+    WrongResult,
+    converted,
+    from_foreign,
+    require_length,
+    validated,
+)
 
 __all__ = ["apply_vectorized"]
 
@@ -138,24 +145,29 @@ def _converted(result: Any, rows: int, codec: Codec, verb: str, of: str) -> pa.A
         if not isinstance(result, (pa.Array, pa.ChunkedArray)):
             result = _sized(result, type_)
         require_length(len(result), rows, of)
-        array = validated(_array(result, codec))
-        # A copy: the next verb may write into the memory of the array again.
-        return pa.concat_arrays([array if array.type == type_ else array.cast(type_)])
+        array, failures = converted(validated(_array(result, codec)), codec)
+        if not failures:
+            # A copy: the next verb may write into the memory of the array again.
+            return pa.concat_arrays([array])
+        # If no value fits, calls for fewer segments are of no use.
+        kind: type[WrongResult] = MalformedResult if array.null_count == len(array) else WrongResult
+        error = next(iter(failures.values()))
     except WrongResult as wrong:
         raise type(wrong)(wrong.code, f"{verb}: {wrong}") from wrong
-    except Exception as error:
+    except Exception as strange:
         # Any exception is possible, because attribute access on the author's records runs the author's code.
-        found = spelled(result.type) if isinstance(result, (pa.Array, pa.ChunkedArray)) else type(result).__name__
-        # Without a cast between the types no value fits; otherwise some values may.
-        kind = MalformedResult if isinstance(error, pa.ArrowNotImplementedError) else WrongResult
-        raise kind(ErrorCode.RESULT_TYPE, f"{verb}: expected {spelled(type_)}, got {found}: {error}") from error
+        kind, error = WrongResult, strange
+    found = spelled(result.type) if isinstance(result, (pa.Array, pa.ChunkedArray)) else type(result).__name__
+    raise kind(ErrorCode.RESULT_TYPE, f"{verb}: expected {spelled(type_)}, got {found}: {error}") from error
 
 
 def _array(result: Any, codec: Codec) -> Any:
     if isinstance(result, (pa.Array, pa.ChunkedArray)):
         return result
     if not isinstance(result, (list, tuple)):
-        return pa.array(result, codec.type)
+        result = from_foreign(result)
+        if isinstance(result, (pa.Array, pa.ChunkedArray)):
+            return result
     # pyarrow would truncate 1.5 in a list to 1, and take a datetime without a zone for one in UTC.
     return codec.encode([each.as_py() if isinstance(each, pa.Scalar) else each for each in result])
 

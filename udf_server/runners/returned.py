@@ -19,6 +19,8 @@ __all__ = [
     "RefusedArgument",
     "Returned",
     "WrongResult",
+    "converted",
+    "from_foreign",
     "named_by",
     "require_length",
     "returned_array",
@@ -101,7 +103,7 @@ def returned_array(result: Any, rows: int, codec: Codec) -> tuple[pa.Array, Fail
     type_ = codec.type
     try:
         if isinstance(result, np.ndarray) or hasattr(result, "__arrow_array__") or hasattr(result, "__arrow_c_array__"):
-            result = _from_foreign(result)
+            result = from_foreign(result)
         if not isinstance(result, (pa.Array, pa.ChunkedArray, list, tuple)):
             raise MalformedResult(
                 ErrorCode.RESULT_TYPE,
@@ -111,7 +113,7 @@ def returned_array(result: Any, rows: int, codec: Codec) -> tuple[pa.Array, Fail
         require_length(len(result), rows, "values, one per row")
         if isinstance(result, (list, tuple)):
             return encode_rows(codec, result)
-        return _converted(validated(result), codec)
+        return converted(validated(result), codec)
     except WrongResult:
         raise
     except Exception as strange:
@@ -143,14 +145,16 @@ def validated(array: pa.Array | pa.ChunkedArray) -> pa.Array:
     return array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
 
 
-def _from_foreign(result: Any) -> Any:
+def from_foreign(result: Any) -> Any:
+    """The array of an object that pa.array converts as a whole, such as numpy's, or else the list of its elements."""
     try:
         return pa.array(result)
     except Exception:
         return list(result)
 
 
-def _converted(array: pa.Array, codec: Codec) -> tuple[pa.Array, Failures]:
+def converted(array: pa.Array, codec: Codec) -> tuple[pa.Array, Failures]:
+    """The array in the declared type, and the rows whose value does not fit it. Raises WrongResult."""
     type_ = codec.type
     if array.type == type_:
         return array, {}
