@@ -88,6 +88,8 @@ def normalized(type_: pa.DataType) -> pa.DataType:
     if pa.types.is_list(type_) or pa.types.is_large_list(type_) or pa.types.is_fixed_size_list(type_):
         return pa.list_(pa.field("element", normalized(type_.value_type)))
     if pa.types.is_map(type_):
+        if pa.types.is_null(type_.key_type):
+            return type_  # the type of Spark's map(), which pyarrow can neither make nor cast
         key = pa.field("key", normalized(type_.key_type), nullable=False)
         return pa.map_(key, pa.field("value", normalized(type_.item_type)))
     if pa.types.is_struct(type_):
@@ -146,7 +148,8 @@ def _widens(source: pa.DataType, target: pa.DataType) -> bool:
     if pa.types.is_list(source) and pa.types.is_list(target):
         return _widens(source.value_type, target.value_type)
     if pa.types.is_map(source) and pa.types.is_map(target):
-        return _widens(source.key_type, target.key_type) and _widens(source.item_type, target.item_type)
+        keys = not pa.types.is_null(source.key_type) and _widens(source.key_type, target.key_type)
+        return keys and _widens(source.item_type, target.item_type)
     if source in _INTEGERS:
         return _integer_widens(source, target)
     if pa.types.is_decimal(source) and pa.types.is_decimal(target):

@@ -57,7 +57,7 @@ def arrow_type(type_: spark.DataType, where: str) -> pa.DataType:
         return pa.decimal128(type_.precision, type_.scale)
     if isinstance(type_, spark.ArrayType):
         return pa.list_(pa.field("element", arrow_type(type_.elementType, where)))
-    if isinstance(type_, spark.MapType):
+    if isinstance(type_, spark.MapType) and not isinstance(type_.keyType, spark.NullType):
         key = pa.field("key", arrow_type(type_.keyType, where), nullable=False)
         return pa.map_(key, pa.field("value", arrow_type(type_.valueType, where)))
     if isinstance(type_, spark.StructType):

@@ -1,6 +1,7 @@
 """Every Spark type is passed to a function and back, including nulls at every level."""
 
 import datetime as dt
+import re
 from decimal import Decimal
 
 import pytest
@@ -119,6 +120,8 @@ def test_null_literals_fit_every_parameter(remote, spark):
         ("INTERVAL '1' MONTH", "interval month"),
         ("named_struct('a', make_interval(1))", "interval"),
         ("array(parse_json('[]'))", "variant"),
+        ("map()", "map<void,void>"),
+        ("array(map())", "map<void,void>"),
     ],
 )
 def test_types_without_a_counterpart_are_refused_when_whole_rows_are_planned(remote, spark, expression, named):
@@ -132,7 +135,18 @@ def test_types_without_a_counterpart_are_refused_when_whole_rows_are_planned(rem
         session.with_columns(frame, {"y": session.function("anything")("odd")})
 
 
-def test_a_variant_is_refused_in_a_select_before_a_row_is_sent(remote, spark):
+@pytest.mark.parametrize(
+    ("expression", "named"),
+    [
+        ("parse_json('1')", "anything@1, parameter 'x': expected bigint, found"),
+        ("INTERVAL '1' MONTH", "call of anything@1: an argument is an INTERVAL YEAR TO MONTH"),
+        ("array(INTERVAL '1' MONTH)", "anything@1, parameter 'x': expected bigint, found array<month_interval>"),
+        ("struct(INTERVAL '1' YEAR AS a)", "parameter 'x': expected bigint, found struct<a:month_interval>"),
+        ("map()", "anything@1, parameter 'x': expected bigint, found map<void,void>"),
+        ("array(map())", "anything@1, parameter 'x': expected bigint, found array<map<void,void>>"),
+    ],
+)
+def test_such_types_are_refused_in_a_select_before_a_row_is_sent(remote, spark, expression, named):
     seen = []
 
     @udf.scalar
@@ -141,9 +155,21 @@ def test_a_variant_is_refused_in_a_select_before_a_row_is_sent(remote, spark):
         return x
 
     anything_ = remote(anything).function("anything")
-    with pytest.raises(Exception, match=r"anything@1, parameter 'x': expected bigint, found"):
-        spark.sql("SELECT parse_json('1') AS odd").select(anything_("odd")).collect()
+    with pytest.raises(Exception, match=re.escape(named)):
+        spark.sql(f"SELECT {expression} AS odd").select(anything_("odd")).collect()
     assert seen == []
+
+
+def test_a_map_of_void_keys_is_no_map_of_texts(remote, spark):
+    @udf.scalar
+    def count(x: dict[str, int]) -> int:
+        return len(x)
+
+    count_ = remote(count).function("count")
+    with pytest.raises(Exception, match=r"expected map<string,bigint>, found map<void,void>; cast the argument"):
+        spark.sql("SELECT map() AS x").select(count_("x")).collect()
+    cast = spark.sql("SELECT CAST(map() AS MAP<STRING,BIGINT>) AS x")
+    assert cast.select(count_("x")).first()[0] == 0
 
 
 def test_columns_that_no_call_uses_may_have_any_type_spark_can_hand_over(remote, spark):

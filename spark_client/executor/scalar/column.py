@@ -59,7 +59,7 @@ def evaluate_scalar(
     Input is read ahead of the output as far as flow control allows, so that many calls are in flight at once. Raises
     FunctionFailed, ErrorBudgetExceeded, StreamError or ServerUnavailable.
     """
-    rows = (_batch(call, arrays) for arrays in batches)
+    rows = _batches(call, batches)
     first = next(rows, None)
     if first is None:
         return
@@ -75,7 +75,7 @@ def evaluate_last(
 
     Every call gets all arrays as its arguments.
     """
-    rows = (_batch(calls[-1].call, arrays) for arrays in batches)
+    rows = _batches(calls[-1].call, batches)
     first = next(rows, None)
     if first is not None:
         every = tuple(range(first.num_columns))
@@ -88,7 +88,7 @@ def evaluate_fused(
 ) -> Iterator[pa.Array]:
     """Yield a struct of the values of several calls, like `evaluate_scalar` for one call. Raises what it raises."""
     type_ = fused.type
-    rows = (_batch(fused.calls[0].call, arrays) for arrays in batches)
+    rows = _batches(fused.calls[0].call, batches)
 
     def column(completed: Completed) -> pa.Array:
         return pa.StructArray.from_arrays([completed.values[index] for index in fused.output], fields=list(type_))
@@ -125,6 +125,21 @@ def _evaluate(
         keeper.finish()
     # Batches without rows are not sent, so they are still missing in the output.
     yield from boundaries.cut(pa.nulls(0, type_))
+
+
+def _batches(call: ScalarCall, batches: Iterator[pa.Array | tuple[pa.Array, ...]]) -> Iterator[pa.RecordBatch]:
+    """Raises PlanError for arguments that Python cannot read."""
+    try:
+        for arrays in batches:
+            yield _batch(call, arrays)
+    except KeyError as error:
+        # pyarrow has no class for Arrow's month intervals, and raises the number of the type.
+        if error.args != (pa.lib.Type_INTERVAL_MONTHS,):
+            raise
+        raise PlanError(
+            f"call of {call.spec.key}: an argument is an INTERVAL YEAR TO MONTH, which cannot be sent to a remote "
+            f"function; cast it: {call.spec.signature}"
+        ) from None
 
 
 def _batch(call: ScalarCall, arrays: pa.Array | tuple[pa.Array, ...]) -> pa.RecordBatch:
