@@ -25,6 +25,12 @@ def naming_unknown(functions: SqlFunctions, text: Text) -> Iterator[None]:
         yield
     except AnalysisException as error:
         if error.getCondition() == _TABLE and (called := _called_with_table(text.tokens)) is not None:
+            same = next((spec.name for spec in functions.functions if spec.name == called.text.casefold()), None)
+            if same is not None:
+                raise PlanError(
+                    f"{place_of_token(called)}{called.text!r} is a function of Spark's own, which takes precedence "
+                    f"over that of the server: write its version, `{functions.functions.find(same).key}`"
+                ) from None
             raise UnknownFunction(
                 f"{place_of_token(called)}the server has no function {called.text!r} "
                 f"{functions.functions.near(called.text)}; a table function of Spark's own takes TABLE(t)"

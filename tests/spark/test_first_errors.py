@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 import traceback
+from typing import Annotated
 
 import pytest
 from pyspark.errors import PythonException
@@ -99,6 +100,21 @@ def test_a_typo_in_the_name_of_a_function_of_tables_lists_the_remote_functions(f
         functions.sql(f"SELECT * FROM {call}").collect()
     assert str(caught.value).startswith(f"line 1, column {15 + call.index('totl')}: ")
     assert str(caught.value).endswith("a table function of Spark's own takes TABLE(t)")
+
+
+def test_a_function_of_tables_with_the_name_of_one_of_sparks_is_called_with_its_version(remote, spark):
+    class Lag(udf.ProcessTableFunction):
+        returns = "n bigint"
+
+        def eval(self, rows: Annotated[udf.Row, udf.ArgumentTrait.ROW_SEMANTIC_TABLE]):
+            yield (rows.id + 1,)
+
+    session = remote(declare_process(Lag))
+    spark.range(3).createOrReplaceTempView("three")
+    with pytest.raises(PlanError, match=r"'LAG' is a function of Spark's own, .*: write .*, `lag@1`") as caught:
+        session.sql("SELECT * FROM LAG(TABLE three)")
+    assert str(caught.value).startswith("line 1, column 15: ")
+    assert sorted(row.n for row in session.sql("SELECT n FROM `lag@1`(TABLE three)").collect()) == [1, 2, 3]
 
 
 def test_other_errors_of_remote_sql_are_those_of_spark(functions):
