@@ -3,7 +3,7 @@
 import datetime
 import decimal
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, NamedTuple
 from zoneinfo import ZoneInfo
 
 import numpy as np
@@ -132,6 +132,31 @@ async def test_the_error_of_an_argument_in_a_struct_names_its_field(environment)
     assert (await environment.run(f, beyond)).errors[0].message == (
         "parameter 'point': field 'day': OverflowError: a date that Python cannot hold"
     )
+
+
+class Place(NamedTuple):
+    lat: float
+
+
+async def test_keys_that_a_dictionary_cannot_have_are_explained(environment):
+    type_ = pa.map_(pa.struct([("lat", pa.float64())]), pa.int64())
+
+    @udf.scalar(parameters={"ages": type_}, returns="bigint")
+    def f(ages):
+        return len(ages)
+
+    @udf.scalar
+    def g(ages: dict[Place, int]) -> int:
+        return ages[Place(1.0)]
+
+    column = pa.array([[({"lat": 1.0}, 3)], []], type_)
+    result = await environment.run(f, column)
+    assert (result.values.to_pylist(), list(result.errors)) == ([None, 0], [0])
+    assert result.errors[0].message == (
+        "parameter 'ages': TypeError: a dictionary of Python cannot have the keys of map<struct<lat:double>,bigint> "
+        "(unhashable type: 'dict'): annotate structs as a NamedTuple, or use a vectorized function"
+    )
+    assert (await environment.run(g, column.slice(0, 1))).to_pylist() == [3]
 
 
 async def test_a_subclass_of_a_record_is_taken(environment):

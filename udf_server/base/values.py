@@ -68,7 +68,14 @@ class MapCodec(Codec):
     def _decode(self, array: pa.Array) -> list[Any]:
         keys = self.key.decode(_inner(array, array.keys))
         items = self.item.decode(_inner(array, array.items))
-        return [None if pairs is None else dict(pairs) for pairs in _cut(array, list(zip(keys, items, strict=True)))]
+        cut = _cut(array, list(zip(keys, items, strict=True)))
+        try:
+            return [None if pairs is None else dict(pairs) for pairs in cut]
+        except TypeError as error:
+            raise TypeError(
+                f"a dictionary of Python cannot have the keys of {spelled(self.type)} ({error}): annotate structs as a "
+                "NamedTuple, or use a vectorized function"
+            ) from None
 
     def encode(self, values: Sequence[Any]) -> pa.Array:
         for value in values:
