@@ -25,10 +25,10 @@ ORDERED: tuple[tuple[str, Callable[[int | None], Any]], ...] = (
 """Columns that order rows of one time, in SQL and in Python."""
 
 
-def started_stream(draw: Choices, files: list[Any], delay: str, query: Both | str) -> Both:
+def started_stream(draw: Choices, files: list[Any], delay: str, query: Both | str, ddl: str = DDL) -> Both:
     """The rows of a query over `s`, to which the files are added, with restarts in between."""
     stops = sorted(draw.some(range(1, len(files)), 0, 2))
-    return both("streamed({}, {}, {}, {}, lambda: {})", repr(DDL), written(files), repr(delay), repr(stops), query)
+    return both("streamed({}, {}, {}, {}, lambda: {})", repr(ddl), written(files), repr(delay), repr(stops), query)
 
 
 def draw_stream_of_process(draw: Choices, settings: Settings, files: list[Any], *, late: bool) -> Case:
