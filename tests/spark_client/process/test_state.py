@@ -190,6 +190,20 @@ def test_state_of_another_schema_is_refused_with_what_was_found_and_expected():
     stream.transport.close()
 
 
+@pytest.mark.parametrize("first", [(), (("ts", False, False),)])
+def test_rows_that_are_held_by_another_order_are_not_forgotten(first):
+    """Without ORDER BY the function would never get the rows that the checkpoint holds."""
+    stream = Stream(*state_plan(Machine, order_by=first))
+    stream.micro_batch([(1, 5, 1)])
+    stream.plan, _ = state_plan(Machine, order_by=() if first else (("ts", False, False),))
+    rows = "{'r': 'struct<k:bigint,v:bigint,ts:timestamp>'}"
+    found, expected = (rows, "nothing") if first else ("nothing", rows)
+    with pytest.raises(StateMismatch) as raised:
+        stream.micro_batch([(1, 5, 2)])
+    assert f": held rows: found {found} in the checkpoint, expected {expected}. " in str(raised.value)
+    stream.transport.close()
+
+
 class Fragile(udf.ProcessTableFunction):
     returns = "v bigint"
 

@@ -7,6 +7,7 @@ from remote_udf.segments import KEY
 from remote_udf.types import spelled
 from spark_client.base.errors import StateMismatch
 from spark_client.executor.process.plan import ProcessPlan
+from spark_client.executor.stored_state import differs
 
 __all__ = ["StatePlan"]
 
@@ -58,17 +59,17 @@ class StatePlan:
         if found == expected:
             return
         there, here = json.loads(found), json.loads(expected)
-        problems = [_differs(name, there.get(name), here[name]) for name in ("format", "uid", "function", "buckets")]
-        problems.append(_differs("types of the key", there[KEY], here[KEY]))
+        problems = [differs(name, there.get(name), here[name]) for name in ("format", "uid", "function", "buckets")]
+        problems.append(differs("types of the key", there[KEY], here[KEY]))
         states = dict.fromkeys([*here["state"], *there["state"]])
         problems += [
-            _differs(f"state entry {name!r}", there["state"].get(name), here["state"].get(name)) for name in states
+            differs(f"state entry {name!r}", there["state"].get(name), here["state"].get(name)) for name in states
         ]
         if not any(problems):
-            problems.append(_differs("order of state entries", list(there["state"]), list(here["state"])))
-        if here["held rows"]:
+            problems.append(differs("order of state entries", list(there["state"]), list(here["state"])))
+        if here["held rows"] or there["held rows"]:
             for name in ("held rows", "times", "kinds"):
-                problems.append(_differs(name, there[name], here[name]))
+                problems.append(differs(name, there[name], here[name]))
         told = [problem for problem in problems if problem]
         if told:
             key = self.plan.call.spec.key
@@ -77,13 +78,3 @@ class StatePlan:
                 f"function {key}, uid {self.uid!r}: its state does not fit the checkpoint, which {wrote} wrote: "
                 f"{'; '.join(told)}. Start from a new checkpoint, or call the function as it was"
             )
-
-
-def _differs(what: str, found: object, expected: object) -> str | None:
-    if found == expected:
-        return None
-    return f"{what}: found {_shown(found)} in the checkpoint, expected {_shown(expected)}"
-
-
-def _shown(value: object) -> str:
-    return "nothing" if value is None else str(value)
