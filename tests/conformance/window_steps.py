@@ -18,7 +18,8 @@ from sqlglot import exp
 
 from remote_udf.row_kinds import ROW_KIND, RowKind
 from spark_client.base.types import arrow_type
-from spark_client.executor.aggregate.fired import FiredBucket, FirePlan, Step
+from spark_client.executor.aggregate.fired import FiredBucket, Step
+from spark_client.executor.aggregate.fired_state import FirePlan
 from spark_client.executor.aggregate.running import Running
 from spark_client.planning.aggregate.builtins import known_builtin
 from spark_client.windows.columns import WINDOW_COLUMNS, WINDOW_TIME
@@ -103,9 +104,10 @@ class _Steps:
         session = {EMIT_PREFIX + "." + key.removeprefix(_EMIT): str(v) for key, v in self._case.config.items()
                    if key.startswith(_EMIT)}  # fmt: skip
         names = (ROW_KIND, *keys, *(f"value_{number}" for number in range(len(known))))
+        types = tuple(arrow_type(frame.schema[key].dataType, key) for key in keys)
         plan = FirePlan(
             emit_options({}, session), (), runnings, tuple((False, number) for number in range(len(known))),
-            tuple(place[key] for key in keys), tuple(keys), place[_CODE], names,
+            tuple(place[key] for key in keys), tuple(keys), types, place[_CODE], names,
         )  # fmt: skip
         shown = [
             len(keys) + aggregates.index(each) if each in aggregates else keys.index(each.unalias().name)

@@ -1,5 +1,6 @@
 """When windows of a stream fire: options, the rule for one window of a key, and the changes of a bucket of keys."""
 
+import dataclasses
 import decimal
 import itertools
 
@@ -11,7 +12,9 @@ from hypothesis import strategies as st
 from remote_udf.errors import InvalidOption
 from remote_udf.row_kinds import CODE_TYPE, RowKind
 from spark_client import PlanError
-from spark_client.executor.aggregate.fired import FiredBucket, FirePlan, Step
+from spark_client.base.errors import StateMismatch
+from spark_client.executor.aggregate.fired import FiredBucket, Step
+from spark_client.executor.aggregate.fired_state import FirePlan
 from spark_client.executor.aggregate.firing import EmitOptions, Firing
 from spark_client.executor.aggregate.running import Running
 from spark_client.windows.emitting import emit_options
@@ -86,7 +89,7 @@ class Windowed:
         self.key_type = key_type or pa.string()
         names = ("row_kind", "k", "sum", "count", "max")
         shown = ((False, 0), (False, 1), (False, 2))
-        self.plan = FirePlan(options, (), (SUM, COUNT, MAX), shown, (0,), ("k",), 2, names)
+        self.plan = FirePlan(options, (), (SUM, COUNT, MAX), shown, (0,), ("k",), (self.key_type,), 2, names)
         self.state = None
 
     def step(self, watermark, now, *rows):
@@ -133,6 +136,42 @@ def test_a_window_fired_by_the_watermark_has_the_values_before_the_late_rows_of_
     assert window.step(2999, 0, ("+I", "a", 2)) == [
         ("+I", "a", 5, 1, 5), ("-U", "a", 5, 1, 5), ("+U", "a", 7, 2, 5),
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("changes", "difference"),
+    [
+        (
+            {"runnings": (SUM, MAX), "shown": ((False, 0), (False, 1))},
+            "values: found ['sum(bigint) -> bigint', 'count(*) -> bigint', 'max(bigint) -> bigint'] in the checkpoint, "
+            "expected ['sum(bigint) -> bigint', 'max(bigint) -> bigint']",
+        ),
+        ({"runnings": (COUNT, SUM, MAX)}, "expected ['count(*) -> bigint', 'sum(bigint) -> bigint', 'max("),
+        ({"key_names": ("user",)}, "keys: found ['k string'] in the checkpoint, expected ['user string']"),
+        ({"key_types": (pa.int64(),)}, "keys: found ['k string'] in the checkpoint, expected ['k bigint']"),
+        ({"keys": (), "key_names": (), "key_types": ()}, "found ['k string'] in the checkpoint, expected nothing"),
+        ({"kinds": None}, "changelog: found True in the checkpoint, expected False"),
+        ({"options": EmitOptions(early=1000)}, "delays by the clock: found False in the checkpoint, expected True"),
+    ],
+)  # fmt: skip
+def test_state_that_another_query_wrote_is_refused_with_what_was_found_and_expected(changes, difference):
+    window = Windowed(EmitOptions(early=0))
+    window.step(0, 0, ("+I", "a", 5))
+    window.plan = dataclasses.replace(window.plan, **changes)
+    with pytest.raises(StateMismatch) as raised:
+        window.step(0, 0)
+    assert difference in str(raised.value)
+    assert str(raised.value).startswith("windows that fire early or late: their state does not fit the checkpoint: ")
+    assert str(raised.value).endswith(". Start from a new checkpoint, or aggregate as before")
+
+
+def test_delays_and_lateness_may_change_with_state():
+    window = Windowed(EmitOptions(late=0, lateness=2000))
+    assert window.step(0, 0, ("+I", "a", 5)) == []
+    window.plan = dataclasses.replace(window.plan, options=EmitOptions(early=0, late=0, lateness=9000))
+    assert window.step(0, 0, ("+I", "a", 1)) == [("+I", "a", 6, 2, 5)]
+    assert window.step(11_998, 0, ("+I", "a", 1)) == [("-U", "a", 6, 2, 5), ("+U", "a", 7, 3, 5)]
+    assert window.step(11_999, 0, ("+I", "a", 1)) == []
 
 
 KEYS = st.sampled_from([[7, 3, 5, None], ["b", "a", None], [1 << 40, -(1 << 40), 0], [2.5, float("inf"), -1.0]])

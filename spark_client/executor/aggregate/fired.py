@@ -1,7 +1,6 @@
 """Windows of a bucket of keys on a stream that fire early or late: state in, changes and new state out.
 
-All windows of a bucket have the same last millisecond. The state is an Arrow table with a row per key: the key, net
-rows, accumulators, the current value, the last emitted value, and the times of `Firing`. When a window fires, the
+All windows of a bucket have the same last millisecond. When a window fires, the
 values are compared: the first value gives +I, a changed one -U and +U, no remaining rows -D, an equal one nothing.
 """
 
@@ -15,47 +14,15 @@ import pyarrow as pa
 from remote_udf.row_kinds import RowKind
 from remote_udf.segments import ACCUMULATORS, KEY, ROWS, AppliedField, list_of
 from spark_client.executor.aggregate.bundles import signs
-from spark_client.executor.aggregate.firing import EmitOptions, Firing
+from spark_client.executor.aggregate.fired_state import FiredWindow, FirePlan, loaded_windows, saved_windows
+from spark_client.executor.aggregate.firing import Firing
 from spark_client.executor.aggregate.outcomes import check_policy
-from spark_client.executor.aggregate.running import Running
-from spark_client.executor.aggregate.segment_columns import (
-    AggregateInput,
-    Grouping,
-    group_by_key,
-    key_struct,
-    rows_column,
-)
+from spark_client.executor.aggregate.segment_columns import Grouping, group_by_key, key_struct, rows_column
 from spark_client.executor.engine.row_engine import PlannedCall, RowEngine
 from spark_client.executor.segments.keys import combined
 from spark_client.executor.stream.runtime import RUNTIME, Runtime
 
-__all__ = ["FirePlan", "FiredBucket", "Step"]
-
-
-@dataclasses.dataclass(frozen=True)
-class FirePlan:
-    """The aggregates to compute: `remotes` and `runnings` over columns of the rows, returned in the order of `shown`.
-
-    `keys` and `kinds` are positions of columns of the rows. `shown` contains (is remote, number) for each value.
-    """
-
-    options: EmitOptions
-    remotes: tuple[AggregateInput, ...]
-    runnings: tuple[Running, ...]
-    shown: tuple[tuple[bool, int], ...]
-    keys: tuple[int, ...]
-    key_names: tuple[str, ...]
-    kinds: int | None
-    names: tuple[str, ...]
-    """The names of the output columns: the kind, the keys, the values."""
-
-    @property
-    def value_types(self) -> list[pa.DataType]:
-        """The types of the values, in the order of `shown`."""
-        return [
-            self.remotes[number].call.spec.result if remote else self.runnings[number].result
-            for remote, number in self.shown
-        ]
+__all__ = ["FiredBucket", "Step"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,18 +34,6 @@ class Step:
     now: int
 
 
-@dataclasses.dataclass
-class _Window:
-    """A key's window. Values and accumulators are Python values."""
-
-    count: int
-    accumulators: list[object]
-    states: list[object]
-    values: list[object]
-    emitted: list[object] | None
-    firing: Firing
-
-
 class FiredBucket:
     """Created from saved state, or None. Call `changes` once, then read `saved`."""
 
@@ -86,10 +41,10 @@ class FiredBucket:
         self._plan = plan
         self._runtime = runtime
         self._keys: list[pa.Array] = []
-        self._windows: list[_Window] = []
+        self._windows: list[FiredWindow] = []
         self._out: list[tuple[RowKind, int, list[object]]] = []
         if saved:
-            self._load(pa.ipc.open_stream(saved).read_all())
+            self._keys, self._windows = loaded_windows(plan, saved)
 
     def changes(self, step: Step, rows: pa.Table | None) -> pa.Table | None:
         """Apply time and rows, and return the changes. Rows follow the watermark, so late rows are dropped."""
@@ -113,46 +68,7 @@ class FiredBucket:
     @property
     def saved(self) -> bytes | None:
         """The state to save; None if there is none."""
-        if not self._windows:
-            return None
-        plan, windows = self._plan, self._windows
-        columns: dict[str, pa.Array] = {f"key_{i}": key for i, key in enumerate(self._keys)}
-        columns["count"] = pa.array([window.count for window in windows], pa.int64())
-        for name in ("early_at", "late_at"):
-            columns[name] = pa.array([getattr(window.firing, name) for window in windows], pa.int64())
-        columns["on_time"] = pa.array([window.firing.on_time for window in windows])
-        columns["has_emitted"] = pa.array([window.emitted is not None for window in windows])
-        for i, source in enumerate(plan.remotes):
-            type_ = source.call.spec.accumulator
-            columns[f"accumulator_{i}"] = pa.array([window.accumulators[i] for window in windows], type_)
-        for i, running in enumerate(plan.runnings):
-            columns[f"state_{i}"] = pa.array([window.states[i] for window in windows], running.state)
-        for i, type_ in enumerate(plan.value_types):
-            columns[f"value_{i}"] = pa.array([window.values[i] for window in windows], type_)
-            emitted = [None if window.emitted is None else window.emitted[i] for window in windows]
-            columns[f"emitted_{i}"] = pa.array(emitted, type_)
-        table = pa.table(columns)
-        sink = pa.BufferOutputStream()
-        with pa.ipc.new_stream(sink, table.schema) as writer:
-            writer.write_table(table)
-        return bytes(sink.getvalue())
-
-    def _load(self, table: pa.Table) -> None:
-        plan = self._plan
-        self._keys = [combined(table.column(f"key_{i}")) for i in range(len(plan.keys))]
-        parts = {name: table.column(name).to_pylist() for name in table.column_names if not name.startswith("key_")}
-        for row in range(table.num_rows):
-            shown = range(len(plan.shown))
-            self._windows.append(
-                _Window(
-                    parts["count"][row],
-                    [parts[f"accumulator_{i}"][row] for i in range(len(plan.remotes))],
-                    [parts[f"state_{i}"][row] for i in range(len(plan.runnings))],
-                    [parts[f"value_{i}"][row] for i in shown],
-                    [parts[f"emitted_{i}"][row] for i in shown] if parts["has_emitted"][row] else None,
-                    Firing(parts["early_at"][row], parts["late_at"][row], parts["on_time"][row]),
-                )
-            )
+        return saved_windows(self._plan, self._keys, self._windows) if self._windows else None
 
     def _accept(self, rows: pa.Table) -> list[int]:
         """Add rows to the windows of their keys, and return the positions of these windows."""
@@ -187,11 +103,11 @@ class FiredBucket:
         for _ in range(int(codes.max(initial=-1)) + 1 - before):
             remotes, runnings = len(plan.remotes), len(plan.runnings)
             values: list[object] = [None] * len(plan.shown)
-            self._windows.append(_Window(0, [None] * remotes, [None] * runnings, values, None, Firing()))
+            self._windows.append(FiredWindow(0, [None] * remotes, [None] * runnings, values, None, Firing()))
         return [int(code) for code in codes]
 
     def _apply_remotes(
-        self, rows: pa.Table, grouping: Grouping, keys: list[pa.Array], windows: Sequence[_Window],
+        self, rows: pa.Table, grouping: Grouping, keys: list[pa.Array], windows: Sequence[FiredWindow],
         kinds: pa.ChunkedArray | None,
     ) -> None:  # fmt: skip
         """Make one call per function, with the rows and the accumulators of all keys."""
@@ -227,7 +143,7 @@ class FiredBucket:
                 window.values[at] = value
 
     def _apply_runnings(
-        self, rows: pa.Table, grouping: Grouping, windows: Sequence[_Window], added: npt.NDArray[np.int64]
+        self, rows: pa.Table, grouping: Grouping, windows: Sequence[FiredWindow], added: npt.NDArray[np.int64]
     ) -> None:
         order = np.arange(rows.num_rows) if grouping.order is None else grouping.order
         bounds = list(zip(grouping.offsets[:-1], grouping.offsets[1:], strict=True))

@@ -7,7 +7,8 @@ import pyarrow as pa
 from pyspark.sql.streaming.state import GroupState
 
 from spark_client.base.identifiers import hidden
-from spark_client.executor.aggregate.fired import FiredBucket, FirePlan, Step
+from spark_client.executor.aggregate.fired import FiredBucket, Step
+from spark_client.executor.aggregate.fired_state import FirePlan
 from spark_client.executor.aggregate.segment_columns import group_by_key
 from spark_client.executor.packed_batches import read, written
 

@@ -9,6 +9,7 @@ otherwise the watermark triggers them. See spark_client.executor.aggregate.fired
 from collections.abc import Iterator, Sequence
 
 import pandas as pd
+import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
@@ -19,7 +20,7 @@ from remote_udf.row_kinds import ROW_KIND
 from spark_client.base.errors import PlanError
 from spark_client.base.identifiers import column_named, hidden
 from spark_client.base.types import arrow_type, spark_type
-from spark_client.executor.aggregate.fired import FirePlan
+from spark_client.executor.aggregate.fired_state import FirePlan
 from spark_client.executor.aggregate.fired_windows import BUCKET, LAST, OVER, ROWS, fired, packed_windows
 from spark_client.executor.aggregate.firing import EmitOptions
 from spark_client.executor.aggregate.running import Running
@@ -85,7 +86,8 @@ def _planned(query: AggregateQuery, builtins: Sequence[Builtin], options: EmitOp
     fields = {field.name: field for field in base.schema.fields}
     keys = query.group_keys
     place = {name: index for index, name in enumerate(fields)}
-    plan = _fire_plan(query, builtins, options, place)
+    types = [arrow_type(fields[key].dataType, key) for key in keys]
+    plan = _fire_plan(query, builtins, options, place, types)
     last = F.unix_millis(F.col(keys[time]))
     over = F.timestamp_millis(last + options.lateness)
     metadata = watermark_of(fields[keys[time]])
@@ -139,7 +141,8 @@ def _value_names(
 
 
 def _fire_plan(
-    query: AggregateQuery, builtins: Sequence[Builtin], options: EmitOptions, place: dict[str, int]
+    query: AggregateQuery, builtins: Sequence[Builtin], options: EmitOptions, place: dict[str, int],
+    key_types: Sequence[pa.DataType],
 ) -> FirePlan:  # fmt: skip
     shown, remotes, runnings = [], 0, 0
     for expression in query.expressions:
@@ -170,6 +173,7 @@ def _fire_plan(
         shown=tuple(shown),
         keys=tuple(place[name] for name in keys),
         key_names=query.shown_key_names,
+        key_types=tuple(key_types),
         kinds=None if query.kind is None else place[hidden("kind")],
         names=tuple(f"v{index}" for index in range(1 + len(keys) + len(shown))),
     )  # fmt: skip
