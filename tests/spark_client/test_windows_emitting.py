@@ -3,6 +3,7 @@
 import dataclasses
 import decimal
 import itertools
+import math
 
 import pyarrow as pa
 import pytest
@@ -223,3 +224,27 @@ def test_running_values_are_those_of_sparks_own_aggregates():
     assert value("count", pa.int64(), distinct=True) == 2
     assert value("sum", pa.decimal128(20, 2), distinct=True) == decimal.Decimal("3.35")
     assert value("min", price) == decimal.Decimal("1.10")
+
+
+NUMBERS = st.sampled_from([math.nan, float("nan"), math.inf, -math.inf, -0.0, 0.0, 1.5, -2.5, None])
+
+
+@given(st.lists(st.tuples(NUMBERS, st.booleans()), max_size=12), st.integers(0, 12))
+def test_nan_is_one_value_and_the_largest(rows, cut):
+    """Some rows are retracted again, after the state was saved; the remaining ones are the oracle."""
+    values, signs = [v for v, _ in rows], [1] * len(rows)
+    for v, is_retracted in rows:
+        if is_retracted:
+            values.append(v)
+            signs.append(-1)
+    left = sorted((v for v, gone in rows if v is not None and not gone), key=lambda v: (math.isnan(v), v))
+    different = len({"NaN" if math.isnan(v) else v for v in left})
+    expected = {"min": left[0] if left else None, "max": left[-1] if left else None, "count": different}
+    for function, wanted in expected.items():
+        result = pa.int64() if function == "count" else pa.float64()
+        running = Running(function, 0, function == "count", pa.float64(), result, keeps_all=True)
+        state = running.added(None, values[:cut], signs[:cut])
+        # Arrow makes new objects of the values, as between micro-batches.
+        state = pa.array([state], running.state).to_pylist()[0]
+        found = running.value(running.added(state, values[cut:], signs[cut:]))
+        assert found == wanted or (math.isnan(found) and math.isnan(wanted))

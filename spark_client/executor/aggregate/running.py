@@ -4,7 +4,7 @@ The state is Arrow: sum and count of the non-null values, or the values with the
 """
 
 import decimal
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +13,8 @@ import pyarrow as pa
 __all__ = ["Running"]
 
 _WIDE = decimal.Context(prec=76)
+_NAN = float("nan")
+"""The object that stands for every NaN, because a dictionary finds a NaN only by its identity."""
 
 
 @dataclass(frozen=True)
@@ -62,13 +64,12 @@ class Running:
         return {"sum": total, "count": count}
 
     def _with_values(self, state: Any, values: Sequence[Any], signs: Sequence[int]) -> Any:
-        counts: dict[Any, int] = {each["value"]: each["count"] for each in state or ()}
-        for value, sign in zip(values, signs, strict=True):
+        counts: dict[Any, int] = {_one_nan(each["value"]): each["count"] for each in state or ()}
+        for value, sign in zip(map(_one_nan, values), signs, strict=True):
             if value is not None:
                 counts[value] = counts.get(value, 0) + sign
         if self.function in ("min", "max") and not self.keeps_all and counts:
-            best = min(counts) if self.function == "min" else max(counts)
-            counts = {best: 1}
+            counts = {self._best(counts): 1}
         return [{"value": value, "count": count} for value, count in counts.items() if count]
 
     def value(self, state: Any) -> Any:
@@ -85,9 +86,11 @@ class Running:
             for each in present:
                 total = _plus(total, each)
             return self._total(total, len(present))
-        if not present:
-            return None
-        return min(present) if self.function == "min" else max(present)
+        return self._best(present) if present else None
+
+    def _best(self, values: Iterable[Any]) -> Any:
+        """The minimum or the maximum; NaN is the largest value, as for Spark."""
+        return (min if self.function == "min" else max)(values, key=lambda value: (_is_nan(value), value))
 
     def _total(self, total: Any, count: int) -> Any:
         if not count:
@@ -98,6 +101,14 @@ class Running:
             unit = decimal.Decimal(1).scaleb(-self.result.scale)
             return decimal.Decimal(total).quantize(unit, decimal.ROUND_HALF_UP, _WIDE)
         return float(total) if pa.types.is_floating(self.result) else int(total)
+
+
+def _is_nan(value: Any) -> bool:
+    return bool(value != value)  # noqa: PLR0124 - NaN
+
+
+def _one_nan(value: Any) -> Any:
+    return _NAN if _is_nan(value) else value
 
 
 def _exact(value: object) -> bool:
