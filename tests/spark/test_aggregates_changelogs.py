@@ -141,6 +141,14 @@ def test_a_function_that_cannot_take_rows_back_is_refused_when_it_is_planned(fun
         grouped.agg(functions.function("total")("v"), F.stddev("v"))
 
 
+def test_types_that_cannot_be_retracted_are_refused_by_their_own_names(functions, changes):
+    odd = changes.selectExpr("*", "timestamp '2026-01-01' AS at", "collate(string(k), 'UTF8_LCASE') AS lower")
+    with pytest.raises(PlanError, match=r"on a changelog sum\(at\) needs numbers, found timestamp"):
+        functions.group_by(odd, "k").agg(functions.function("total")("v"), F.sum("at"))
+    with pytest.raises(PlanError, match=r"DISTINCT lower\): type string collate UTF8_LCASE is not supported"):
+        functions.group_by(odd, "k").agg(functions.function("total")("v"), F.count_distinct("lower"))
+
+
 def test_a_frame_with_such_a_column_need_not_be_a_changelog(functions, changes):
     found = (
         functions.group_by(changes, "k", changelog=False).agg(functions.function("trail")("v"), F.count("*")).collect()

@@ -114,6 +114,17 @@ def test_what_cannot_fire_early_is_refused_when_planned(remote, spark, files):
         fired(windowed, *WINDOW).agg(F.stddev("v"))
     with pytest.raises(PlanError, match="must be one column of the frame"):
         fired(windowed, *WINDOW).agg(F.sum(F.col("v") * 2))
+    odd = windowed.selectExpr("*", "struct(v) AS pair", "collate(k, 'UTF8_LCASE') AS lower", "at - at AS long")
+    for aggregate, message in (
+        (F.sum("at"), "sum.at. needs numbers, found timestamp"),
+        (F.avg("long"), "avg.long. needs numbers, found interval day to second"),
+        (F.sum("k"), "sum.k. needs numbers, found string"),
+        (F.max("pair"), "max.pair.: values of type struct<v:bigint> are not supported"),
+        (F.count_distinct("lower"), "DISTINCT lower.: type string collate UTF8_LCASE is not supported"),
+        (F.min("lower"), "min.lower.: type string collate UTF8_LCASE is not supported"),
+    ):
+        with pytest.raises(PlanError, match=message):
+            fired(odd, *WINDOW).agg(aggregate)
 
 
 def test_on_a_table_windows_are_complete_and_fire_once(remote, spark):

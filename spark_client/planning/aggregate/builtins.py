@@ -16,7 +16,7 @@ from pyspark.sql import types as T
 from spark_client.base.changelogs import CHANGE_TYPE
 from spark_client.base.errors import PlanError
 from spark_client.base.identifiers import column_named, identifiers_of, quoted
-from spark_client.planning.key_columns import normalized
+from spark_client.planning.key_columns import normalized, require_sorting
 
 __all__ = ["KNOWN", "Builtin", "is_distinct", "known_builtin", "of_stream", "over_signs"]
 
@@ -65,9 +65,14 @@ def known_builtin(frame: DataFrame, aggregate: Column, why: str) -> Builtin:
     ]
     if len(found) != 1 or found[0].name.lower() == CHANGE_TYPE:
         raise PlanError(f"{why} the argument of {text} must be one column of the frame; add it with withColumn first")
+    argument = found[0].dataType
+    if function in ("sum", "avg") and isinstance(argument, (T.TimestampType, T.TimestampNTZType, T.DateType)):
+        raise PlanError(f"{why} {text} needs numbers, found {argument.simpleString()}; cast it with withColumn first")
+    if distinct:
+        require_sorting(argument, f"{why} {text}")
     # The minimum and maximum do not depend on repetitions.
     distinct = distinct and function not in ("min", "max")
-    return Builtin(function, found[0].name, distinct, result.name, result.dataType, found[0].dataType)
+    return Builtin(function, found[0].name, distinct, result.name, result.dataType, argument)
 
 
 def is_distinct(frame: DataFrame, aggregate: Column) -> bool:

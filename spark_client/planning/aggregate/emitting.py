@@ -30,6 +30,7 @@ from spark_client.functions.aggregate import AggregateExpression
 from spark_client.planning.aggregate.builtins import Builtin, known_builtin
 from spark_client.planning.aggregate.query import AggregateQuery, GroupBy
 from spark_client.planning.aggregate.rows import Rows
+from spark_client.planning.key_columns import require_sorting
 from spark_client.windows.columns import WINDOW_END, WINDOW_START, WINDOW_TIME, watermark_of
 from spark_client.windows.session import SESSION
 from spark_client.windows.updates import is_only_updated
@@ -65,6 +66,8 @@ def plan_emitting(
         for each in expressions
         if not isinstance(each, AggregateExpression)
     }
+    for builtin in known.values():
+        _require_comparable(builtin)
     query = AggregateQuery(group_by, expressions, known=known)
     for remote in query.remotes:
         if remote.keeps_errors:
@@ -74,6 +77,18 @@ def plan_emitting(
     if group_by.order_by:
         raise PlanError("early and late fire: order_by is not supported; rows come in the order of the stream")
     return _planned(query, list(known.values()), options, time)
+
+
+def _require_comparable(builtin: Builtin) -> None:
+    """Raises PlanError for a type whose values Python neither adds nor compares as Spark does."""
+    type_, what = builtin.argument, f"early and late fire: {builtin.name}"
+    if builtin.function in ("sum", "avg") and not isinstance(type_, T.NumericType):
+        assert type_ is not None
+        raise PlanError(f"{what} needs numbers, found {type_.simpleString()}; cast it with withColumn first")
+    if type_ is not None and builtin.needs_values:
+        require_sorting(type_, what)
+        if isinstance(type_, (T.StructType, T.ArrayType, T.VariantType)):
+            raise PlanError(f"{what}: values of type {type_.simpleString()} are not supported, only their fields are")
 
 
 def _planned(query: AggregateQuery, builtins: Sequence[Builtin], options: EmitOptions, time: int) -> DataFrame:
