@@ -15,6 +15,11 @@ STEPS = (
     "emit", "sum", "push", "put", "note", "twice", "pop", "drop", "clear total", "clear items", "clear entries",
     "clear record", "clear",
 )  # fmt: skip
+KEYS = (
+    "bigint", "int", "string", "double", "boolean", "timestamp", "timestamp_ntz", "date", "decimal(10,2)", "smallint",
+    "binary", "interval day to second", "array<bigint>", "time(6)",
+)  # fmt: skip
+"""Types of keys that are shown as they are, but for the sign of zero."""
 TIMED = ("timer a 30", "timer b 10", "timer a 0", "tick 20", "tick -10", "untimer a", "untimers")
 
 
@@ -80,15 +85,26 @@ def _numbered(draw: Choices, settings: Settings) -> Case:
     at = draw.of([column for column in table.columns if column.type == time])
     direction = draw.of(("", " DESC", " NULLS LAST", " DESC NULLS FIRST"))
     name = quoted(at.name)
+    keys = draw.some([column.name for column in table.of_type(*KEYS)], 0, 3)
+    listed = ", ".join(map(quoted, keys))
     if draw.chance(50):
-        orders = [f"{name}{direction}", "id"]
-        ours = f"remote.process('numbered', spark.table('t'), partition_by='v', order_by={orders})"
+        orders = [f"{at.name}{direction}", "id"]
+        ours = f"remote.process('numbered', spark.table('t'), partition_by={keys}, order_by={orders})"
     else:
-        call = f"numbered(TABLE t PARTITION BY v ORDER BY ({name}{direction}, id))"
+        partition = f" PARTITION BY {f'({listed})' if len(keys) > 1 else listed}" if keys else ""
+        call = f"numbered(TABLE t{partition} ORDER BY ({name}{direction}, id))"
         ours = f"remote.sql({'SELECT * FROM ' + call!r})"
-    over = f"PARTITION BY v ORDER BY {name}{direction}, id"
-    sparks = f"spark.sql({f'SELECT v, row_number() OVER ({over}), id FROM t'!r})"
-    return Case(settings, (table,), ours, sparks, {"process", "order_by"})
+    over = f"{f'PARTITION BY {listed} ' if keys else ''}ORDER BY {name}{direction}, id"
+    # Spark shows the key of the row, remote-udf shows 0.0 for -0.0, which is the same key.
+    shown = [f"{quoted(each)} + 0.0D" if type_ == "double" else quoted(each) for each, type_ in _typed(table, keys)]
+    select = ", ".join([*shown, f"row_number() OVER ({over})", "id"])
+    sparks = f"spark.sql({f'SELECT {select} FROM t'!r})"
+    return Case(settings, (table,), ours, sparks, {"process", "order_by", f"partition by {len(keys)} columns"})
+
+
+def _typed(table: Table, names: list[str]) -> list[tuple[str, str]]:
+    types = {column.name: column.type for column in table.columns}
+    return [(name, types[name]) for name in names]
 
 
 def _merged(draw: Choices, settings: Settings) -> Case:
