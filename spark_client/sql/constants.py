@@ -3,8 +3,12 @@
 import re
 
 import pyarrow as pa
+from pyspark.errors import AnalysisException, PySparkTypeError
+from pyspark.sql import DataFrame
+from pyspark.sql.types import YearMonthIntervalType
 from sqlglot import exp
 
+from remote_udf.types import spelled
 from spark_client.base.errors import PlanError
 from spark_client.sql.dialect import generate
 from spark_client.sql.nodes import Node
@@ -12,7 +16,7 @@ from spark_client.sql.workspace import Workspace
 
 __all__ = ["evaluated"]
 
-_NOT_CONSTANT = (exp.Column, exp.Star, exp.Distinct)
+_NOT_CONSTANT = (exp.Star, exp.Distinct)
 _INTEGER = re.compile(r"[0-9]{1,18}")
 _TEXT = re.compile(r"[^\\'\"]*")
 """Texts without escapes, whose rules are left to Spark."""
@@ -26,8 +30,38 @@ def evaluated(workspace: Workspace, value: Node, type_: pa.DataType) -> object:
     if literal is not None:
         return literal
     tree = exp.select(exp.alias_(value.copy(), "value"))
-    # In Arrow, times have a time zone; `collect` would return naive times in the zone of this machine.
-    return _plain(workspace.run(tree).toArrow().column(0)[0], type_)
+    try:
+        return _plain(_in_arrow(workspace.run(tree), value, type_), type_)
+    except AnalysisException as error:
+        # Not every name is a column: CURRENT_DATE and variables of the session are values.
+        condition, said = error.getCondition() or "", error.getMessageParameters() or {}
+        if condition.startswith("UNRESOLVED_COLUMN"):
+            why = f"{said.get('objectName')} is a column"
+        elif condition == "PARSE_SYNTAX_ERROR":
+            why = f"Spark cannot parse {said.get('error')}"
+        else:
+            raise
+        raise PlanError(f"a scalar argument must be a constant, not {generate(value)}: {why}") from None
+
+
+def _in_arrow(frame: DataFrame, value: Node, type_: pa.DataType) -> pa.Scalar:
+    """The only value of the frame. In Arrow, times have a time zone; `collect` would return naive times."""
+    found = frame.schema["value"].dataType
+    if isinstance(found, YearMonthIntervalType) and pa.types.is_integer(type_):
+        frame = frame.selectExpr("CAST(CAST(value AS INTERVAL MONTH) AS INT) AS value")
+    try:
+        return frame.toArrow().column(0)[0]
+    except PySparkTypeError as error:
+        months = "; declare the argument as an integer to get the number of months"
+        hint = months if isinstance(found, YearMonthIntervalType) else ""
+        raise PlanError(
+            f"{generate(value)} is of type {found.simpleString()}, which cannot be an argument{hint}"
+        ) from error
+    except ValueError:
+        if not pa.types.is_nested(type_):
+            raise
+    # Arrow has no map without types, as MAP() is in Spark.
+    return frame.selectExpr(f"CAST(value AS {spelled(type_)}) AS value").toArrow().column(0)[0]
 
 
 def _literal(value: Node) -> object:

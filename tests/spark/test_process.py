@@ -115,9 +115,25 @@ class Counter(udf.ProcessTableFunction):
         yield from range(n)
 
 
+class Given(udf.ProcessTableFunction):
+    """Emits its arguments."""
+
+    returns = "counts map<string,bigint>, months bigint, place struct<name:string,tags:map<string,int>>"
+
+    def eval(
+        self,
+        counts: dict[str, int] | None = None,
+        months: int = 0,
+        place: Annotated[dict | None, "struct<name:string,tags:map<string,int>>"] = None,
+        patience: dt.timedelta | None = None,
+    ) -> Iterator[tuple]:
+        yield counts, months, place
+
+
 @pytest.fixture
 def functions(remote):
     ours = (
+        Given,
         Running,
         Doubled,
         Counter,
@@ -261,6 +277,38 @@ def test_scalar_arguments_arrive_as_they_are_written_or_are_refused(functions, s
         functions.process("moment", at=dt.datetime(2026, 1, 1, tzinfo=dt.UTC), tiny=1.99)
     with pytest.raises(PlanError, match=r"argument 'tiny': expected tinyint, got 300"):
         functions.sql("SELECT * FROM moment(at => TIMESTAMP '2026-01-01 00:00:00', tiny => 300)")
+
+
+@pytest.mark.connect
+@pytest.mark.parametrize(
+    ("written", "emitted"),
+    [
+        ("counts => map()", ({}, 0, None)),
+        ("place => named_struct('name', 'x', 'tags', map())", (None, 0, {"name": "x", "tags": {}})),
+        ("months => INTERVAL '1' YEAR", (None, 12, None)),
+        ("months => INTERVAL '-1-3' YEAR TO MONTH", (None, -15, None)),
+        ("months => CAST(NULL AS INTERVAL MONTH)", (None, None, None)),
+        ("months => datediff(CURRENT_DATE, CURRENT_DATE)", (None, 0, None)),
+    ],
+)
+def test_every_constant_of_spark_arrives_as_declared(functions, written, emitted):
+    (row,) = functions.sql(f"SELECT * FROM given({written})").collect()
+    assert (row.counts, row.months, row.place and row.place.asDict()) == emitted
+
+
+@pytest.mark.connect
+@pytest.mark.parametrize(
+    ("written", "why"),
+    [
+        ("patience => INTERVAL '1' YEAR", "is of type interval year, .*as an integer to get the number of months"),
+        ("counts => map['a', 1]", r"a constant, not map\['a', 1\]: Spark cannot parse ','"),
+        ("months => v + 1", r"a constant, not v \+ 1: `v` is a column"),
+        ("patience => make_interval(1)", r"make_interval\(1\) is of type interval, which cannot be an argument$"),
+    ],
+)
+def test_a_constant_that_cannot_be_sent_is_named_with_its_type(functions, written, why):
+    with pytest.raises(PlanError, match=f"(?i)line 1, column 15: .*{why}"):
+        functions.sql(f"SELECT * FROM given({written})")
 
 
 def test_broadcast_rows_come_first_and_to_every_key(functions, spark):
