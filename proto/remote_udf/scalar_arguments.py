@@ -4,6 +4,7 @@ pyarrow alone would convert 1.99 to 1, a datetime to a date, a datetime without 
 that a struct does not have.
 """
 
+import dataclasses
 import decimal
 from collections.abc import Mapping
 from typing import Any
@@ -21,8 +22,8 @@ def scalar_array(value: Any, type_: pa.DataType) -> pa.Array:
     """Convert a value to an array of one row. None is null.
 
     A float or a decimal for a floating point type is rounded to the nearest value of the type, as in Spark; nothing
-    else changes. A struct is a dictionary with exactly its fields or a tuple by position; a map is a dictionary or a
-    list of pairs.
+    else changes. A struct is a dictionary or a dataclass with exactly its fields, or a tuple by position; a map is a
+    dictionary or a list of pairs.
 
     Raises:
         TypeError, ValueError, OverflowError or pa.ArrowException: the value is not of the type, or the type cannot
@@ -68,6 +69,8 @@ def _key(key: Any, type_: pa.DataType) -> Any:
 
 def _fields(value: Any, type_: pa.DataType) -> dict[str, Any]:
     names = [field.name for field in type_]
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        value = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
     if isinstance(value, Mapping):
         if value.keys() != set(names):
             raise ValueError(f"expected the fields {', '.join(names)}, got {', '.join(map(str, value)) or 'none'}")

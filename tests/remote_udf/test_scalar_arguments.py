@@ -2,6 +2,7 @@
 
 import datetime as dt
 import math
+from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
@@ -114,3 +115,21 @@ def test_a_value_that_its_type_would_change_is_refused(value, type_):
 
 def test_a_decimal_is_the_nearest_double_since_literals_of_sql_are_decimals():
     assert scalar_array(Decimal("0.1"), pa.float64()).to_pylist() == [0.1]
+
+
+@dataclass
+class Place:
+    name: str
+    inner: "Place | None" = None
+
+
+def test_a_struct_is_an_instance_of_a_dataclass_with_its_fields():
+    inner = pa.struct([("inner", pa.struct([])), ("name", pa.string())])
+    outer = pa.struct([("name", pa.string()), ("inner", inner)])
+    assert scalar_array(Place("oslo", Place("a")), outer).to_pylist() == [
+        {"name": "oslo", "inner": {"inner": None, "name": "a"}}
+    ]
+    with pytest.raises(ValueError, match="expected the fields name, got name, inner"):
+        scalar_array(Place("oslo"), pa.struct([("name", pa.string())]))
+    with pytest.raises(TypeError):
+        scalar_array(Place, outer)
