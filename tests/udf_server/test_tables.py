@@ -310,3 +310,49 @@ def test_the_harness_takes_a_row_without_a_time_for_the_earliest():
     harness.row("r", (1, 3, None))  # late
     harness.watermark(dt.datetime(1961, 1, 1, tzinfo=dt.UTC))
     assert [row[-1] for row in harness.take()] == [2]
+
+
+class Opened(udf.ProcessTableFunction):
+    """Emits what `open` has left, and how many rows the key has had."""
+
+    returns = "opened int, rows int"
+    opened = closed = 0
+
+    async def open(self, context: udf.FunctionContext, store: udf.KeyValueStore) -> None:
+        assert context.function == "opened" and await store.get(["x"]) == [None]
+        self.opened += 1
+
+    def close(self) -> None:
+        type(self).closed += 1
+
+    def eval(self, rows: ValueView[int], input: Annotated[udf.Row, ArgumentTrait.SET_SEMANTIC_TABLE]):
+        rows.value = (rows.value or 0) + 1
+        yield self.opened, rows.value
+
+
+def test_the_harness_opens_the_function_and_closes_it():
+    Opened.closed = 0
+    with ProcessTableHarness(Opened, {"input": table("k int", partition_by="k")}) as harness:
+        harness.row("input", (1,))
+        harness.restore(harness.snapshot())
+        assert Opened.closed == 1
+        harness.row("input", (1,))
+    assert harness.take() == [(1, 1, 1), (1, 1, 2)]
+    assert Opened.closed == 2
+
+
+def test_the_harness_takes_all_nan_for_one_key():
+    nan = float("nan")
+    harness = ProcessTableHarness(Opened, {"input": table("k double, j int", partition_by=["k", "j"])})
+    harness.row("input", (nan, 1))
+    harness.row("input", (-nan, 1))
+    assert [row.rows for row in harness.take()] == [1, 2]
+    assert harness.state("rows", (float("nan"), 1)).value == 2
+    assert len(harness.state_keys("rows")) == 1
+
+
+@pytest.mark.parametrize("values", [(1,), (1, 2, 3), {"k": 1}, {"k": 1, "x": 2}])
+def test_the_harness_names_the_columns_of_a_row_that_has_others(values):
+    harness = ProcessTableHarness(Opened, {"input": table("k int, j int", partition_by="k")})
+    with pytest.raises(InvalidCall, match="'input': a row has the columns k, j, got "):
+        harness.row("input", values)

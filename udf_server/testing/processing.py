@@ -3,6 +3,7 @@
 import asyncio
 import dataclasses
 import functools
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,7 +16,9 @@ from remote_udf.process_calls import OUTPUT, STATE, TIMERS
 from remote_udf.process_planning import TableGiven, output_fields, plan_process_call
 from remote_udf.row_kinds import ROW_KIND, RowKind
 from remote_udf.table_arguments import ArgumentTrait
+from udf_server.base.hooks import FunctionContext
 from udf_server.base.values import codec_for_type
+from udf_server.keyvalue.stores import KeyValueStores
 from udf_server.process.base import ProcessTableFunction
 from udf_server.process.binding import ProcessBinding
 from udf_server.process.declaration import ProcessFunction, declare_process
@@ -50,7 +53,7 @@ class ProcessTableHarness:
     ```
 
     Every step converts values to the types of the wire and back, as on a server. A step raises what the
-    function raises.
+    function raises. `open` runs at once, `close` with `harness.close()` or at the end of a `with` block.
 
     Args:
         function: A class, an instance, or a declared process table function.
@@ -74,6 +77,7 @@ class ProcessTableHarness:
         self._call = plan_process_call(declared.spec, given, scalars, times)
         assert declared.spec.process is not None
         self._signature = declared.spec.process
+        self._stores = KeyValueStores()
         self._function = self._started(declared)
         self._states = StateEntries(self._function.states)
         self._names = [argument.name for argument in self._signature.tables]
@@ -91,6 +95,16 @@ class ProcessTableHarness:
         self._taken = 0
         self._key: Key = ()
 
+    def __enter__(self) -> "ProcessTableHarness":
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Run the `close` hook of the function."""
+        asyncio.run(self._function.close())
+
     @property
     def columns(self) -> pa.Schema:
         """The columns of the result, without the kind of change."""
@@ -107,14 +121,19 @@ class ProcessTableHarness:
             kind: The kind of change.
 
         Raises:
-            InvalidCall: There is no such table argument, or its changelog mode does not have the kind.
+            InvalidCall: There is no such table argument, its changelog mode does not have the kind, or the row does
+                not have its columns.
         """
         number = self._number(name)
         given, kind = self._call.tables[number], RowKind(kind)
         if kind not in given.changelog_mode.kinds:
             raise InvalidCall(f"table argument {name!r}: a row is {kind}, but its changes are {given.changelog_mode}")
+        columns = given.schema.names
+        if len(values) != len(columns) or (isinstance(values, dict) and values.keys() != set(columns)):
+            found = f"columns {', '.join(map(str, values))}" if isinstance(values, dict) else f"{len(values)} values"
+            raise InvalidCall(f"table argument {name!r}: a row has the columns {', '.join(columns)}, got {found}")
         if isinstance(values, dict):
-            values = tuple(values[column] for column in given.schema.names)
+            values = tuple(values[column] for column in columns)
         if kind is RowKind.DELETE and given.changelog_mode.key_only_deletes:
             key = {*given.partition_by, *given.upsert_key}
             values = tuple(value if index in key else None for index, value in enumerate(values))
@@ -172,9 +191,10 @@ class ProcessTableHarness:
     def restore(self, snapshot: object) -> None:
         """Go back to a snapshot, as another process would: a function given as a class gets a new instance.
 
-        Emitted rows stay emitted.
+        The function is closed, and the new one is opened. Emitted rows stay emitted.
         """
         assert isinstance(snapshot, Kept)
+        self.close()
         self._kept = snapshot.copied()
         self._function = self._started(self._declared())
 
@@ -221,7 +241,14 @@ class ProcessTableHarness:
         return self._given if isinstance(self._given, ProcessFunction) else declare_process(self._given)
 
     def _started(self, declared: ProcessFunction) -> ProcessFunction:
-        return self._watching(declared.in_call(self._call))
+        function = declared.in_call(self._call)
+        asyncio.run(self._opened(function))
+        return self._watching(function)
+
+    async def _opened(self, function: ProcessFunction) -> None:
+        spec = function.spec
+        store = (await self._stores.open(spec.key)).store if function.takes_store else None
+        await function.open(FunctionContext(spec.name, spec.version, store=store))
 
     def _watching(self, function: ProcessFunction) -> ProcessFunction:
         """The function, wrapped so that each timer that fires is recorded."""
@@ -247,7 +274,7 @@ class ProcessTableHarness:
             self._process((), (number, row, kind), None, broadcast=True)
             return
         key = tuple(row.field(column)[0].as_py() for column in given.partition_by) if argument.has_set_semantics else ()
-        self._process(key, (number, row, kind), None)
+        self._process(_key(key), (number, row, kind), None)
 
     def _fire(self, watermark: int) -> None:
         """Fire timers one after another, by time, name and key, until none is due. A timer may make another one due."""
@@ -312,7 +339,9 @@ class ProcessTableHarness:
 
 
 def _key(key: Any) -> Key:
-    return key if isinstance(key, tuple) else (key,)
+    """The key as a tuple. As in Spark, NaN equals NaN: Python compares one object with itself only."""
+    parts = key if isinstance(key, tuple) else (key,)
+    return tuple(math.nan if isinstance(part, float) and math.isnan(part) else part for part in parts)
 
 
 def _milliseconds(time: int) -> int:
