@@ -99,7 +99,15 @@ class OverGroups:
             return exp.Dot.build([column(made), *(each.copy() for each in rest)]) if rest else column(made)
         if not self._source.has(first.name) and self._source.is_constant(node):
             return node.copy()
-        raise error_at(node, f"{node.sql()} is neither in GROUP BY nor in an aggregate")
+        raise error_at(node, f"{node.sql()} is neither in GROUP BY nor in an aggregate{self._around(node)}")
+
+    def _around(self, node: exp.Column) -> str:
+        """Which function has the column as an argument: its name may be that of an aggregate, mistyped."""
+        call = node.find_ancestor(exp.Anonymous)
+        if call is None:
+            return ""
+        near = "" if self._names.remote(call.name) else f" {self._names.functions.near(call.name)}"
+        return f"; {call.name} is not an aggregate{near}"
 
     def _is_output(self, node: Node, outputs: set[str]) -> bool:
         return alias_in(node, outputs, self._source.key) and not self._source.shows(node)

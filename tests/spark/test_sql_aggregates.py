@@ -274,6 +274,10 @@ def test_a_temporary_view_holds_the_aggregate_and_nothing_else_is_left(session, 
     [
         ("SELECT k,\n  my_sum(v) FROM numbers WHERE my_sum(v) > 1", "line 2, column 32: .* cannot be used in WHERE"),
         ("SELECT k, v, my_sum(v) FROM numbers GROUP BY k", "line 1, column 11: v is neither in GROUP BY"),
+        (
+            "SELECT my_sum(v), my_sun(v) FROM numbers",
+            r"column 26: v is neither.*; my_sun is not.*did you mean my_sum\b",
+        ),
         ("SELECT my_sum(max(v)) FROM numbers", "line 1, column 8: .* needs a subquery"),
         ("SELECT my_sum(v, k) FROM numbers", "line 1, column 8: .* takes 1 arguments, got 2"),
         ("SELECT my_sum(*) FROM numbers", r"line 1, column 8: .*\* is not an argument"),
