@@ -99,7 +99,7 @@ STRUCT = "struct<a:int,b:string>"
         ({"a": 1}, "expected the fields a, b, got a"),
         ({"a": 1, "b": "x", "c": 2}, "expected the fields a, b, got a, b, c"),
         ({}, "expected the fields a, b, got "),
-        ((1, "x"), "got a value of type tuple"),
+        ((1, "x"), "expected struct<a:int,b:string>, a dictionary, got a value of type tuple"),
         (5, "got a value of type int"),
     ],
 )

@@ -105,7 +105,9 @@ class StructCodec(Codec):
         names = self.fields.keys()
         for value in values:
             if not isinstance(value, dict):
-                raise TypeError(f"expected {spelled(self.type)}, got a value of type {type(value).__name__}")
+                raise TypeError(
+                    f"expected {spelled(self.type)}, a dictionary, got a value of type {type(value).__name__}"
+                )
             if value.keys() != names:
                 raise ValueError(f"expected the fields {', '.join(names)}, got {', '.join(map(str, value))}")
 
