@@ -13,7 +13,7 @@ import pyarrow as pa
 from remote_udf.errors import InvalidCall
 from remote_udf.functions import FunctionKind, FunctionSpec
 from remote_udf.process_calls import OrderColumn, ProcessCall, TableCall
-from remote_udf.result_columns import resolved
+from remote_udf.result_columns import numbered, resolved
 from remote_udf.row_kinds import ROW_KIND
 from remote_udf.scalar_arguments import scalar_array
 from remote_udf.table_arguments import ArgumentTrait, ChangelogMode, TableArgument
@@ -102,15 +102,7 @@ def output_fields(spec: FunctionSpec, call: ProcessCall, key: Key = str.lower) -
         raise InvalidCall(f"function {spec.key} must produce at least one output column")
     if not spec.process.changelog_mode.is_insert_only:
         fields.append(pa.field(ROW_KIND, pa.string()))
-    taken: set[str] = set()
-    result = []
-    for each in fields:
-        name, number = each.name, 0
-        while key(name) in taken:
-            name, number = f"{each.name}{number}", number + 1
-        taken.add(key(name))
-        result.append(each.with_name(name).with_nullable(True))
-    return result
+    return [each.with_nullable(True) for each in numbered(fields, key)]
 
 
 class _Planner:

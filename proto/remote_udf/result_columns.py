@@ -4,7 +4,7 @@ The metadata of a result's fields describe them and are sent with the type; both
 of the call.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -14,7 +14,7 @@ from remote_udf.errors import InvalidCall
 from remote_udf.functions import FunctionSpec
 from remote_udf.process_calls import ProcessCall
 
-__all__ = ["column_named_by", "columns_of", "depends_on_call", "resolved"]
+__all__ = ["column_named_by", "columns_of", "depends_on_call", "numbered", "resolved"]
 
 _TABLE = b"remote_udf.columns_of"
 _WITHOUT = b"remote_udf.without"
@@ -60,7 +60,20 @@ def resolved(spec: FunctionSpec, call: ProcessCall) -> FunctionSpec:
                 fields.append(pa.field(_name(spec, call, told[_NAME.decode()], told[_DEFAULT.decode()]), field.type))
         else:
             fields.append(field)
-    return replace(spec, result=pa.struct(fields))
+    return replace(spec, result=pa.struct(numbered(fields)))
+
+
+def numbered(fields: Iterable[pa.Field], key: Callable[[str], str] = str) -> list[pa.Field]:
+    """The fields; a name that is already used gets a number: `name`, `name0`. `key` is equal for equal names."""
+    taken: set[str] = set()
+    result = []
+    for each in fields:
+        name, number = each.name, 0
+        while key(name) in taken:
+            name, number = f"{each.name}{number}", number + 1
+        taken.add(key(name))
+        result.append(each.with_name(name))
+    return result
 
 
 def _columns(spec: FunctionSpec, call: ProcessCall, told: dict[str, str]) -> Sequence[pa.Field]:

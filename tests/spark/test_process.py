@@ -279,6 +279,16 @@ def test_scalar_arguments_arrive_as_they_are_written_or_are_refused(functions, s
         functions.sql("SELECT * FROM moment(at => TIMESTAMP '2026-01-01 00:00:00', tiny => 300)")
 
 
+def test_a_column_that_is_named_as_another_one_gets_a_number(functions, spark):
+    changes = spark.sql("SELECT 'Bob' AS name, 1 AS v, '+I' AS row_kind")
+    whole = functions.process("to_changelog", changes, op=["v"])
+    assert whole.columns == ["v", "name", "v0"]
+    assert rows(whole) == [("INSERT", "Bob", 1)]
+    keyed = functions.process("to_changelog", changes, partition_by="name", op=["name"])
+    assert keyed.columns == ["name", "name0", "v"]
+    assert rows(keyed) == [("Bob", "INSERT", 1)]
+
+
 @pytest.mark.connect
 @pytest.mark.parametrize(
     ("written", "emitted"),
