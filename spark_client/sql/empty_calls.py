@@ -12,10 +12,11 @@ from pyspark.sql import DataFrame
 from sqlglot.errors import SqlglotError
 from sqlglot.tokens import Token, TokenType
 
+from spark_client.base.errors import PlanError
 from spark_client.base.identifiers import quoted
 from spark_client.functions.registration import EMPTY
 from spark_client.sql.dialect import RemoteSpark
-from spark_client.sql.parsing import Text
+from spark_client.sql.parsing import Text, in_place, place_of_token
 
 __all__ = ["with_shown_names", "without_empty_calls"]
 
@@ -24,6 +25,7 @@ def without_empty_calls(text: Text, register: Callable[[str], str | None]) -> Te
     """Replace the name of each such call by a hidden name.
 
     `register` registers the call with Spark and returns the hidden name; None if the name is no remote scalar function.
+    Raises PlanError, with the position in the text, for a call that needs arguments.
     """
     try:
         tokens = list(RemoteSpark().tokenize(text.sql))
@@ -31,9 +33,15 @@ def without_empty_calls(text: Text, register: Callable[[str], str | None]) -> Te
         return text  # Spark reports the error when it runs the text
     parts, done = [], 0
     for index in range(len(tokens) - 2):
-        if not _is_empty_call(tokens[index : index + 3]) or (index and tokens[index - 1].token_type is TokenType.DOT):
+        before = tokens[index - 1] if index else None
+        if before is not None and (before.token_type is TokenType.DOT or before.text.upper() == "FUNCTION"):
             continue
-        name = register(tokens[index].text)
+        if not _is_empty_call(tokens[index : index + 3]):
+            continue
+        try:
+            name = register(tokens[index].text)
+        except PlanError as error:
+            raise in_place(place_of_token(tokens[index]), error) from None
         if name is not None:
             parts += [text.sql[done : tokens[index].start], quoted(name)]
             done = tokens[index].end + 1
@@ -48,4 +56,4 @@ def with_shown_names(frame: DataFrame) -> DataFrame:
 def _is_empty_call(tokens: Sequence[Token]) -> bool:
     name, opening, closing = tokens
     is_call = opening.token_type is TokenType.L_PAREN and closing.token_type is TokenType.R_PAREN
-    return is_call and name.token_type is not TokenType.STRING
+    return is_call and name.token_type not in (TokenType.STRING, TokenType.OVER)

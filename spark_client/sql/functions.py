@@ -108,9 +108,17 @@ class SqlFunctions(FunctionNames):
     def empty(self, name: str) -> str | None:
         """Register the call without arguments with Spark, and return its hidden name.
 
-        None if the name is no scalar function, or if `register_empty` returns None.
+        None if the name is no scalar function, or if `register_empty` returns None. Raises PlanError if the function
+        requires arguments.
         """
-        return register_empty(self._as_registered(name), name) if self.is_remote_scalar(name) else None
+        if not self.is_remote_scalar(name):
+            return None
+        function = self._as_registered(name)
+        try:
+            function.spec.check_count(0)
+        except StreamError as error:
+            raise PlanError(error.message) from None
+        return register_empty(function, name)
 
     def _once(self, name: str) -> str | None:
         return register_once(self._as_registered(name), name.casefold())

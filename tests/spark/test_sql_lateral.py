@@ -224,6 +224,21 @@ def test_what_cannot_be_joined_is_an_error(session, text, message):
     assert message in str(caught.value)
 
 
+def test_a_call_of_a_function_that_needs_arguments_names_it_and_its_place(session):
+    with pytest.raises(PlanError, match=r"^line 2, column 2: function doubled@1 takes 1 arguments, got 0: doubled\(x "):
+        session.sql("SELECT n,\n doubled() FROM sales")
+    with pytest.raises(PlanError, match="column 15: function offers@1 takes 1 arguments, got 0"):
+        session.sql("SELECT * FROM offers()")
+
+
+def test_words_of_sql_before_brackets_are_no_calls(remote, session):
+    @udf.scalar(name="over")
+    async def over(x: int) -> int:
+        return x
+
+    assert found(remote(over), "SELECT n, count(*) OVER () FROM sales WHERE n < 3") == [(1, 2), (2, 2)]
+
+
 def test_errors_as_columns_are_not_joined(session):
     session.register("offers", on_error="column")
     with pytest.raises(PlanError, match="offers@1 has on-error column, but only its values are joined in SQL"):
