@@ -17,10 +17,16 @@ _PARAMETERS = {"UNRESOLVED_ROUTINE": "routineName", "UNRESOLVABLE_TABLE_VALUED_F
 _TABLE = "INVALID_SQL_SYNTAX.INVALID_TABLE_FUNCTION_IDENTIFIER_ARGUMENT_MISSING_PARENTHESES"
 """The condition for f(TABLE t), which only remote functions take."""
 
+_OTHER_CALL = ("WRONG_NUM_ARGS", "NOT_A_TABLE_FUNCTION")
+"""Conditions for a call that a function of Spark's does not take, or what they begin with."""
+
 
 @contextlib.contextmanager
 def naming_unknown(functions: SqlFunctions, text: Text) -> Iterator[None]:
-    """Raise UnknownFunction with similar remote names if Spark does not find a function that the text calls."""
+    """Raise UnknownFunction with similar remote names if Spark does not find a function that the text calls.
+
+    Raises PlanError if Spark finds its own function in place of a remote one that the call would fit.
+    """
     try:
         yield
     except AnalysisException as error:
@@ -35,8 +41,14 @@ def naming_unknown(functions: SqlFunctions, text: Text) -> Iterator[None]:
                 f"{place_of_token(called)}the server has no function {called.text!r} "
                 f"{functions.functions.near(called.text)}; a table function of Spark's own takes TABLE(t)"
             ) from None
+        said = error.getMessageParameters() or {}
         parameter = _PARAMETERS.get(error.getCondition() or "")
-        name = (error.getMessageParameters() or {}).get(parameter or "", "").strip("`")
+        name = said.get(parameter or "", "").strip("`")
+        if name.upper() == "TABLE":
+            name = _called_in_table(text.tokens) or name
+        if (error.getCondition() or "").startswith(_OTHER_CALL):
+            _refuse_hidden(functions, text, said.get("functionName", "").strip("`"), error)
+        _refuse_hidden(functions, text, name, error)
         token = next((token for token in text.tokens if token.text.casefold() == name.casefold()), None)
         if token is None and functions.kind(name) is not None:
             raise PlanError(
@@ -49,6 +61,26 @@ def naming_unknown(functions: SqlFunctions, text: Text) -> Iterator[None]:
         raise UnknownFunction(
             f"{place_of_token(token)}neither Spark nor the server has a function {name!r} {near}"
         ) from None
+
+
+def _refuse_hidden(functions: SqlFunctions, text: Text, name: str, error: AnalysisException) -> None:
+    """Raise PlanError if a name means a function of Spark's, and a remote one has the same name."""
+    hidden = [spec.key for spec in functions.functions if spec.name.casefold() == name.casefold()]
+    if hidden and functions.remote(name) is None:
+        token = next((token for token in text.tokens if token.text.casefold() == name.casefold()), None)
+        place = place_of_token(token) if token is not None else ""
+        raise PlanError(
+            f"{place}{name} is Spark's own function here, which takes precedence; to call the remote function, write "
+            f"`{hidden[-1]}`: {str(error).splitlines()[0]}"
+        ) from None
+
+
+def _called_in_table(tokens: Sequence[Token]) -> str | None:
+    """The name of the first function in TABLE(f(...))."""
+    for table, opening, name in zip(tokens, tokens[1:], tokens[2:], strict=False):
+        if table.token_type is TokenType.TABLE and opening.token_type is TokenType.L_PAREN:
+            return name.text
+    return None
 
 
 def _called_with_table(tokens: Sequence[Token]) -> Token | None:

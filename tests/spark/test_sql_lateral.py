@@ -224,6 +224,24 @@ def test_what_cannot_be_joined_is_an_error(session, text, message):
     assert message in str(caught.value)
 
 
+@udf.scalar(rows=True, returns="part string")
+def split(text: str) -> list[dict]:
+    return [{"part": part} for part in text]
+
+
+@pytest.mark.parametrize(("text", "column"), [
+    ("SELECT * FROM sales, LATERAL TABLE(split(item))", 36),
+    ("SELECT * FROM sales LEFT JOIN LATERAL TABLE(split(item, ',')) AS r ON TRUE", 45),
+    ("SELECT * FROM split('ab')", 15),
+    ("SELECT Split(item) FROM sales", 8),
+])  # fmt: skip
+def test_a_name_that_spark_has_too_is_told_where_the_call_fails(remote, session, text, column):
+    hiding = remote(split)
+    with pytest.raises(PlanError, match=rf"(?i)^line 1, column {column}: split is Spark's own.*write `split@1`: "):
+        hiding.sql(text)
+    assert hiding.sql(text.replace("split", "`split@1`").replace("Split", "`split@1`").replace(", ','", "")).columns
+
+
 def test_a_call_of_a_function_that_needs_arguments_names_it_and_its_place(session):
     with pytest.raises(PlanError, match=r"^line 2, column 2: function doubled@1 takes 1 arguments, got 0: doubled\(x "):
         session.sql("SELECT n,\n doubled() FROM sales")
