@@ -13,7 +13,10 @@ from remote_udf.result_columns import resolved
 from remote_udf.segments import AppliedField, applied_type
 from spark_client.base.config import ClientConfig
 
-__all__ = ["AggregateCall", "ErrorPolicy", "ProcessTableCall", "ScalarCall"]
+__all__ = ["GENERATED", "AggregateCall", "ErrorPolicy", "ProcessTableCall", "ScalarCall"]
+
+GENERATED = "__remote_"
+"""What the names of columns in plans begin with if users do not know them."""
 
 
 @dataclass(frozen=True)

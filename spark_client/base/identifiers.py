@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterable, Sequence
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from spark_client.base.calls import GENERATED
 from spark_client.base.settings import read_once
 
 __all__ = [
@@ -27,7 +28,7 @@ __all__ = [
 ]
 
 _CASE = "spark.sql.caseSensitive"
-_HIDDEN = "__remote_udf_"
+_HIDDEN = f"{GENERATED}udf_"
 _PLAIN = re.compile(r"\w+")
 
 

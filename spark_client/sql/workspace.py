@@ -14,6 +14,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame
 from sqlglot import exp
 
+from spark_client.base.calls import GENERATED
 from spark_client.base.errors import PlanError
 from spark_client.base.identifiers import Identifiers, identifiers_of, quoted
 from spark_client.planning.scans import projected, scan_of, selected
@@ -26,7 +27,7 @@ from spark_client.sql.parsing import Text
 
 __all__ = ["HIDDEN", "Workspace", "picked"]
 
-HIDDEN = "__remote_sql_"
+HIDDEN = f"{GENERATED}sql_"
 """The prefix of generated names of columns and tables."""
 _PARTS = ("expressions", "from_", "where")
 """The parts of a SELECT that selects columns and rows, and does nothing else."""

@@ -7,7 +7,7 @@ import pyarrow as pa
 from remote_udf.errors import capped
 from remote_udf.options import OnError
 from remote_udf.outcomes import RowError
-from spark_client.base.calls import AggregateCall
+from spark_client.base.calls import GENERATED, AggregateCall
 from spark_client.base.errors import FunctionFailed
 
 __all__ = ["check_policy"]
@@ -23,13 +23,18 @@ def check_policy(
     if not errors or call.policy.on_error is not OnError.FAIL:
         return
     segment, error = min(errors.items())
-    shown = ", ".join(f"{name}={_shown(column, segment)}" for name, column in zip(names, keys, strict=True))
+    shown = ", ".join(f"{_named(name)}{_shown(column, segment)}" for name, column in zip(names, keys, strict=True))
     whose = f"of the key ({shown})" if keys else "of all rows"
     trace = f"\nRemote traceback:\n{capped(error.traceback)}" if error.traceback else ""
     attempts = f"{error.attempts} attempt{'s' if error.attempts != 1 else ''}"
     raise FunctionFailed(
         f"function {call.spec.key}: a segment {whose} failed: {error.code}: {error.message} ({attempts}){trace}"
     )
+
+
+def _named(name: str) -> str:
+    """What precedes a value; nothing for an expression, which has a generated name in SQL."""
+    return "" if name.startswith(GENERATED) else f"{name}="
 
 
 def _shown(column: pa.Array, row: int) -> str:

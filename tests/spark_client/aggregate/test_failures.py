@@ -12,6 +12,7 @@ from spark_client.executor.aggregate.grouped import map_grouped
 from spark_client.executor.aggregate.over import OverInput, OverPlan, map_over
 from spark_client.executor.aggregate.partial import map_partial
 from spark_client.executor.aggregate.segment_columns import AggregateInput
+from spark_client.sql.workspace import HIDDEN
 from spark_client.testing import LocalTransport
 from tests.spark_client.aggregate.world import (
     ALL,
@@ -48,6 +49,13 @@ def test_to_fail_names_function_version_key_and_cause(transport, run):
     text = str(raised.value)
     assert "function total@1: a segment of the key (k=2) failed: FUNCTION_ERROR: ValueError: thirteen" in text
     assert "Remote traceback:" in text
+
+
+def test_to_fail_shows_an_expression_of_sql_without_its_generated_name(transport):
+    table = as_table(ROWS).rename_columns([f"{HIDDEN}key_0", "v"])
+    plan = plan_of(table, [f"{HIDDEN}key_0"], [(call_of(Total), ["v"], None)], chained=True)
+    with pytest.raises(FunctionFailed, match=r"a segment of the key \(2\) failed"):
+        rows_of(map_grouped(plan, batches_of(table, []), Opening(transport)))
 
 
 def test_to_fail_without_a_key_says_so(transport):
