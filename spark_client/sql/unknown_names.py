@@ -1,6 +1,7 @@
 """Names of functions that neither Spark nor the server has: Spark's error does not list remote functions."""
 
 import contextlib
+import re
 from collections.abc import Iterator, Sequence
 
 from pyspark.errors import AnalysisException
@@ -9,6 +10,7 @@ from sqlglot.tokens import Token, TokenType
 from spark_client.base.errors import PlanError, UnknownFunction
 from spark_client.sql.functions import SqlFunctions
 from spark_client.sql.parsing import Text, place_of_token
+from spark_client.sql.window_functions import WINDOW_FUNCTIONS
 
 __all__ = ["naming_unknown"]
 
@@ -17,6 +19,8 @@ _PARAMETERS = {"UNRESOLVED_ROUTINE": "routineName", "UNRESOLVABLE_TABLE_VALUED_F
 _TABLE = "INVALID_SQL_SYNTAX.INVALID_TABLE_FUNCTION_IDENTIFIER_ARGUMENT_MISSING_PARENTHESES"
 """The condition for f(TABLE t), which only remote functions take."""
 
+_PART_OF_WINDOW = re.compile("_(START|END|ROWTIME|PROCTIME)$")
+"""The functions beside Flink's group windows, such as TUMBLE_START."""
 _OTHER_CALL = ("WRONG_NUM_ARGS", "NOT_A_TABLE_FUNCTION")
 """Conditions for a call that a function of Spark's does not take, or what they begin with."""
 
@@ -25,7 +29,8 @@ _OTHER_CALL = ("WRONG_NUM_ARGS", "NOT_A_TABLE_FUNCTION")
 def naming_unknown(functions: SqlFunctions, text: Text) -> Iterator[None]:
     """Raise UnknownFunction with similar remote names if Spark does not find a function that the text calls.
 
-    Raises PlanError if Spark finds its own function in place of a remote one that the call would fit.
+    Raises PlanError if Spark finds its own function in place of a remote one that the call would fit, and for a window
+    function that is called as a function of a row.
     """
     try:
         yield
@@ -50,6 +55,12 @@ def naming_unknown(functions: SqlFunctions, text: Text) -> Iterator[None]:
             _refuse_hidden(functions, text, said.get("functionName", "").strip("`"), error)
         _refuse_hidden(functions, text, name, error)
         token = next((token for token in text.tokens if token.text.casefold() == name.casefold()), None)
+        window = _PART_OF_WINDOW.sub("", name.upper())
+        if token is not None and window in WINDOW_FUNCTIONS:
+            raise PlanError(
+                f"{place_of_token(token)}{token.text} is no function of a row: write FROM TABLE({window}(TABLE t, "
+                "DESCRIPTOR(ts), ...)), and GROUP BY window_start, window_end for an aggregate"
+            ) from None
         if token is None and functions.kind(name) is not None:
             raise PlanError(
                 f"Spark runs this statement, which calls {name!r}, and does not know this remote function: "

@@ -23,7 +23,9 @@ from spark_client.sql.table_calls import GivenTable, by_name, call_of_relation, 
 from spark_client.sql.workspace import Workspace
 from spark_client.windows import cumulate, hop, session, tumble, tumble_rows
 
-__all__ = ["has_window_calls", "is_window_call", "put_windows", "read_window_call", "window_call_of"]
+__all__ = [
+    "WINDOW_FUNCTIONS", "has_window_calls", "is_window_call", "put_windows", "read_window_call", "window_call_of",
+]  # fmt: skip
 
 _PARAMETERS = {
     "TUMBLE": ("SIZE", "OFFSET"),
@@ -33,6 +35,7 @@ _PARAMETERS = {
     "TUMBLE_ROW": ("SIZE",),
 }
 """The parameters after DATA and TIMECOL, in order."""
+WINDOW_FUNCTIONS = frozenset(_PARAMETERS)
 _OPTIONAL = {"OFFSET", "EMITONLYONUPDATE"}
 _PARTITIONED = {"SESSION", "TUMBLE_ROW"}
 

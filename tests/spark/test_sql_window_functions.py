@@ -224,6 +224,20 @@ def test_an_error_names_the_place(functions, query, place, message):
     assert message in str(refused.value)
 
 
+@pytest.mark.parametrize(
+    ("query", "place", "window"),
+    [
+        ("SELECT sum(price) FROM bid GROUP BY TUMBLE(t, INTERVAL '10' MINUTES)", 37, "TUMBLE"),
+        ("SELECT total(price) FROM bid GROUP BY hop(t, INTERVAL '5' MINUTES, INTERVAL '10' MINUTES)", 39, "HOP"),
+        ("SELECT TUMBLE_START(t, INTERVAL '10' MINUTES) FROM bid", 8, "TUMBLE"),
+        ("SELECT * FROM TABLE(CUMULATE((SELECT * FROM bid), DESCRIPTOR(t), INTERVAL '5' MINUTES))", 21, "CUMULATE"),
+    ],
+)
+def test_a_group_window_is_refused_with_the_form_to_write(functions, query, place, window):
+    with pytest.raises(PlanError, match=rf"^line 1, column {place}: .*write FROM TABLE\({window}\(TABLE t, "):
+        functions.sql(query).collect()
+
+
 def test_explain_says_what_was_made_of_a_query(functions):
     query = """
         SELECT window_start, total(price).sum
