@@ -107,6 +107,33 @@ async def test_a_start_that_is_cancelled_leaves_what_it_has_joined():
     await first.close()
 
 
+class ConvertingLedgers(RecordedLedgers):
+    """Ledgers whose library raises an error of its own in place of a cancellation, as redis-py does."""
+
+    async def exchange(self, name, claim):
+        grant = await super().exchange(name, claim)
+        if not claim["leave"] and len(self.claims) > 1:
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                raise CoordinationFailed("Redis does not answer: ConnectionError") from None
+        return grant
+
+
+@pytest.mark.parametrize("whole", [True, False], ids=["the server stops", "the limit is removed"])
+async def test_a_limit_that_leaves_while_its_claim_is_sent_is_not_reported_and_sends_none_afterwards(whole, caplog):
+    ledgers, observed = ConvertingLedgers(), []
+    joining = Coordinator(ledgers, [], observe=lambda seconds, good: observed.append(good))
+    await joining.open()
+    [shared] = sharing("f@1", **{"max-concurrency": 8})
+    joining.add(shared)
+    await eventually(lambda: shared.call_back() or len(ledgers.claims) > 1)
+    await asyncio.wait_for(joining.close() if whole else joining.remove(shared), 10)
+    assert ([claim["leave"] for _, claim in ledgers.claims], observed) == ([False, False, True], [True, True])
+    assert not caplog.records
+    await joining.close()
+
+
 GRANTS = [
     {}, {"epoch": 1}, {"permits": None}, {"permits": "8"}, {"permits": 9}, {"permits": -2}, {"permits": 1.5},
     {"permits": float("nan")}, {"now": float("inf")}, {"now": 10**400}, {"paused": -1.0}, {"open": []}, {"probe": 1},

@@ -142,12 +142,9 @@ class Coordinator:
                 post(woken)
 
         sharing.call_back = call_back
-        # A library may raise an error of its own instead of the cancellation, so the task also asks for this.
-        while not self._closed:
+        while True:
             sent = self._clock()
             await self._exchange(sharing)
-            if self._closed:
-                return
             wake.clear()
             try:
                 async with asyncio.timeout(max(sharing.due(), 0.0)):
@@ -165,6 +162,10 @@ class Coordinator:
             if "conflict" not in grant:
                 sharing.granted(grant)
         except CoordinationFailed as error:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                # The library has raised an error of its own in place of the cancellation.
+                raise asyncio.CancelledError from None
             self._observe(self._clock() - began, False)
             self._report(sharing, str(error))
             return None
