@@ -7,6 +7,8 @@ import pytest
 from tests.udf_server.streams import eventually
 from udf_server.base.errors import InvalidConfig
 from udf_server.base.metrics import ServerMetrics
+from udf_server.budgets.job_budget import JobBudget
+from udf_server.budgets.terms import Terms
 from udf_server.coordination import coordinator
 from udf_server.coordination.coordinator import Coordinator
 from udf_server.coordination.grants import CoordinationFailed
@@ -132,6 +134,19 @@ async def test_a_limit_that_leaves_while_its_claim_is_sent_is_not_reported_and_s
     assert ([claim["leave"] for _, claim in ledgers.claims], observed) == ([False, False, True], [True, True])
     assert not caplog.records
     await joining.close()
+
+
+async def test_the_log_names_a_budget_by_its_caller_and_day_and_a_guard_by_its_function(caplog):
+    ledgers = RecordedLedgers()
+    ledgers.hanging = {"f@1", "day:0123"}
+    [guard] = sharing("f@1", **{"max-concurrency": 8})
+    budget = JobBudget("day:0123", Terms.of({"usd": 1.0}, "test"), caller="etl", title="2026-01-31 (UTC)")
+    joining = Coordinator(ledgers, [guard, budget])
+    await joining.open()
+    await joining.close()
+    said = {record.message: vars(record) for record in caplog.records}
+    assert said["guard is not coordinated"]["guard"] == "f@1"
+    assert said["budget is not coordinated"]["budget"] == "etl, 2026-01-31 (UTC)"
 
 
 GRANTS = [

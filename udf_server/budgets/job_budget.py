@@ -56,6 +56,7 @@ class JobBudget:
         self.name, self.terms, self.settings, self._whose = name, terms, str(terms), whose
         self.call_back: Callable[[], None] = lambda: None
         self.caller, self.title = caller, title
+        self.kind, self.label = "budget", f"{caller}, {title}" if caller else title
         self.streams = 0
         """Number of open streams that use it. `Budgets` counts them."""
         self.idle_since = clock()

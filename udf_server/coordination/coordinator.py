@@ -27,6 +27,10 @@ class Sharing(Protocol):
     """One limit that is shared. The coordinator calls it on the server's event loop."""
 
     name: str
+    kind: str
+    """What it is in a log line: `guard` or `budget`."""
+    label: str
+    """What people call it."""
     settings: str
     call_back: Callable[[], None]
     """Set by the coordinator. Call it, from any thread, if a claim is due at once."""
@@ -176,11 +180,11 @@ class Coordinator:
             return conflict
         if sharing.name in self._away:
             self._away.discard(sharing.name)
-            log.info("guard is coordinated again", extra={"guard": sharing.name})
+            log.info(f"{sharing.kind} is coordinated again", extra={sharing.kind: sharing.label})
         return None
 
     def _report(self, sharing: Sharing, why: str) -> None:
         if sharing.name not in self._away:
             self._away.add(sharing.name)
-            log.warning("guard is not coordinated", extra={"guard": sharing.name, "why": why})
+            log.warning(f"{sharing.kind} is not coordinated", extra={sharing.kind: sharing.label, "why": why})
         sharing.failed(why)

@@ -47,7 +47,8 @@ class SharedLimits(Limits):
             changed: Called with the lock held when calls that wait may be able to begin.
             clock: A monotonic clock.
         """
-        self.name, self.settings = name, str(settings)
+        self.name = self.label = name
+        self.kind, self.settings = "guard", str(settings)
         self.call_back: Callable[[], None] = lambda: None
         self._lock, self._demand, self._changed, self._clock = lock, demand, changed, clock
         self._tokens, self._breaker = [LeasedTokens(rate) for rate in settings.rate], settings.breaker_failures
