@@ -1,13 +1,17 @@
 """TLS: certificates of the server and of clients, and their rotation."""
 
+import socket
 import ssl
+from concurrent.futures import ThreadPoolExecutor
 
+import grpc
 import pytest
 
 from spark_client.base.config import ClientConfig
 from spark_client.base.errors import AccessDenied, NotARemoteUdfServer, ServerUnavailable
 from spark_client.base.security import Security
 from spark_client.functions.directory import list_functions
+from tests.chaos.servers import ChaosServer
 from tests.udf_server.secured import Pki, answers, plus_one
 from udf_server.security import files
 
@@ -71,3 +75,55 @@ def test_a_new_certificate_is_served_without_a_restart_and_one_without_its_key_i
     assert peer_certificate(serving.target) == second
     assert serving.metric("udf_file_reloads_total", files="tls", outcome="failed") == 1
     assert answers(serving.target, Security(ca_file=pki.ca)) == 2
+
+
+def test_grpc_gets_a_certificate_once_for_each_change_of_the_files(serve, pki, monkeypatch):
+    real, given = grpc.dynamic_ssl_server_credentials, []
+
+    def recorded(first, fetch, **arguments):
+        def fetched():
+            given.append(fetch())
+            return given[-1]
+
+        return real(first, fetched, **arguments)
+
+    monkeypatch.setattr(grpc, "dynamic_ssl_server_credentials", recorded)
+    certificate, key = pki.issue("server")
+    target = serve(plus_one, tls_certificate=certificate, tls_key=key).target
+    for _ in range(3):
+        peer_certificate(target)
+    assert given
+    assert not any(given)
+    pki.issue("server")
+    given.clear()
+    for _ in range(3):
+        peer_certificate(target)
+    assert [each is not None for each in given] == [True, False, False]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(120)
+def test_a_server_survives_many_handshakes_at_once_good_and_bad(pki, tmp_path):
+    certificate, key = pki.issue("server")
+    (tmp_path / "plugin.py").write_text("import udf_server as udf\n\n@udf.scalar\ndef f(x: int) -> int:\n    return x\n")
+    server = ChaosServer(
+        plugin=str(tmp_path / "plugin.py"), log=tmp_path / "log",
+        UDF_CONFIG_TLS_CERTIFICATE=certificate, UDF_CONFIG_TLS_KEY=key,
+    )  # fmt: skip
+    context = ssl.create_default_context(cafile=pki.ca)
+    context.set_alpn_protocols(["h2"])
+
+    def connect(number):
+        with socket.create_connection(("127.0.0.1", server.port), 20) as plain:
+            if number % 3:
+                plain.sendall(b"GET / HTTP/1.1\r\n\r\n")
+            else:
+                with context.wrap_socket(plain, server_hostname="localhost"):
+                    pass
+
+    try:
+        with ThreadPoolExecutor(8) as threads:
+            list(threads.map(connect, range(9_000)))
+        assert list_functions(ClientConfig(f"localhost:{server.port}", 20.0, Security(ca_file=pki.ca)))
+    finally:
+        server.kill()

@@ -1,6 +1,7 @@
 """The server's TLS credentials from files, which are read again at the first handshake after a change."""
 
 import ssl
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -30,9 +31,17 @@ def server_credentials(
         )
 
     files = WatchedFiles(paths, parse, **watch)
-    return grpc.dynamic_ssl_server_credentials(
-        files.current(), files.current, require_client_authentication=client_ca is not None
-    )
+    used, lock = files.current(), threading.Lock()
+
+    def changed() -> grpc.ServerCertificateConfiguration | None:
+        """The configuration if it is not in use yet. gRPC calls this at each handshake, on several threads."""
+        nonlocal used
+        with lock:
+            before, used = used, files.current()
+            # gRPC replaces its context by whatever is returned, and may crash if other handshakes use it at that moment.
+            return None if used is before else used
+
+    return grpc.dynamic_ssl_server_credentials(used, changed, require_client_authentication=client_ca is not None)
 
 
 def _check(certificate: Path, key: Path, client_ca: bytes | None) -> None:
