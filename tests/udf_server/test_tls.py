@@ -127,3 +127,4 @@ def test_a_server_survives_many_handshakes_at_once_good_and_bad(pki, tmp_path):
         assert list_functions(ClientConfig(f"localhost:{server.port}", 20.0, Security(ca_file=pki.ca)))
     finally:
         server.kill()
+    assert not (tmp_path / "log").read_text(), "bad handshakes do not fill the log"
