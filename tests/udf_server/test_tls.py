@@ -105,9 +105,10 @@ def test_grpc_gets_a_certificate_once_for_each_change_of_the_files(serve, pki, m
 @pytest.mark.timeout(120)
 def test_a_server_survives_many_handshakes_at_once_good_and_bad(pki, tmp_path):
     certificate, key = pki.issue("server")
-    (tmp_path / "plugin.py").write_text("import udf_server as udf\n\n@udf.scalar\ndef f(x: int) -> int:\n    return x\n")
+    plugin = tmp_path / "plugin.py"
+    plugin.write_text("import udf_server as udf\n\n@udf.scalar\ndef f(x: int) -> int:\n    return x\n")
     server = ChaosServer(
-        plugin=str(tmp_path / "plugin.py"), log=tmp_path / "log",
+        plugin=str(plugin), log=tmp_path / "log",
         UDF_CONFIG_TLS_CERTIFICATE=certificate, UDF_CONFIG_TLS_KEY=key,
     )  # fmt: skip
     context = ssl.create_default_context(cafile=pki.ca)

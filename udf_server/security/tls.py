@@ -38,7 +38,7 @@ def server_credentials(
         nonlocal used
         with lock:
             before, used = used, files.current()
-            # gRPC replaces its context by whatever is returned, and may crash if other handshakes use it at that moment.
+            # gRPC replaces its context by whatever is returned, and may crash if another handshake uses it then.
             return None if used is before else used
 
     return grpc.dynamic_ssl_server_credentials(used, changed, require_client_authentication=client_ca is not None)
