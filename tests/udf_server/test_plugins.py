@@ -15,6 +15,7 @@ import udf_server as udf
 def one() -> int:
     return 1
 """
+PARTS = "import udf_server as udf\n"
 HOOK = """
 
 @udf.hookimpl
@@ -69,6 +70,14 @@ def test_a_blocked_plugin_is_not_even_imported(package):
     package("atlas", "atlas_udfs", "raise RuntimeError('imported')")
     assert ("atlas", "one@1") not in loaded(entry_points=True, blocked=["atlas"])
     assert "atlas_udfs" not in sys.modules
+
+
+def test_a_name_to_block_that_no_plugin_has_is_told(package, caplog):
+    package("atlas", "atlas_udfs", "raise RuntimeError")
+    loaded(entry_points=True, blocked=["atlas", "atlass"])
+    [record] = caplog.records
+    assert record.message.startswith("no plugin 'atlass' to block (known: ")
+    assert "atlas" in record.message.partition("known")[2]
 
 
 def test_two_packages_with_a_plugin_of_one_name_stop_the_start(package):
@@ -126,6 +135,15 @@ def test_dataclasses_of_a_file_find_their_module(plugin):
         ("def f(:", PluginImportError, "SyntaxError"),
         ("import sys\nsys.exit('no key')", PluginImportError, "SystemExit: no key"),
         ("x = 1", PluginError, "has neither the hook udf_functions"),
+        ("\nimport json\njson.loads('{')", PluginImportError, "a_plugin.py, line 3)"),
+        (ONE + "@udf.hookimpl\ndef udf_functions():\n    return 1 / 0", PluginImportError, "a_plugin.py, line 9)"),
+        (PARTS + "class A(udf.AggregateFunction): ...", DeclarationError, "no method 'create_accumulator'"),
+        (PARTS + "class P(udf.ProcessTableFunction): ...", DeclarationError, "function p"),
+        (
+            PARTS + "@udf.hookimpl\ndef udf_functions():\n    class A(udf.AggregateFunction): ...\n    return [A]",
+            DeclarationError,
+            "no method",
+        ),
         ("import udf_server as udf\n@udf.scalar\ndef f(a) -> int: ...", DeclarationError, "function f, parameter 'a'"),
         (ONE + "@udf.hookimpl\ndef udf_function(): return []", PluginError, "unknown hook 'udf_function'"),
         (ONE + "@udf.hookimpl\ndef udf_functions(config): return []", PluginError, "config"),

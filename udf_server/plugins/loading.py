@@ -7,6 +7,8 @@ import importlib.util
 import itertools
 import logging
 import sys
+import sysconfig
+import traceback
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from types import ModuleType
@@ -14,7 +16,7 @@ from types import ModuleType
 import pluggy
 
 from udf_server.aggregate.declaration import declare_aggregate, is_aggregate
-from udf_server.base.errors import PluginError, PluginImportError
+from udf_server.base.errors import DeclarationError, PluginError, PluginImportError
 from udf_server.base.functions import Function
 from udf_server.plugins import hookspecs
 from udf_server.plugins.hookspecs import PROJECT
@@ -40,11 +42,15 @@ def build_plugin_manager(
     """
     manager = pluggy.PluginManager(PROJECT)
     manager.add_hookspecs(hookspecs)
+    installed = importlib.metadata.entry_points(group=PROJECT)
     for name in blocked:
         manager.set_blocked(name)
+        if name not in {*installed.names, *modules}:
+            # No error: servers with different plugins may have the same settings.
+            log.warning("no plugin %r to block (known: %s)", name, ", ".join(sorted({*installed.names, *modules})))
     if entry_points:
         # Not pluggy's own loader: it would pass over the second of two entry points of one name.
-        for point in importlib.metadata.entry_points(group=PROJECT):
+        for point in installed:
             if manager.is_blocked(point.name):
                 continue
             if manager.has_plugin(point.name):
@@ -118,10 +124,13 @@ def _declared(plugin: str, function: object) -> Function:
     """The function a plugin offers. Raises PluginError for something else, DeclarationError for a wrong aggregate."""
     if isinstance(function, Function):
         return function
-    if is_aggregate(function):
-        return declare_aggregate(function)  # type: ignore[arg-type]
-    if is_process(function):
-        return declare_process(function)  # type: ignore[arg-type]
+    try:
+        if is_aggregate(function):
+            return declare_aggregate(function)  # type: ignore[arg-type]
+        if is_process(function):
+            return declare_process(function)  # type: ignore[arg-type]
+    except DeclarationError as error:
+        raise DeclarationError(f"plugin {plugin!r}: {error}") from error
     raise PluginError(
         f"plugin {plugin!r}: udf_functions returned {function!r}, which is neither a function declared with "
         "udf.scalar nor an AggregateFunction nor a ProcessTableFunction"
@@ -138,8 +147,8 @@ def _register(manager: pluggy.PluginManager, module: ModuleType, name: str) -> N
     _warn_of_imported(module, name)
     own = [value for value in vars(module).values() if getattr(value, "__module__", None) == module.__name__]
     functions = [value for value in vars(module).values() if isinstance(value, Function)]
-    functions += [declare_aggregate(value) for value in own if isinstance(value, type) and is_aggregate(value)]
-    functions += [declare_process(value) for value in own if isinstance(value, type) and is_process(value)]
+    classes = [value for value in own if isinstance(value, type)]
+    functions += [_declared(name, value) for value in classes if is_aggregate(value) or is_process(value)]
     if not functions:
         raise PluginError(
             f"plugin {name!r}: has neither the hook udf_functions, nor a function made with udf.scalar, nor an "
@@ -206,4 +215,16 @@ def _free_name(stem: str) -> str:
 def _import_error(plugin: str, error: BaseException) -> PluginError:
     if isinstance(error, PluginError):
         return type(error)(f"plugin {plugin}: {error}")
-    return PluginImportError(f"plugin {plugin} cannot be imported: {type(error).__name__}: {error}")
+    return PluginImportError(f"plugin {plugin} cannot be imported: {type(error).__name__}: {error}{_place(error)}")
+
+
+def _place(error: BaseException) -> str:
+    """The innermost line of code that is neither ours nor Python's own. Empty if there is none, or the error has it."""
+    if isinstance(error, SyntaxError):
+        return ""
+    library = sysconfig.get_path("stdlib")
+    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+        own = frame.filename.startswith("<frozen ") or frame.filename == __file__
+        if not own and (not frame.filename.startswith(library) or "site-packages" in frame.filename):
+            return f" ({Path(frame.filename).name}, line {frame.lineno})"
+    return ""
