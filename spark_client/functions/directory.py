@@ -87,10 +87,10 @@ class Functions(Sequence[FunctionSpec]):
             jobs = f"{percent(share)} of jobs"
         return f"{jobs}, this one" if self.versions[spec.name] == spec.version else jobs
 
-    def near(self, name: str) -> str:
-        """In brackets for messages: the names like this one, and the others as far as they fit."""
+    def near(self, name: str, others: Iterable[str] = ()) -> str:
+        """In brackets for messages: the names like this one, of `others` too, and the server's as far as they fit."""
         names = sorted({spec.name for spec in self._functions})
-        by_case = {each.casefold(): each for each in names}
+        by_case = {each.casefold(): each for each in [*others, *names]}
         near = [by_case[each] for each in difflib.get_close_matches(name.casefold(), by_case, cutoff=NEAR)]
         known = ", ".join(names[:MOST_NAMED]) + (f" and {rest} more" if (rest := len(names) - MOST_NAMED) > 0 else "")
         meant = f"did you mean {' or '.join(near)}? " if near else ""

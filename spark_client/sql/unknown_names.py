@@ -18,6 +18,8 @@ _PARAMETERS = {"UNRESOLVED_ROUTINE": "routineName", "UNRESOLVABLE_TABLE_VALUED_F
 """The conditions of Spark, and the parameter of each that has the name."""
 _TABLE = "INVALID_SQL_SYNTAX.INVALID_TABLE_FUNCTION_IDENTIFIER_ARGUMENT_MISSING_PARENTHESES"
 """The condition for f(TABLE t), which only remote functions take."""
+_SYNTAX = ("PARSE_SYNTAX_ERROR", "'('")
+"""The condition for TABLE(f(TABLE t)), and what Spark did not expect there."""
 
 _PART_OF_WINDOW = re.compile("_(START|END|ROWTIME|PROCTIME)$")
 """The functions beside Flink's group windows, such as TUMBLE_START."""
@@ -35,23 +37,20 @@ def naming_unknown(functions: SqlFunctions, text: Text) -> Iterator[None]:
     try:
         yield
     except AnalysisException as error:
-        if error.getCondition() == _TABLE and (called := _called_with_table(text.tokens)) is not None:
-            same = next((spec.name for spec in functions.functions if spec.name == called.text.casefold()), None)
-            if same is not None:
-                raise PlanError(
-                    f"{place_of_token(called)}{called.text!r} is a function of Spark's own, which takes precedence "
-                    f"over that of the server: write its version, `{functions.functions.find(same).key}`"
-                ) from None
+        said, condition = error.getMessageParameters() or {}, error.getCondition() or ""
+        called = _called_with_table(text.tokens)
+        syntax = (condition, said.get("error")) == _SYNTAX
+        if called is not None and (condition == _TABLE or (syntax and _is_unknown(called, functions))):
+            _refuse_hidden(functions, text, called.text)
+            near = functions.functions.near(called.text, WINDOW_FUNCTIONS)
             raise UnknownFunction(
-                f"{place_of_token(called)}the server has no function {called.text!r} "
-                f"{functions.functions.near(called.text)}; a table function of Spark's own takes TABLE(t)"
+                f"{place_of_token(called)}the server has no function {called.text!r} {near}; "
+                "a table function of Spark's own takes TABLE(t)"
             ) from None
-        said = error.getMessageParameters() or {}
-        parameter = _PARAMETERS.get(error.getCondition() or "")
-        name = said.get(parameter or "", "").strip("`")
+        name = said.get(_PARAMETERS.get(condition, ""), "").strip("`")
         if name.upper() == "TABLE":
             name = _called_in_table(text.tokens) or name
-        if (error.getCondition() or "").startswith(_OTHER_CALL):
+        if condition.startswith(_OTHER_CALL):
             _refuse_hidden(functions, text, said.get("functionName", "").strip("`"), error)
         _refuse_hidden(functions, text, name, error)
         token = next((token for token in text.tokens if token.text.casefold() == name.casefold()), None)
@@ -74,15 +73,16 @@ def naming_unknown(functions: SqlFunctions, text: Text) -> Iterator[None]:
         ) from None
 
 
-def _refuse_hidden(functions: SqlFunctions, text: Text, name: str, error: AnalysisException) -> None:
+def _refuse_hidden(functions: SqlFunctions, text: Text, name: str, error: AnalysisException | None = None) -> None:
     """Raise PlanError if a name means a function of Spark's, and a remote one has the same name."""
-    hidden = [spec.key for spec in functions.functions if spec.name.casefold() == name.casefold()]
-    if hidden and functions.remote(name) is None:
+    hidden = next((spec.name for spec in functions.functions if spec.name.casefold() == name.casefold()), None)
+    if hidden is not None and functions.remote(name) is None:
         token = next((token for token in text.tokens if token.text.casefold() == name.casefold()), None)
         place = place_of_token(token) if token is not None else ""
+        cause = f": {str(error).splitlines()[0]}" if error is not None else ""
         raise PlanError(
             f"{place}{name} is Spark's own function here, which takes precedence; to call the remote function, write "
-            f"`{hidden[-1]}`: {str(error).splitlines()[0]}"
+            f"`{functions.functions.find(hidden).key}`{cause}"
         ) from None
 
 
@@ -92,6 +92,11 @@ def _called_in_table(tokens: Sequence[Token]) -> str | None:
         if table.token_type is TokenType.TABLE and opening.token_type is TokenType.L_PAREN:
             return name.text
     return None
+
+
+def _is_unknown(called: Token, functions: SqlFunctions) -> bool:
+    known = called.text.upper() in WINDOW_FUNCTIONS or functions.kind(called.text) is not None
+    return called.token_type is TokenType.VAR and not known
 
 
 def _called_with_table(tokens: Sequence[Token]) -> Token | None:

@@ -8,7 +8,7 @@ import traceback
 from typing import Annotated
 
 import pytest
-from pyspark.errors import PythonException
+from pyspark.errors import ParseException, PythonException
 from pyspark.sql import functions as F
 
 import udf_server as udf
@@ -111,10 +111,25 @@ def test_a_function_of_tables_with_the_name_of_one_of_sparks_is_called_with_its_
 
     session = remote(declare_process(Lag))
     spark.range(3).createOrReplaceTempView("three")
-    with pytest.raises(PlanError, match=r"'LAG' is a function of Spark's own, .*: write .*, `lag@1`") as caught:
+    with pytest.raises(PlanError, match=r"LAG is Spark's own function here, .*, write `lag@1`") as caught:
         session.sql("SELECT * FROM LAG(TABLE three)")
     assert str(caught.value).startswith("line 1, column 15: ")
     assert sorted(row.n for row in session.sql("SELECT n FROM `lag@1`(TABLE three)").collect()) == [1, 2, 3]
+
+
+@pytest.mark.parametrize("call", ["{}", "TABLE({})"])
+def test_a_typo_in_the_name_of_a_window_function_suggests_it(functions, spark, call):
+    spark.sql("SELECT TIMESTAMP '2026-01-01 00:00:00' AS ts").createOrReplaceTempView("timed")
+    source = call.format("tumbel(TABLE timed, DESCRIPTOR(ts), INTERVAL '1' DAY)")
+    with pytest.raises(UnknownFunction, match=r"the server has no function 'tumbel' [(]did you mean TUMBLE"):
+        functions.sql(f"SELECT * FROM {source}").collect()
+
+
+def test_a_syntax_error_beside_a_table_in_parentheses_is_sparks(functions, spark):
+    spark.range(3).createOrReplaceTempView("three")
+    for query in ("SELECT * FROM (TABLE three) WHERE id (", "WITH a AS (TABLE three) SELECT 1 FROM a WHERE (("):
+        with pytest.raises(ParseException, match="PARSE_SYNTAX_ERROR"):
+            functions.sql(query)
 
 
 def test_other_errors_of_remote_sql_are_those_of_spark(functions):
