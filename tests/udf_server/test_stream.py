@@ -117,7 +117,7 @@ async def test_a_message_that_is_not_due_ends_the_stream_with_a_protocol_error(m
 
 STRINGS = pa.schema([("a0", pa.string())])
 REFUSALS = [
-    ({"protocol": 99}, "UNSUPPORTED_PROTOCOL", "protocol revision 99; this server speaks 1"),
+    ({"protocol": 99}, "UNSUPPORTED_PROTOCOL", "revision 99 of the protocol, this server 1: install"),
     ({"function": "g"}, "UNKNOWN_FUNCTION", "no function 'g' (known: f)"),
     ({"version": "9"}, "UNKNOWN_VERSION", "function 'f' has no version '9' (known: 1)"),
     ({"fingerprint": "0123456789abcdef"}, "FUNCTION_CHANGED", "it is now f(a bigint) -> bigint"),

@@ -17,6 +17,7 @@ from remote_udf.process_calls import ProcessCall
 from remote_udf.segments import applied_from_proto, checked_segments
 from remote_udf.types import require_supported
 from remote_udf.v1 import message_pb2 as pb
+from remote_udf.version import __version__
 from udf_server.aggregate.binding import bind_aggregate
 from udf_server.aggregate.declaration import Aggregate
 from udf_server.base.attempts import with_attempt_timeout
@@ -82,7 +83,8 @@ async def open_function(
     if request.protocol_version != PROTOCOL_VERSION:
         raise _refused(
             ErrorCode.UNSUPPORTED_PROTOCOL,
-            f"protocol revision {request.protocol_version}; this server speaks {PROTOCOL_VERSION}",
+            f"the client speaks revision {request.protocol_version} of the protocol, this server {PROTOCOL_VERSION}: "
+            f"install remote-udf {__version__}, the server's version, where tasks run",
         )
     hosted = host.find(request.function, request.version, may_see=caller.may_call)
     spec = hosted.spec
