@@ -13,10 +13,12 @@ from functools import partial
 from typing import NamedTuple, TypeVar
 
 import pyarrow as pa
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, StructField, StructType
 
 from spark_client.base.identifiers import hidden
+from spark_client.executor.numbered import number_of, without_number
 from spark_client.executor.parquet.scan import over_files
 from spark_client.planning.passed_columns import map_in_arrow
 from spark_client.planning.scans import renamed, scan_of
@@ -65,6 +67,7 @@ def apply_operator(
     schema: StructType | str,
     names: Sequence[str] | None = None,
     calls: Sequence[str] = (),
+    of_partition: Callable[[Plan, int | None], Plan] | None = None,
 ) -> DataFrame:
     """Apply an operator to the rows of `frame`.
 
@@ -76,23 +79,35 @@ def apply_operator(
         schema: The schema of the result.
         names: Other names for the columns of `schema`, in the same order.
         calls: What the operator calls, for Spark's plan.
+        of_partition: Makes the plan for a partition of the input, given its number, which is the same whenever the
+            partition is computed. It is None for a partition without rows. Numbers may have gaps.
 
     """
     scan = scan_of(frame)
     # Workers get the plan alone, so that they import no planners.
     files = None if scan is None else scan.of_columns
 
-    if files is None:
-        # A worker that reads no files does not import what reads them, and pandas with it, which takes 0.3 s.
+    if files is not None:
+
+        def operate(batches: Batches) -> Batches:
+            number, tasks = number_of(batches)
+            own = plan if of_partition is None else of_partition(plan, number)
+            return over_files(files, partial(run, own), tasks)
+    # A worker that reads no files does not import what reads them, and pandas with it, which takes 0.3 s.
+    elif of_partition is None:
+
         def operate(batches: Batches) -> Batches:
             return run(plan, batches)
     else:
 
         def operate(batches: Batches) -> Batches:
-            return over_files(files, partial(run, plan), batches)
+            number, rows = number_of(batches)
+            return run(of_partition(plan, number), without_number(rows))
 
     operate.__name__ = f"operate[{', '.join(dict.fromkeys(calls))}]" if calls else "operate"
     source = frame if scan is None else scan.tasks(frame)
+    if of_partition is not None and scan is None:
+        source = frame.select("*", _number(frame).alias(hidden("partition")))
     result = map_in_arrow(source, operate, schema)
     _MADE[result] = _Made(source, operate)
     same = names is None or (isinstance(schema, StructType) and schema.names == list(names))
@@ -121,6 +136,13 @@ def apply_after_operator(
             yield from run(plan, between)
 
     return map_in_arrow(made.source, operate, schema)
+
+
+def _number(frame: DataFrame) -> Column:
+    """A column whose first value differs between the partitions of a frame."""
+    # Spark's optimizer may compute columns of literal rows before it divides them into partitions. Then the id of the
+    # partition is 0 in all of them. Streams have no literal rows, and no increasing ids.
+    return F.spark_partition_id() if frame.isStreaming else F.monotonically_increasing_id()
 
 
 def with_names(frame: DataFrame, names: Sequence[str]) -> DataFrame:

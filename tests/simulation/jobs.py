@@ -20,7 +20,7 @@ from spark_client.executor.aggregate.segment_columns import AggregateInput
 from spark_client.executor.process.processing import map_processed
 from spark_client.executor.process.state.plan import StatePlan
 from spark_client.executor.scalar.dead_letter import Operator
-from spark_client.executor.scalar.rows import OutputColumn, RowPlan, Source, map_rows
+from spark_client.executor.scalar.rows import OutputColumn, RowPlan, Source, map_rows, of_partition
 from spark_client.executor.stream.runtime import Runtime
 from spark_client.executor.stream.task import TaskInfo
 from tests.simulation.application import Application, TaskAttempt
@@ -130,8 +130,8 @@ class LetterJob(Job):
             xs = self.xs[partition :: self.plan.partitions]
 
             def body(runtime: Runtime, attempt: TaskAttempt) -> list[Any]:
-                found = []
-                for batch in map_rows(rows, self._batches(attempt, {"x": pa.array(list(xs), pa.int64())}), runtime):
+                found, own = [], of_partition(rows, partition)
+                for batch in map_rows(own, self._batches(attempt, {"x": pa.array(list(xs), pa.int64())}), runtime):
                     for x, *values in zip(*(column.to_pylist() for column in batch.columns), strict=True):
                         found.append((x, values))
                         attempt.passed.append(x)

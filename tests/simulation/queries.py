@@ -14,7 +14,7 @@ from pyspark.sql import Row
 from spark_client.executor.packed_batches import read
 from spark_client.executor.process.state.packing import PACKED_SCHEMA, packed
 from spark_client.executor.process.state.processor import BucketProcessor
-from spark_client.executor.scalar.rows import map_rows
+from spark_client.executor.scalar.rows import map_rows, of_partition
 from spark_client.executor.stream.runtime import Runtime
 from spark_client.executor.stream.task import TaskInfo
 from tests.simulation.application import Application, JobFailed, TaskAttempt
@@ -106,7 +106,8 @@ class Query(Job):
 
         def body(runtime: Runtime, attempt: TaskAttempt) -> Any:
             passed: list[Passed] = []
-            for batch in map_rows(rows, self._batches(attempt, columns), runtime):
+            own = of_partition(rows, attempt.info.partition)
+            for batch in map_rows(own, self._batches(attempt, columns), runtime):
                 for x, k, ts, *values in zip(*(column.to_pylist() for column in batch.columns), strict=True):
                     if values != [value_of(x)] * len(values):
                         raise Violation(f"{self.name}: row {x} has {values}")

@@ -75,6 +75,16 @@ def test_whole_row_execution_runs_on_streams_with_its_policies(remote, spark, so
     assert sorted(row.x for row in spark.read.parquet(letters).collect()) == [3, 13]
 
 
+def test_partitions_of_a_stream_that_one_task_computes_have_letters_of_their_own(remote, spark, source, tmp_path):
+    session, letters = remote(no_threes), str(tmp_path / "letters")
+    write(source, "a", [(x, 0) for x in range(40)])
+    frame = stream_of(spark, source).repartition(4, "x")
+    calls = {"y": session.function("no_threes")("x")}
+    result = session.with_columns(frame, calls, on_error="dead-letter", dead_letter=letters)
+    assert len(run(result.coalesce(1), tmp_path)) == 36
+    assert sorted(row.x for row in spark.read.parquet(letters).collect()) == [3, 13, 23, 33]
+
+
 @pytest.mark.parametrize("each", [False, True], ids=["sink", "foreachBatch"])
 def test_a_micro_batch_that_runs_again_replaces_its_letters(remote, spark, source, tmp_path, each):
     session = remote(no_threes)

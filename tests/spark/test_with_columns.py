@@ -213,6 +213,31 @@ def test_dead_letters_hold_the_failed_rows_and_the_result_the_others(remote, spa
     assert (first._micro_batch, first._partition, letters.select("_run").distinct().count()) == (None, 0, 1)
 
 
+@pytest.mark.connect
+@pytest.mark.parametrize("given", ["range", "literal rows", "files"])
+def test_letters_belong_to_partitions_of_the_input_whatever_tasks_compute_them(remote, spark, tmp_path, given):
+    session = remote(no_threes)
+    frame = spark.range(0, 40, 1, 4)
+    if given == "literal rows":  # Spark's optimizer may compute their columns itself
+        frame = spark.createDataFrame([(x,) for x in range(40)], "id bigint")
+    elif given == "files":
+        frame.write.parquet(str(tmp_path / "files"))
+        frame = session.read_parquet(str(tmp_path / "files"))
+    calls = {"y": session.function("no_threes")("id")}
+    failed = [x for x in range(40) if x % 10 == 3]
+    for number, changed in enumerate((
+        lambda result: result.coalesce(1),
+        lambda result: result.coalesce(3),
+        lambda result: result.union(result),
+        lambda result: result.where("id < 0").union(result).coalesce(2),
+    )):  # fmt: skip
+        letters = f"{tmp_path}/letters{number}"
+        result = session.with_columns(frame, calls, on_error="dead-letter", dead_letter=letters)
+        for shown in (changed(result), result):  # the second run replaces the files of the first
+            assert {row.id for row in shown.collect()} == {*range(40)} - {*failed}
+            assert sorted(row.id for row in session.replay(letters).collect()) == failed
+
+
 TYPED = """
     SELECT id, id * interval '1 00:00:01' day to second AS gap, timestamp_ntz'2020-01-01 12:00:00' AS ntz,
         timestamp'1500-01-01 00:00:00' AS at, NULL AS nothing, map('k', array(cast(id AS decimal(10, 2)))) AS nested,

@@ -29,13 +29,14 @@ def runtime_of(task):
 
 
 def writer(path, partition=0, operation=RUN):
-    return DeadLetterWriter(str(path), Operator(operation), runtime=runtime_of(TaskInfo(partition=partition)))
+    operator = Operator(operation, partition=partition)
+    return DeadLetterWriter(str(path), operator, runtime=runtime_of(TaskInfo(partition=partition)))
 
 
 def stream_writer(path, micro_batch, partition=0, *, query="1-1", query_run="first", operation=RUN, driver="d"):
     """The writer of a task of a streaming query; each driver plans the query again."""
     task = TaskInfo(partition=partition, micro_batch=micro_batch, query=query, query_run=query_run)
-    return DeadLetterWriter(str(path), Operator(operation, driver), runtime=runtime_of(task))
+    return DeadLetterWriter(str(path), Operator(operation, driver, partition), runtime=runtime_of(task))
 
 
 def put(to, *numbers):

@@ -1,4 +1,4 @@
-"""DeadLetterWriter: failed rows as Parquet, one file per task, which is either complete or missing."""
+"""DeadLetterWriter: failed rows as Parquet, one file per partition, which is either complete or missing."""
 
 import contextlib
 import posixpath
@@ -30,7 +30,7 @@ LETTER_COLUMNS = pa.schema(
     ]
 )
 """The columns of a dead letter besides those of the input: the function as name@version, the error, when it was
-written, and its run, micro-batch (null outside of streaming queries) and partition."""
+written, and its run, micro-batch (null outside of streaming queries) and the partition of its task."""
 SPARK_SCHEMA = "org.apache.spark.sql.parquet.row.metadata"
 """The key in the metadata of a Parquet file under which Spark stores its own schema."""
 
@@ -39,20 +39,22 @@ SPARK_SCHEMA = "org.apache.spark.sql.parquet.row.metadata"
 class Operator:
     """An operator of a plan: the id of its `with_columns` or `select`.
 
-    `driver` identifies the process that made the plan.
+    `driver` identifies the process that made the plan. `partition` identifies the partition of the operator's input; it
+    is None for one without rows.
     """
 
     operation: str
     driver: str = ""
+    partition: int | None = 0
 
 
 class DeadLetterWriter:
     """Writes into the directory `path`, a local path or a URI that pyarrow.fs supports (file, s3, gs, hdfs).
 
-    The name of the file contains the run, the micro-batch, the partition and the operator, so a task that is repeated
-    replaces its file instead of adding one. The file appears under its name when the task ends; a task that fails
-    leaves no file. A run is an operation of a batch job, or a streaming query with all its restarts: if a restarted
-    query repeats a micro-batch, the files of that micro-batch are replaced.
+    The name of the file contains the run, the micro-batch, the operator and the partition of its input, so a partition
+    that is computed again replaces its file instead of adding one. The file appears under its name when the partition
+    ends; one that fails leaves no file. A run is an operation of a batch job, or a streaming query with all its
+    restarts: if a restarted query repeats a micro-batch, the files of that micro-batch are replaced.
     """
 
     def __init__(self, path: str, operator: Operator, spark_schema: str = "", runtime: Runtime = RUNTIME) -> None:
@@ -68,7 +70,8 @@ class DeadLetterWriter:
         self._earlier: EarlierLetters | None = None
         if task.query:
             self._earlier = EarlierLetters(self._system, self._base, task, operator.driver, runtime.listings)
-        parts = [self._run, task.partition, operator.operation[:8]]
+        self._has_rows = operator.partition is not None
+        parts = [self._run, operator.partition, operator.operation[:8]]
         if self._earlier is not None:
             parts = [self._run, task.micro_batch, *parts[1:], self._earlier.restart]
         name = f"part-{'-'.join(map(str, parts))}.parquet"
@@ -104,7 +107,7 @@ class DeadLetterWriter:
                 self._sink.close()
                 self._system.move(self._temporary, self._file)
                 self._sink = self._writer = None
-            else:
+            elif self._has_rows:
                 delete_if_there(self._system, self._file)
             if self._earlier is not None:
                 self._earlier.delete()

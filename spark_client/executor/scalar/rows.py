@@ -1,7 +1,7 @@
 """Whole rows in mapInArrow: several calls at once, ordered or unordered, with every error policy."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum, auto
 
 import numpy as np
@@ -15,7 +15,7 @@ from spark_client.executor.engine.row_engine import PlannedCall, RowEngine
 from spark_client.executor.scalar.dead_letter import DeadLetterWriter, Operator
 from spark_client.executor.stream.runtime import RUNTIME, Runtime
 
-__all__ = ["OutputColumn", "RowPlan", "Source", "map_rows"]
+__all__ = ["OutputColumn", "RowPlan", "Source", "map_rows", "of_partition"]
 
 NO_OPERATOR = Operator("")
 """The operator of a plan without dead letters."""
@@ -53,6 +53,11 @@ class RowPlan:
     ordered: bool
     operator: Operator = NO_OPERATOR
     letter_schema: str = ""
+
+
+def of_partition(plan: RowPlan, number: int | None) -> RowPlan:
+    """The plan for the partition of its input with this number."""
+    return replace(plan, operator=replace(plan.operator, partition=number))
 
 
 def map_rows(plan: RowPlan, batches: Iterator[pa.RecordBatch], runtime: Runtime = RUNTIME) -> Iterator[pa.RecordBatch]:

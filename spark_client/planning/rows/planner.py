@@ -22,7 +22,7 @@ from spark_client.executor.engine.deferral import Deferral
 from spark_client.executor.engine.policy import ERROR_TYPE
 from spark_client.executor.engine.row_engine import PlannedCall
 from spark_client.executor.scalar.dead_letter import LETTER_COLUMNS, Operator
-from spark_client.executor.scalar.rows import OutputColumn, RowPlan, Source, map_rows
+from spark_client.executor.scalar.rows import OutputColumn, RowPlan, Source, map_rows, of_partition
 from spark_client.functions.aggregate import AggregateExpression, OverExpression
 from spark_client.functions.column_calls import ColumnCall, call_of
 from spark_client.functions.scalar import column_of, plan_call
@@ -270,7 +270,10 @@ class _Planner:
             schema.append(StructField(name, spark_type(type_)))
         operator, letters = Operator(self._operation, _DRIVER), self._letter_schema(letter, fields)
         plan = RowPlan(tuple(planned), tuple(columns), letter, ordered, operator, letters)
-        return apply_operator(frame, map_rows, plan, StructType(schema), calls=[node.shown for node in self._nodes])
+        return apply_operator(
+            frame, map_rows, plan, StructType(schema), calls=[node.shown for node in self._nodes],
+            of_partition=of_partition if letters else None,
+        )  # fmt: skip
 
     def _letter_schema(self, names: Sequence[str], fields: Sequence[StructField]) -> str:
         """Spark's schema of the dead letters as JSON; empty if no call writes dead letters. Raises PlanError."""
