@@ -15,7 +15,8 @@ class CallCost:
     """What the calls of one function have cost together."""
 
     rows: int = 0
-    """Rows that the function was called for: not those that a cache answered, or that have a null that it skips."""
+    """Rows that the function was called for: not those that a cache answered, that a budget refused, or that have a
+    null that it skips."""
     seconds: float = 0.0
     """The time for which tasks have waited for these calls, many of which run at the same time."""
     spent: Mapping[str, float] = field(default_factory=dict)
@@ -45,7 +46,7 @@ class CallCosts:
     def take(self, report: TaskReport) -> None:
         """Add the report of a task that has ended. Each attempt of a task counts, because each has its cost."""
         found = report.statistics
-        rows = found.ok + found.failed - found.calls_saved
+        rows = found.ok + found.failed - found.calls_saved - found.uncalled
         if rows <= 0:
             return
         with self._lock:

@@ -28,6 +28,10 @@ class Statistics:
     ok: int = 0
     failed: int = 0
     skipped: int = 0
+    uncalled: int = 0
+    """Failed rows for which the function was not called."""
+    over_budget: int = 0
+    """Failed rows that were not called, or not again, because the budget is spent."""
     calls: int = 0
     """Calls of the function: for a row, for a batch if it is vectorized, or for a bundle."""
     retries: int = 0

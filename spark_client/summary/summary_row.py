@@ -100,10 +100,12 @@ def paragraph(row: SummaryRow) -> Iterator[str]:
 
 def budget_lines(budget: Budget, total: Statistics) -> Iterator[str]:
     """Lines that compare a budget with what the tasks have spent that the summary knows."""
-    spent = {**total.spent, "calls": float(total.calls), "errors": float(total.failed)}
+    # Rows that a budget refuses are no errors for it.
+    failed, rows = total.failed - total.over_budget, total.rows - total.over_budget
+    spent = {**total.spent, "calls": float(total.calls), "errors": float(failed)}
     shown = [f"{spent.get(unit, 0.0):,.6g} of {amount:,.6g} {unit}" for unit, amount in budget.amounts.items()]
     if budget.error_share is not None:
-        share = 100 * total.failed / total.rows if total.rows else 0.0
+        share = 100 * failed / rows if rows else 0.0
         shown.append(f"{share:.3g} of {percent(budget.error_share)} errors")
     yield f"budget of the session: these tasks have spent {', '.join(shown)}\n"
     for unit in [unit for unit in budget.amounts if unit not in spent]:

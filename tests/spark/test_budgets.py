@@ -66,6 +66,16 @@ def test_a_summary_compares_a_budget_with_what_was_spent(serve, spark):
     assert any("warning: no call has reported 'tokens' (reported: usd)" in line for line in lines)
 
 
+def test_a_summary_counts_as_errors_what_the_budget_counts(serve, spark):
+    remote = connect(spark, serve(fails).target, budget={"errors": 5}, over_budget="on-error")
+    calls = {"y": remote.function("fails", buffer_capacity=1)("id")}
+    with remote.summary() as summary:
+        rows = remote.with_columns(spark.range(0, 100, 1, 1), calls, on_error="column").collect()
+    failed = sum(row.y_error.code == "FUNCTION_ERROR" for row in rows)
+    assert 5 < failed < 100
+    assert f"budget of the session: these tasks have spent {failed} of 5 errors" in summary.text().splitlines()
+
+
 @pytest.mark.parametrize(
     ("budget", "over", "why"),
     [

@@ -67,6 +67,14 @@ def test_an_estimate_has_a_line_per_call_and_a_total_and_calls_nothing(remote):
     assert not CALLS
 
 
+def test_rows_that_a_budget_has_refused_do_not_make_calls_cheaper(spark, remote):
+    bounded = connect(spark, remote.config.target, budget={"tokens": 30}, over_budget="on-error")
+    calls = {"y": bounded.function("counting")("id")}
+    assert bounded.with_columns(spark.table("t"), calls, on_error="null").where("y IS NULL").count() == 90
+    (line, *_) = lines_of(bounded, "SELECT counting(id) FROM t", estimate=True)
+    assert line.startswith("estimate of counting(id): 100 rows, 100 calls: 300 tokens; ")
+
+
 def test_an_estimate_uses_what_was_measured_where_the_declaration_says_nothing(remote):
     remote.sql("SELECT priced(id) FROM t WHERE counting(id)").collect()
     CALLS.clear()

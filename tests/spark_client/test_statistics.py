@@ -11,6 +11,7 @@ import udf_server as udf
 from remote_udf.errors import ErrorCode
 from remote_udf.outcomes import RowError
 from remote_udf.v1 import message_pb2 as pb
+from spark_client.base.budget import Budget
 from spark_client.base.config import ClientConfig
 from spark_client.base.statistics import SMALLEST_SECONDS, Statistics, bucket_of, latency
 from spark_client.executor.engine.row_engine import PlannedCall, RowEngine
@@ -217,6 +218,30 @@ def test_calls_are_the_calls_that_were_made_whatever_fails_and_on_both_ends(serv
     assert (
         statistics.retries == 8 if "batches" not in function.spec.name else 1 <= statistics.retries < statistics.calls
     )
+
+
+@pytest.mark.parametrize("mode", ["ordered", "unordered"])
+@pytest.mark.parametrize("kind", range(4), ids=["rows", "async rows", "batches", "async batches"])
+@pytest.mark.parametrize("most", [1, 6, 7])
+def test_calls_that_a_budget_refuses_are_no_calls_and_no_retries(serve, kind, mode, most):
+    called = []
+    function = failing_kinds(called)[kind]
+    serving = serve(function)
+    call, reports = reporting(call_of(function, serving.target, output_mode=mode, batch_rows=2))
+    config = dataclasses.replace(call.config, budget=Budget.of({"calls": most}, "on-error"))
+    stream = stream_of(dataclasses.replace(call, config=config), transport_for(config))
+    stream.submit(chunk_of([10 * x + 1 for x in range(10)]))  # every row has to be called twice
+    errors = [value for value in everything(stream).values() if isinstance(value, RowError)]
+    stream.finish()
+    stream.report(0.0)
+    statistics, labels = reports[0].statistics, {"function": function.spec.name, "version": "1"}
+    again = sum(any(x in earlier for x in each for earlier in called[:place]) for place, each in enumerate(called))
+    assert (statistics.calls, statistics.retries) == (len(called), again) and len(called) == most
+    assert serving.metric("udf_calls_total", **labels) == most
+    assert serving.metric("udf_retries_total", **labels) == again
+    assert {error.code for error in errors} == {ErrorCode.BUDGET_SPENT}
+    assert statistics.failed == statistics.over_budget == len(errors)
+    assert statistics.uncalled == 10 - len({x for each in called for x in each})
 
 
 def test_a_real_server_tells_what_share_was_its_own(serve):

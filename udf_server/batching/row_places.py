@@ -103,7 +103,10 @@ class RowPlaces:
         count, begin, first = len(rows), 0, rows.start if isinstance(rows, range) else None
         # A call has rows of several streams. The stream whose outcomes come first accounts for it.
         outcomes = self.outcomes
-        calls, retries, outcomes.calls, outcomes.retries = outcomes.calls, outcomes.retries, 0, 0
+        # They are negative if a call was counted before it was refused.
+        calls, retries = max(outcomes.calls, 0), max(outcomes.retries, 0)
+        outcomes.calls -= calls
+        outcomes.retries -= retries
         for piece, end in zip(self.slices, self._ends, strict=True):
             if first is None:
                 until = bisect.bisect_left(rows, end, begin)

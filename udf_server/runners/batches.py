@@ -183,6 +183,8 @@ class RowBatch:
         self.failed += 1
         self.errors[index] = error
         self.values[index] = None
+        if index in self.attempts:  # a budget may have refused the last one
+            self.attempts[index] = error.attempts
 
     def continued(self, given_up: Mapping[int, RowError]) -> "RowBatch":
         """A batch with the same outcomes so far and the rows that no worker has taken.

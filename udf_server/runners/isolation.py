@@ -121,9 +121,9 @@ class Outcomes:
         values = slices[0] if len(slices) == 1 else pa.concat_arrays(slices) if slices else pa.nulls(0, self.codec.type)
         errors = {row - first: self.errors.pop(row) for row in [row for row in self.errors if row < end]}
         parts = {row - first: self.parts.pop(row) for row in [row for row in self.parts if row < end]}
-        # It is negative if a call was counted before it was refused.
-        calls, retries = max(self.calls, 0), self.retries
-        self.sent, self.calls, self.retries = end, self.calls - calls, 0
+        # They are negative if a call was counted before it was refused.
+        calls, retries = max(self.calls, 0), max(self.retries, 0)
+        self.sent, self.calls, self.retries = end, self.calls - calls, self.retries - retries
         self.bytes = 0 if not self.slices else max(self.bytes - values.nbytes, 0)
         return Taken(first, values, errors, parts, calls, retries)
 
@@ -180,6 +180,7 @@ def isolate(
                 break
             if isinstance(error, BudgetSpent):
                 outcomes.calls -= 1
+                outcomes.retries -= attempt > 1
                 outcomes.fail_rows(rows, row_error(error, attempt, retryable=False))
                 break
             hung = isinstance(error, AttemptTimeout)

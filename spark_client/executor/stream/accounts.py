@@ -1,8 +1,9 @@
 """Accounts counts what a stream does, for the statistics of the job, its span and a comparison with the server."""
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
+from remote_udf.outcomes import RowError
 from remote_udf.spans import NO_SPAN, Span
 from remote_udf.threads import Threads
 from remote_udf.tracing import flush_spans
@@ -32,14 +33,15 @@ class Accounts:
         self._began = clock()
         self._reported = False
 
-    def received(self, result: pb.Result, failed: int, size: int) -> None:
-        """Count a result message of this many failed rows and bytes."""
-        add_counts(self.counts, self.statistics, result, failed, size)
+    def received(self, result: pb.Result, errors: Collection[RowError], size: int) -> None:
+        """Count a result message with the errors of its failed rows and this many bytes."""
+        add_counts(self.counts, self.statistics, result, errors, size)
 
     def refused(self, rows: int) -> None:
         """Count rows that fail in the client and are not sent to a server."""
         self.statistics.rows += rows
         self.statistics.failed += rows
+        self.statistics.uncalled += rows
 
     def adopt(self, counts: pb.StreamCounts, statistics: Statistics, rows: int) -> None:
         """Continue with another connection, which has counted this, and whose outcomes of this number of rows count."""

@@ -280,11 +280,11 @@ class CallStream:
     def _take(self, result: pb.Result, data: memoryview | None) -> list[Answer]:
         if data is not None and result.part:
             return self._take_part(result, data)
-        answers, failed = read_result(result, data, self._connection, self._pending)
+        answers, errors = read_result(result, data, self._connection, self._pending)
         assert data is not None
         self._lost_at, self._losses = None, 0
         self._sizing.answered(result.rows)
-        self._accounts.received(result, failed, len(data))
+        self._accounts.received(result, errors, len(data))
         if self._hedger is not None and (result.retries or _may_succeed_later(answers)):
             self._hedger.overloaded()
         return answers

@@ -227,10 +227,10 @@ class Hedger:
             envelope, data = second.read()
             kind = envelope.WhichOneof("response")
             if kind == "result":
-                found, failed = read_result(envelope.result, data, second, pending)
-                if failed:
+                found, errors = read_result(envelope.result, data, second, pending)
+                if errors:
                     return None
-                add_counts(counts, statistics, envelope.result, failed, len(data or ()))
+                add_counts(counts, statistics, envelope.result, errors, len(data or ()))
                 answers += found
             elif kind != "progress":
                 raise ProtocolViolation(f"the server sent {kind} in the middle of the stream")
