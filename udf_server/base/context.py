@@ -130,7 +130,9 @@ class CallContext(_CallMethods):
 
         It differs between rows, and between calls of the same function with other arguments or in
         another stage. Equal calls of the same row may share a key, as they may share their
-        effect. The key is stable if a repeated task gets its input in the same order, which Spark guarantees
+        effect. If `coalesce` comes after the call, a task has rows of several partitions: rows with equal
+        arguments and the same position in their partitions then have one key, so use `repartition`. The key
+        is stable if a repeated task gets its input in the same order, which Spark guarantees
         except after a shuffle without a sort. Computing it takes microseconds per row.
         """
         stream = self.stream
