@@ -295,6 +295,39 @@ def test_what_the_result_of_a_call_for_many_rows_tells_about_the_service(result,
     assert of_result(result) == expected
 
 
+@pytest.mark.parametrize("kind", ["async", "def", "vectorized"])
+def test_the_cache_keeps_no_error_of_a_call_that_an_open_circuit_has_refused(serve, tmp_path, kind):
+    """Also if the function does not retry CircuitOpen, and has its errors kept."""
+    down = [True]
+    options = {"name": "f", "cache_ttl": "1 h", "cache_errors": "1 h", "retry_on": [ConnectionError], "max_attempts": 1}
+
+    def ask(value):
+        if down:
+            raise ConnectionError("down")
+        return value
+
+    @udf.scalar(**options)
+    async def as_async(x: int) -> int:
+        return ask(x)
+
+    @udf.scalar(**options)
+    def as_def(x: int) -> int:
+        return ask(x)
+
+    @udf.scalar(vectorized=True, batch_rows=1, **options)
+    def as_vectorized(x: pa.Int64Array) -> pa.Int64Array:
+        return ask(x)
+
+    function = {"async": as_async, "def": as_def, "vectorized": as_vectorized}[kind]
+    settings = {"cache_url": f"file://{tmp_path}/cache"}
+    refusing = serve(function, guards=guards(**{"breaker-failures": 1, "breaker-delay": "1000 s"}), **settings)
+    found = answers(refusing.target, function, range(20), **{"buffer-capacity": 1})
+    assert sum("CircuitOpen" in each.message and each.retryable for each in found.values()) == 19
+    down.clear()
+    found = answers(serve(function, **settings).target, function, range(20))
+    assert list(found.values()) == list(range(20))
+
+
 def test_a_rate_in_a_unit_that_no_call_costs_is_a_warning(serve, caplog):
     @udf.scalar(name="f", cost=lambda x: {"token": 5})
     async def misspelled(x: int) -> int:

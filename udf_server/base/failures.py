@@ -6,7 +6,7 @@ from pathlib import Path
 
 from remote_udf.errors import ErrorCode, capped
 from remote_udf.outcomes import RowError
-from udf_server.base.errors import BudgetSpent, Failure
+from udf_server.base.errors import BudgetSpent, Failure, RetryableError
 
 __all__ = ["WrongField", "describe", "row_error", "traceback_of"]
 
@@ -45,13 +45,17 @@ def traceback_of(error: BaseException) -> str:
 
 
 def row_error(error: BaseException, attempts: int, *, retryable: bool, with_traceback: bool = True) -> RowError:
-    """The outcome of a row whose last attempt raised `error`, or whose error the function returned."""
+    """The outcome of a row whose last attempt raised `error`, or whose error the function returned.
+
+    `retryable` says whether the options retry it. A RetryableError, such as that of an open circuit, may always succeed
+    later, so the cache must not keep it.
+    """
     if isinstance(error, BudgetSpent):
         return RowError(ErrorCode.BUDGET_SPENT, str(error), attempts - 1)
     return RowError(
         ErrorCode.FUNCTION_ERROR,
         describe(error),
         attempts,
-        retryable,
+        retryable or isinstance(error, RetryableError),
         capped(traceback_of(error)) if with_traceback and error.__traceback__ is not None else "",
     )
