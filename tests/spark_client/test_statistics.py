@@ -31,6 +31,7 @@ from tests.spark_client.scripted import (
     row_error,
     stream_of,
 )
+from udf_server.guards.settings import GuardSettings
 
 seconds = st.floats(SMALLEST_SECONDS, 3600)
 
@@ -242,6 +243,30 @@ def test_calls_that_a_budget_refuses_are_no_calls_and_no_retries(serve, kind, mo
     assert {error.code for error in errors} == {ErrorCode.BUDGET_SPENT}
     assert statistics.failed == statistics.over_budget == len(errors)
     assert statistics.uncalled == 10 - len({x for each in called for x in each})
+
+
+@pytest.mark.parametrize("kind", range(4), ids=["rows", "async rows", "batches", "async batches"])
+@pytest.mark.parametrize("bounded", [False, True], ids=["guard", "guard and budget"])
+def test_calls_that_a_guard_does_not_allow_in_time_are_no_calls_and_time_out(serve, kind, bounded):
+    called = []
+    function = failing_kinds(called)[kind]  # which does not retry a TimeoutError
+    settings = GuardSettings.parse("f", {"rate": "2/hour"})
+    serving = serve(function, guards={function.spec.name: settings})
+    call, reports = reporting(call_of(function, serving.target, timeout="500 ms", batch_rows=1, buffer_capacity=1))
+    budget = Budget.of({"calls": 4}, "on-error") if bounded else None
+    config = dataclasses.replace(call.config, budget=budget)
+    for x in (0, 1, 10, 20):  # one call is made, one is not repeated, and two are not made
+        stream = stream_of(dataclasses.replace(call, config=config), transport_for(config))
+        stream.submit(chunk_of([x]))
+        [found] = everything(stream).values()
+        stream.finish()
+        stream.report(0.0)
+        assert x == found == 0 or found.code is ErrorCode.TIMEOUT
+    assert called == [[0], [1]]
+    if "async" in function.spec.name:  # a thread may notice the deadline too late
+        counted = [(each.statistics.calls, each.statistics.retries, each.statistics.uncalled) for each in reports]
+        assert counted == [(1, 0, 0), (1, 0, 0), (0, 0, 1), (0, 0, 1)]
+        assert "the guard or the budget of the function allowed no call within 500 ms" in found.message
 
 
 def test_a_real_server_tells_what_share_was_its_own(serve):

@@ -1,5 +1,6 @@
 """Retries: the retried errors, the number of attempts, and the delays."""
 
+import functools
 import random
 import time
 
@@ -11,7 +12,10 @@ from hypothesis import strategies as st
 import udf_server as udf
 from remote_udf.effective_options import canonical, resolve_scalar
 from remote_udf.errors import ErrorCode
-from udf_server.runners.retries import RetryPolicy
+from udf_server.base.attempts import WaitTimeout
+from udf_server.runners.isolation import Call, Outcomes, Wait, advanced, isolate
+from udf_server.runners.retries import Attempts, RetryPolicy
+from udf_server.runners.runner import timeout_error
 
 
 def policy(seed=0, **options):
@@ -21,6 +25,28 @@ def policy(seed=0, **options):
 TURN = 0.005
 """A timer of uvloop counts from when the turn of its loop began."""
 BUSY = udf.RetryableError("busy")
+
+
+@pytest.mark.parametrize("attempt", [1, 3])
+def test_an_attempt_that_its_guard_does_not_allow_in_time_is_none(attempt):
+    @udf.scalar
+    def f(a: int) -> int:
+        return a
+
+    retry, timed_out = policy(max_attempts=5, retry_on=[udf.RetryableError]), functools.partial(timeout_error, 1.0)
+    attempts, outcomes = Attempts(retry, 9.0, lambda: 0.0, timed_out), Outcomes(1, f.result)
+    steps = isolate(outcomes, retry, 1, timed_out)
+    step = advanced(steps, None)
+    for _ in range(1, attempt):
+        attempts.after(BUSY, with_traceback=False)
+        attempts.made += 1
+        assert isinstance(advanced(steps, (None, BUSY)), Wait)
+        step = advanced(steps, (None, None))
+    assert step == Call(range(1), attempt)
+    assert advanced(steps, (None, WaitTimeout("late"))) is None
+    for error in (attempts.after(WaitTimeout("late"), with_traceback=False), outcomes.errors[0]):
+        assert (error.code, error.attempts, error.retryable) == (ErrorCode.TIMEOUT, attempt - 1, True)
+    assert (outcomes.calls, outcomes.retries) == (attempt - 1, max(attempt - 2, 0))
 
 
 def test_without_retries_there_is_no_delay():

@@ -10,7 +10,10 @@ from typing import Any
 from remote_udf.durations import format_seconds
 from udf_server.base.functions import Function
 
-__all__ = ["AttemptTimeout", "call_begins", "is_decided", "limited", "with_attempt_timeout"]
+__all__ = [
+    "AttemptTimeout", "NotCalled", "WaitCancelled", "WaitTimeout", "call_begins", "is_decided", "limited",
+    "with_attempt_timeout",
+]  # fmt: skip
 
 is_decided: ContextVar[Callable[[], bool]] = ContextVar("is_decided", default=lambda: False)
 """Whether another call for the same rows has given their outcome, so that this one is cancelled but has not failed."""
@@ -24,6 +27,18 @@ _seconds: ContextVar[float | None] = ContextVar("attempt_seconds", default=None)
 
 class AttemptTimeout(TimeoutError):
     """An attempt had no result within `attempt-timeout`."""
+
+
+class NotCalled(BaseException):
+    """The time for the call ended while it waited for a guard or a budget, so the call was not made."""
+
+
+class WaitTimeout(NotCalled, TimeoutError):
+    """The deadline of the rows passed while a thread waited."""
+
+
+class WaitCancelled(NotCalled, asyncio.CancelledError):
+    """A task was cancelled while it waited."""
 
 
 def with_attempt_timeout(function: Function, seconds: float) -> Function:

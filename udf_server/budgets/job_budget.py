@@ -126,7 +126,7 @@ class JobBudget:
             if not (admitted := waiter.admitted):
                 self._drop(spender, waiter)
         if admitted:
-            self.ended(RunningCall(spender, waiter.costs, ANYONE, 0.0), good=False)
+            self.ended(RunningCall(spender, waiter.costs, ANYONE, 0.0), good=False, called=False)
 
     def runs(self, call: RunningCall) -> None:
         """Note that a call runs. If it does not end in time, what it has taken is spent, and nothing waits for it."""
@@ -134,9 +134,15 @@ class JobBudget:
             call.begins(self._clock())
             self._running.add(call)
 
-    def ended(self, call: RunningCall, *, good: bool) -> None:
-        """Note that a call has ended, and whether it has a result. It may have been written off."""
+    def ended(self, call: RunningCall, *, good: bool, called: bool = True) -> None:
+        """Note that a call has ended, and whether it has a result. It may have been written off.
+
+        `called` is False if it was not made, after all.
+        """
         with self._lock:
+            if not called and CALLS in self._units:
+                index = self._units.index(CALLS)
+                self._spent[index] -= call.costs[index]
             self._running.discard(call)
             if call.lost is None:
                 self._give_back(call)

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from remote_udf.errors import ErrorCode
-from udf_server.base.attempts import limited
+from udf_server.base.attempts import NotCalled, WaitCancelled, WaitTimeout, limited
 from udf_server.base.fairness import current_party
 from udf_server.base.functions import Function
 from udf_server.base.spending import budgeted_spending, call_deadline
@@ -76,7 +76,7 @@ class StreamBudget:
             await waiter.future
         except asyncio.CancelledError:
             budget.forget(spender, waiter)
-            raise
+            raise WaitCancelled from None
         return budget.begun(waiter)
 
     def _plain(self, function: Function, timeout: float) -> Callable[..., Any]:
@@ -96,21 +96,24 @@ class StreamBudget:
         while not waiter.event.wait(min(POLL_SECONDS, max(deadline - self._clock(), 0.0))):
             if self._clock() >= deadline or party.closed:
                 budget.forget(spender, waiter)
-                raise TimeoutError(f"function {self._function}: the budget did not allow the call before its deadline")
+                raise WaitTimeout(f"function {self._function}: the budget did not allow the call before its deadline")
         return budget.begun(waiter)
 
 
 @contextmanager
 def _running(budget: JobBudget, running: RunningCall) -> Iterator[None]:
-    good = False
+    good, called = False, True
     budget.runs(running)
     token = budgeted_spending.set(running.spending)
     try:
         yield
         good = True
+    except NotCalled:
+        called = False
+        raise
     finally:
         budgeted_spending.reset(token)
-        budget.ended(running, good=good)
+        budget.ended(running, good=good, called=called)
 
 
 def _task_waiter() -> TaskWaiter:

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
+from udf_server.base.attempts import WaitCancelled, WaitTimeout
 from udf_server.base.errors import CircuitOpen, RetryableError
 from udf_server.base.fairness import current_party
 from udf_server.base.spending import Spending, call_deadline
@@ -92,7 +93,7 @@ class Gate:
                 await waiter.future
             except asyncio.CancelledError:
                 self._forget(waiter, loop)
-                raise
+                raise WaitCancelled from None
             if not waiter.admitted:
                 self._refuse(waiter, loop)
             began, source = self._begin(waiter), waiter.source
@@ -108,7 +109,7 @@ class Gate:
             while not waiter.event.wait(min(POLL_SECONDS, max(deadline - self._clock(), 0.0))):
                 if self._clock() >= deadline or party.closed:
                     self._forget(waiter, None)
-                    raise TimeoutError(f"function {self._key}: the guard did not allow the call before its deadline")
+                    raise WaitTimeout(f"function {self._key}: the guard did not allow the call before its deadline")
                 self._retry()
             if not waiter.admitted:
                 self._refuse(waiter, None)
@@ -257,7 +258,7 @@ class Gate:
             with self._lock:
                 self._tester = None if self._tester is waiter else self._tester
                 self._leave_unused(waiter.costs, waiter.taken, waiter.source, loop)
-            raise
+            raise WaitCancelled from None
         return self._ask_again(waiter, loop)
 
     def _hear_on_thread(self, waiter: ThreadWaiter) -> float:

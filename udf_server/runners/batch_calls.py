@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 
 from remote_udf.options import OutputMode
+from udf_server.base.attempts import NotCalled
 from udf_server.base.context import BatchContext, CallContext
 from udf_server.base.errors import RowErrors
 from udf_server.base.fairness import ANYONE, current_party
@@ -70,7 +71,11 @@ class BatchCalls:
                 except BaseException as error:
                     answer, failure = (None, error), error
                 if work.told and not work.abandoned:
-                    work.outcomes.fail_rest(self._setup.timeout_error(1))
+                    made = 1
+                    if isinstance(step, Call) and isinstance(failure, NotCalled):
+                        made = step.attempt - 1
+                        work.outcomes.not_called(step.attempt)
+                    work.outcomes.fail_rest(self._setup.timeout_error(made))
                     break
         except Exception as error:
             self._setup.post(self._setup.fail, error)

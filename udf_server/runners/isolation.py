@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from remote_udf.errors import ErrorCode
 from remote_udf.outcomes import RowError
-from udf_server.base.attempts import AttemptTimeout
+from udf_server.base.attempts import AttemptTimeout, NotCalled
 from udf_server.base.codecs import Codec
 from udf_server.base.errors import BudgetSpent
 from udf_server.base.failures import describe, row_error
@@ -107,6 +107,11 @@ class Outcomes:
         if position < self.rows:
             self.fail(position, self.rows - position, error)
 
+    def not_called(self, attempt: int) -> None:
+        """Do not count a call that was not made, after all."""
+        self.calls -= 1
+        self.retries -= attempt > 1
+
     def restart(self, first: int) -> None:
         """Reset the number of parts of all rows from `first` on, because they are called again."""
         self.parts = {row: count for row, count in self.parts.items() if row < first}
@@ -178,10 +183,11 @@ def isolate(
             if isinstance(error, MalformedResult):
                 outcomes.fail_rows(rows, RowError(error.code, str(error), attempt))
                 break
-            if isinstance(error, BudgetSpent):
-                outcomes.calls -= 1
-                outcomes.retries -= attempt > 1
-                outcomes.fail_rows(rows, row_error(error, attempt, retryable=False))
+            if isinstance(error, (BudgetSpent, NotCalled)):
+                outcomes.not_called(attempt)
+                spent = isinstance(error, BudgetSpent)
+                refused = row_error(error, attempt, retryable=False) if spent else timed_out(attempt - 1, "")
+                outcomes.fail_rows(rows, refused)
                 break
             hung = isinstance(error, AttemptTimeout)
             delay = retry.delay(error, attempt) if whole or hung or len(rows) == 1 else None

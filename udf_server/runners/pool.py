@@ -358,7 +358,7 @@ class CoroutinePool:
                     worker.expired = -1
                     assert worker.task is not None
                     worker.task.uncancel()
-                    next_: float | RowError = attempts.timed_out()
+                    next_: float | RowError = attempts.timed_out(error)
                 else:
                     next_ = attempts.after(error, with_traceback=batch.failed < TRACEBACKS_PER_BATCH)
                 if isinstance(next_, RowError):

@@ -7,6 +7,7 @@ from random import Random
 from remote_udf.effective_options import ScalarOptions
 from remote_udf.options import RetryStrategy
 from remote_udf.outcomes import RowError
+from udf_server.base.attempts import NotCalled
 from udf_server.base.errors import BudgetSpent, Failure, RetryableError
 from udf_server.base.failures import describe, row_error
 
@@ -71,6 +72,8 @@ class Attempts:
 
     def after(self, error: BaseException, *, with_traceback: bool) -> float | RowError:
         """Seconds to wait before the next attempt, or the outcome of the row."""
+        if isinstance(error, NotCalled):
+            return self.timed_out(error)
         delay = self._retry.delay(error, self.made)
         if delay is None:
             retryable = self._retry.worthwhile(error)
@@ -78,6 +81,6 @@ class Attempts:
         self._last = describe(error)
         return delay if self._clock() + delay < self.deadline else self.timed_out()
 
-    def timed_out(self) -> RowError:
-        """The outcome of the row if its deadline passes during an attempt, or before the next one."""
-        return self._timeout_error(self.made, self._last)
+    def timed_out(self, error: BaseException | None = None) -> RowError:
+        """The outcome of the row if its deadline passes during an attempt, which raises `error`, or before the next."""
+        return self._timeout_error(self.made - isinstance(error, NotCalled), self._last)

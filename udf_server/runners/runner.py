@@ -128,6 +128,9 @@ class RunnerSetup:
 
 def timeout_error(timeout: float, attempts: int, last: str = "") -> RowError:
     """The outcome of a row whose deadline passed during or after this many calls."""
+    if not attempts:
+        message = f"timed out: the guard or the budget of the function allowed no call within {format_seconds(timeout)}"
+        return RowError(ErrorCode.TIMEOUT, message, 0, True)
     after = f" after {attempts} attempts" if attempts > 1 else ""
     because = f"; the last one failed with {last}" if last else ""
     limit = format_seconds(timeout)
