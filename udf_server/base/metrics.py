@@ -212,8 +212,8 @@ class ServerMetrics:
         )  # fmt: skip
         self.cache_rows = Counter(
             "udf_cache_rows_total",
-            "Rows of calls with a cache: hit, miss (called), shared (outcome of an equal row in flight), or uncached "
-            "(called, because their arguments have no key).",
+            "Rows of calls with a cache: hit, miss (called), shared (outcome of an equal row in flight), late (timed "
+            "out while they waited for one), or uncached (called, because their arguments have no key).",
             [*FUNCTION, "outcome"], registry=registry,
         )  # fmt: skip
         self.cache_errors = Counter(
@@ -398,6 +398,11 @@ class FunctionMetrics:
         """Count answered rows of a call with a cache."""
         for outcome, count in (("hit", hits), ("miss", misses), ("shared", shared)):
             self._server.cache_rows.labels(*self._labels, outcome).inc(count)
+
+    def late(self, rows: int) -> None:
+        """Count rows that have timed out while they waited for equal rows."""
+        if rows:
+            self._server.cache_rows.labels(*self._labels, "late").inc(rows)
 
     def uncached(self, rows: int) -> None:
         """Count rows that have no key in the cache."""
