@@ -1,6 +1,7 @@
 """Window: the partition, the order and the frame of `f("x").over(window)`, with the names of pyspark.sql.Window."""
 
 import dataclasses
+import math
 import re
 from datetime import timedelta
 from typing import TypeAlias
@@ -13,8 +14,9 @@ from spark_client.executor.aggregate.frame import TO_CURRENT, WHOLE, Frame
 
 __all__ = ["Descending", "Months", "Window", "WindowSpec", "desc"]
 
-UNBOUNDED = 1 << 62
-"""Offsets at or beyond this are unbounded, as in Spark."""
+_UNBOUNDED = (1 << 63) - 1
+"""Integers at or beyond this are unbounded, as in Spark. An infinite number is too, but no other number."""
+_MOST_ROWS = 1 << 62
 _MONTHS = re.compile(r"(-?)\s*(\d+)\s*(month|year)s?", re.IGNORECASE)
 
 
@@ -65,7 +67,7 @@ class WindowSpec:
 
     def rowsBetween(self, start: int, end: int) -> "WindowSpec":  # noqa: N802
         """Set a frame by number of rows: negative offsets are before the current row, 0 is the current row."""
-        frame = Frame(True, _rows_bound(start), _rows_bound(end))
+        frame = Frame(True, _rows_bound(start, _START), _rows_bound(end, _END))
         _require_order(frame)
         return dataclasses.replace(self, explicit=frame)
 
@@ -76,7 +78,7 @@ class WindowSpec:
         Days, months and years are those of the calendar in the session's time zone, as in Spark: when clocks change,
         a day has 23 or 25 hours. A timedelta of 36 hours is one day of the calendar and twelve hours.
         """
-        bounds = [_range_bound(start), _range_bound(end)]
+        bounds = [_range_bound(start, _START), _range_bound(end, _END)]
         kinds = {kind for offset, kind in bounds if offset not in (None, 0)}
         if len(kinds) > 1:
             raise PlanError(
@@ -109,16 +111,30 @@ class Window:
     rangeBetween = staticmethod(WindowSpec().rangeBetween)  # noqa: N815
 
 
-def _rows_bound(bound: int) -> float | None:
+_START, _END = -1, 1
+
+
+def _rows_bound(bound: int, side: int) -> float | None:
     if isinstance(bound, bool) or not isinstance(bound, int):
         raise PlanError(f"{bound!r} is not a number of rows")
-    return None if abs(bound) >= UNBOUNDED else bound
+    offset = _offset(bound, side)
+    return None if offset is None else max(-_MOST_ROWS, min(offset, _MOST_ROWS))
+
+
+def _offset(bound: float, side: int) -> float | None:
+    """The offset; None if the frame is unbounded at this side."""
+    if not (math.isinf(bound) if isinstance(bound, float) else abs(bound) >= _UNBOUNDED):
+        return bound
+    if bound * side > 0:
+        return None
+    what = "start at UNBOUNDED FOLLOWING" if side == _START else "end at UNBOUNDED PRECEDING"
+    raise PlanError(f"invalid frame: it cannot {what}, because every frame would be empty")
 
 
 _NUMBER, _TIME, _CALENDAR = "number", "time", "months"
 
 
-def _range_bound(bound: Offset) -> tuple[float | None, str]:
+def _range_bound(bound: Offset, side: int) -> tuple[float | None, str]:
     """The offset and its kind. None is unbounded."""
     if isinstance(bound, Months):
         return bound.count, _CALENDAR
@@ -130,9 +146,10 @@ def _range_bound(bound: Offset) -> tuple[float | None, str]:
             count = int(months[2]) * (12 if months[3].lower() == "year" else 1)
             return (-count if months[1] else count), _CALENDAR
         return (-parse_seconds(text[1:]) if text.startswith("-") else parse_seconds(text)), _TIME
-    if isinstance(bound, bool) or not isinstance(bound, (int, float)):
+    not_a_number = isinstance(bound, float) and math.isnan(bound)
+    if isinstance(bound, bool) or not isinstance(bound, (int, float)) or not_a_number:
         raise PlanError(f"{bound!r} is not an offset: a number, a timedelta or text such as '20 minutes' or '3 months'")
-    return (None if abs(bound) >= UNBOUNDED else bound), _NUMBER
+    return _offset(bound, side), _NUMBER
 
 
 def _require_order(frame: Frame) -> None:

@@ -19,7 +19,7 @@ NAMES = ("z", "y", "x.y", "has space", "é", "q`q", "v", "k")
 OPTIONS = ("", ', output_mode="unordered"', ', on_error="null"')
 RANGES = {
     "bigint": (("-1", "1 PRECEDING"), ("-5", "5 PRECEDING"), ("2", "2 FOLLOWING")),
-    "double": (("-0.5", "0.5D PRECEDING"), ("1.25", "1.25D FOLLOWING")),
+    "double": (("-0.5", "0.5D PRECEDING"), ("1.25", "1.25D FOLLOWING"), ("1e308", "1e308D FOLLOWING")),
     "timestamp": (
         ("'-1 hour'", "INTERVAL 1 HOUR PRECEDING"), ("dt.timedelta(days=-1)", "INTERVAL 1 DAY PRECEDING"),
         ("'20 minutes'", "INTERVAL 20 MINUTES FOLLOWING"),

@@ -9,9 +9,9 @@ __all__ = ["OFFSETS", "over_item"]
 
 MONTHS = ("INTERVAL 1 MONTH", "INTERVAL 2 MONTHS", "INTERVAL 13 MONTHS")
 OFFSETS = {
-    "bigint": (("1", "2", "0", "5"),),
+    "bigint": (("1", "2", "0", "5"), ("1", "5000000000000000000")),
     "int": (("1", "3"),),
-    "double": (("0.5D", "2.25D"), ("1", "2")),
+    "double": (("0.5D", "2.25D"), ("1", "2"), ("0.5D", "1e308D")),
     "decimal(10,2)": (("0.5", "1.5"), ("1", "2")),
     "timestamp": (
         ("INTERVAL 1 DAY", "INTERVAL 2 DAYS"), ("INTERVAL 1 DAY", "INTERVAL 3 DAYS"),

@@ -189,7 +189,8 @@ class _Offsets:
             down = values[0] > values[-1] if sought is None else (targets[0] > values[0]) != (offset > 0)
             if down:  # in descending order
                 values, targets = -values, -targets
-            found[begin:stop] = begin + np.searchsorted(values, targets + shift, side=side)
+            with np.errstate(over="ignore"):  # beyond the largest double is infinity, as in Spark
+                found[begin:stop] = begin + np.searchsorted(values, targets + shift, side=side)
         return found
 
     def _shift(self, offset: float, side: Side) -> float:

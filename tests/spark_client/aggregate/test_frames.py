@@ -222,6 +222,13 @@ def test_values_near_the_ends_of_their_type_are_compared_exactly():
     assert high.tolist() == [2, 2, 3, 5, 5]
 
 
+def test_the_largest_offsets_leave_nulls_and_nan_out():
+    order = [pa.chunked_array([pa.array([None, -1e308, 0.0, 1e308, float("inf"), float("nan")])])]
+    low, high = bounds_of(Frame(rows=False, start=-1e308, end=1e308), np.zeros(1, np.int64), order, 6)
+    assert low.tolist() == [0, 1, 1, 2, 4, 5]
+    assert high.tolist() == [1, 3, 4, 5, 5, 6]
+
+
 @given(FRAMES, st.integers(1, 20))
 def test_stretches_have_every_row_once_and_part_no_rows_of_one_frame(partitions, most):
     low, high, _ = bounds(partitions)

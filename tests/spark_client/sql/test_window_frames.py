@@ -24,6 +24,8 @@ def window(over, clause=""):
         ("rows 3 preceding", Frame(True, -3, 0)),
         ("RANGE BETWEEN CURRENT ROW AND UNBOUNDED FOLLOWING", Frame(False, 0, None)),
         ("RANGE BETWEEN 5 PRECEDING AND 2 PRECEDING", Frame(False, -5, -2)),
+        ("RANGE BETWEEN 5000000000000000000 PRECEDING AND CURRENT ROW", Frame(False, -5 * 10**18, 0)),
+        ("ROWS BETWEEN 2 FOLLOWING AND 5000000000000000000 FOLLOWING", Frame(True, 2, 1 << 62)),
     ],
 )
 def test_a_frame_is_its_bounds(frame, expected):
@@ -58,6 +60,14 @@ def test_a_named_window_is_its_definition(over):
             "line 1, column 8: invalid frame: start 1 is after end",
         ),
         (
+            "(ORDER BY a ROWS BETWEEN 1 PRECEDING AND UNBOUNDED PRECEDING)",
+            "line 1, column 8: invalid frame: it cannot end at UNBOUNDED PRECEDING",
+        ),
+        (
+            "(ORDER BY a RANGE BETWEEN UNBOUNDED FOLLOWING AND UNBOUNDED FOLLOWING)",
+            "line 1, column 8: invalid frame: it cannot start at UNBOUNDED FOLLOWING",
+        ),
+        (
             "(ORDER BY a NULLS LAST RANGE 1 PRECEDING)",
             "line 1, column 8: a RANGE frame .*omit NULLS FIRST and NULLS",
         ),
@@ -66,3 +76,18 @@ def test_a_named_window_is_its_definition(over):
 def test_a_window_that_cannot_be_is_refused_with_its_place(over, message):
     with pytest.raises(PlanError, match=message):
         window(over)
+
+
+def test_only_infinity_and_the_names_of_spark_are_unbounded():
+    """A large offset is one: the rows of a frame with offsets have a value, and are neither null nor NaN."""
+    infinity = float("inf")
+    by = Window.orderBy("a")
+    assert by.rangeBetween(-1e300, 1e300).frame == Frame(False, -1e300, 1e300)
+    assert by.rangeBetween(-infinity, infinity).frame == Frame(False, None, None)
+    assert by.rangeBetween(Window.unboundedPreceding, Window.unboundedFollowing).frame == Frame(False, None, None)
+    assert by.rowsBetween(-(10**400), 10**400).frame == Frame(True, None, None)
+    for between in (by.rangeBetween, by.rowsBetween):
+        with pytest.raises(PlanError, match="it cannot end at UNBOUNDED PRECEDING"):
+            between(Window.currentRow, Window.unboundedPreceding)
+    with pytest.raises(PlanError, match="nan is not an offset"):
+        by.rangeBetween(float("nan"), 0)
