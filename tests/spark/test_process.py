@@ -95,6 +95,16 @@ class Latest(udf.ProcessTableFunction):
         yield udf.Row(rows.v, kind=kind)
 
 
+class LatestByKey(Latest):
+    """The same; a delete has the key only."""
+
+    changelog_mode = UPSERT
+
+    def eval(self, last: udf.ValueView[int], rows: KEYED) -> Iterator[udf.Row]:
+        for row in super().eval(last, rows):
+            yield udf.Row(None, kind="-D") if row.kind is udf.RowKind.DELETE else row
+
+
 class Kinds(udf.ProcessTableFunction):
     """Emits the changes as they arrive."""
 
@@ -360,6 +370,17 @@ def test_a_changelog_says_what_kinds_of_change_it_has_wherever_it_goes(functions
         functions.process("kinds", latest, partition_by="k", changelog_mode="+I,-U,+U,-D")
     with pytest.raises(PlanError, match="without the rows that its updates and deletes replace"):
         require_retract(latest, "aggregates")
+
+
+def test_deletes_by_key_are_not_taken_for_whole_rows(remote, spark):
+    functions = remote(*map(declare_process, [LatestByKey, Kinds]))
+    given = spark.createDataFrame([("a", 1), ("b", 5), ("a", -1)], "k string, v bigint").coalesce(1)
+    latest = functions.process("latest_by_key", given, partition_by="k")
+    for mode in (None, UPSERT):
+        found = functions.process("kinds", latest, partition_by="k", changelog_mode=mode)
+        assert rows(found) == [("a", "+I", "a,1"), ("a", "-D", "a,None"), ("b", "+I", "b,5")]
+    with pytest.raises(PlanError, match=r"a -D has all columns, but .* key only: set key_only_deletes"):
+        functions.process("kinds", latest, partition_by="k", changelog_mode="+I,+U,-D")
 
 
 def test_the_mode_of_a_changelog_is_said_in_sql_and_checked(functions, spark):

@@ -9,6 +9,7 @@ from pyspark.sql import DataFrame
 
 from remote_udf.functions import FunctionSpec
 from remote_udf.process_planning import TableGiven
+from remote_udf.row_kinds import RowKind
 from remote_udf.table_arguments import ArgumentTrait, ChangelogMode, TableArgument
 from spark_client.base.changelogs import kind_column, mode_of
 from spark_client.base.errors import PlanError
@@ -94,6 +95,11 @@ def inputs_of(
             raise PlanError(
                 f"function {spec.key}, table {name!r}: changelog_mode is {mode}, but the table says that its "
                 f"changes are {own_mode}, without -U"
+            )
+        elif own_mode.key_only_deletes and RowKind.DELETE in mode.kinds and not mode.key_only_deletes:
+            raise PlanError(
+                f"function {spec.key}, table {name!r}: changelog_mode says that a -D has all columns, but the table "
+                "says that it has those of its key only: set key_only_deletes, or leave changelog_mode out"
             )
         elif mode.is_insert_only:
             column = None
