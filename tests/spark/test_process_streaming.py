@@ -135,6 +135,11 @@ def test_sql_takes_streams_and_plans_are_refused_that_cannot_run(functions, spar
     assert sorted(run(functions.sql(query), tmp_path)) == [("x", "row", 1), ("y", "row", 2)]
     with pytest.raises(PlanError, match="table 'r': on a stream rows whose time is null come first: remove NULLS LAST"):
         functions.process("sessions", stream, partition_by="k", order_by="ts NULLS LAST", on_time="ts")
+    for rows, name in (
+        (stream_of(spark, source, None), "ts"), (stream.withColumn("later", F.expr("ts + interval 1 day")), "later"),
+    ):  # fmt: skip
+        with pytest.raises(PlanError, match=f"first column of ORDER BY needs a watermark, .* '{name}' has none"):
+            functions.process("collected", rows, partition_by="k", order_by=name)
     collated = stream.selectExpr("k", "v", "ts", "k COLLATE UTF8_LCASE AS c", "map(k, v) AS m")
     for name in ("c", "m"):
         with pytest.raises(PlanError, match=f"function sessions@1, ORDER BY column '{name}': type .* is not supported"):

@@ -39,7 +39,7 @@ from spark_client.planning.process.inputs import ProcessInput
 from spark_client.planning.process.row_order import RowOrder
 from spark_client.planning.process.streams import StateSettings, require_streams, with_state
 from spark_client.planning.process.uids import StreamUids
-from spark_client.planning.process.upstream import Upstream
+from spark_client.planning.process.upstream import Upstream, is_watermarked
 
 __all__ = ["plan_process"]
 
@@ -105,12 +105,7 @@ class _Planner:
     def plan(self) -> DataFrame:
         if self._streaming:
             require_streams(self._call, [(each.frame, i in self._main) for i, each in enumerate(self._inputs)])
-            for argument, table in zip(self._signature.tables, self._process.tables, strict=True):
-                if table.order_by and table.order_by[0].nulls_last:
-                    raise PlanError(
-                        f"function {self._call.spec.key}, table {argument.name!r}: on a stream rows whose time is null "
-                        "come first: remove NULLS LAST from the first column of ORDER BY"
-                    )
+            self._require_released_rows()
         if len(self._main) < len(self._inputs):
             self._call = dataclasses.replace(self._call, process=self._with_broadcast_state())
         base, plan = self._base(), self._plan()
@@ -124,6 +119,24 @@ class _Planner:
                 return self._with_mode(marks.marked(frame, plan, self._state.uid), plan)
             return self._with_mode(marks.marked(apply_operator(base, map_processed, plan, schema), plan, None), plan)
         return self._with_mode(apply_operator(base, map_processed, plan, schema), plan)
+
+    def _require_released_rows(self) -> None:
+        """Raises PlanError unless the watermark will release the rows that ORDER BY holds on a stream."""
+        for index in self._main:
+            given, order = self._inputs[index], self._process.tables[index].order_by
+            if not order:
+                continue
+            where = f"function {self._call.spec.key}, table {self._signature.tables[index].name!r}: on a stream "
+            if order[0].nulls_last:
+                raise PlanError(
+                    f"{where}rows whose time is null come first: remove NULLS LAST from the first column of ORDER BY"
+                )
+            name = given.columns[order[0].column]
+            if not is_watermarked(given.frame.schema.fields[given.frame.columns.index(name)]):
+                raise PlanError(
+                    f"{where}the first column of ORDER BY needs a watermark, which releases the rows in order, and "
+                    f"{name!r} has none: call withWatermark({name!r}, ...), or order by the column with the watermark"
+                )
 
     def _schema(self, plan: ProcessPlan) -> StructType:
         """The columns of the result. Passed columns keep their Spark type, because Arrow has no collations."""

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from pyspark.sql import DataFrame
+from pyspark.sql.types import StructField
 
 from remote_udf.process_calls import ProcessCall
 from remote_udf.table_arguments import ProcessSignature
@@ -12,7 +13,7 @@ from spark_client.base.identifiers import column_named
 from spark_client.executor.process.plan import OutputSource, ProcessPlan
 from spark_client.windows.columns import WATERMARK
 
-__all__ = ["Upstream"]
+__all__ = ["Upstream", "is_watermarked"]
 
 UIDS = "remote_udf.uids"
 """The functions with state through which rows have passed: the id of the call by uid."""
@@ -49,7 +50,7 @@ class Upstream:
         return cls(
             uids,
             tuple(sorted({uid for uid, call in pairs if uids[uid] != call})),
-            any(WATERMARK in each or each.get(WATERMARKED) for each in metadata),
+            any(is_watermarked(field) for frame in streams for field in frame.schema.fields),
             max(known) if known and len(known) == len(delays) else None,
             any(each.get(TIMED) for each in metadata),
             signature.supports_timers,
@@ -79,6 +80,11 @@ class Upstream:
             name = field.name
             columns.append(column_named(name).alias(name, metadata=metadata))
         return frame.select(*columns)
+
+
+def is_watermarked(field: StructField) -> bool:
+    """Whether a column has a watermark, or is in the result of a function through which a watermark passes."""
+    return WATERMARK in field.metadata or bool(field.metadata.get(WATERMARKED))
 
 
 def _place(frame: DataFrame, name: str) -> int:
