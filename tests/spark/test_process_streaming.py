@@ -1,10 +1,15 @@
 """Process table functions on streams: state and timers are in Spark's state store, the function is on the server."""
 
+from collections.abc import Iterator
+from typing import Annotated, Any
+
 import pytest
 from pyspark.sql import functions as F
 
+import udf_server as udf
 from spark_client import PlanError
 from tests.spark.process_streams import ALL, PROVIDER, run, seconds, stream_of, write
+from udf_server import ArgumentTrait
 from udf_server.process.declaration import declare_process
 
 # A state store and Python's side of it are slow to start on a busy machine.
@@ -123,6 +128,26 @@ def test_without_a_watermark_state_is_kept_and_the_time_is_a_plain_column(functi
     doubled = functions.process("doubled", stream)
     through = functions.process("through", doubled.select(doubled.twice.alias("v")), partition_by="v")
     assert sorted(run(through, tmp_path, "through")) == [(2, None), (4, None), (6, None)]
+
+
+class Changes(udf.ProcessTableFunction):
+    returns = "kind string"
+
+    def eval(
+        self, r: Annotated[udf.Row, ArgumentTrait.SET_SEMANTIC_TABLE, ArgumentTrait.SUPPORT_UPDATES]
+    ) -> Iterator[Any]:  # fmt: skip
+        yield (r.kind,)
+
+
+def test_an_upsert_stream_that_is_partitioned_by_another_key_is_refused(remote, spark, source):
+    functions = remote(declare_process(Changes))
+    frame = stream_of(spark, source, None).selectExpr("k", "v", "'+U' AS row_kind")
+    call = {"changelog_mode": "+I,+U,-D", "upsert_key": "k"}
+    assert functions.process("changes", frame, partition_by="k", **call).columns == ["k", "kind"]
+    with pytest.raises(
+        PlanError, match=r"upsert changes .* by their key [(]k[)], found PARTITION BY v: a row that moves"
+    ):
+        functions.process("changes", frame, partition_by="v", **call)
 
 
 def test_sql_takes_streams_and_plans_are_refused_that_cannot_run(functions, spark, source, tmp_path):

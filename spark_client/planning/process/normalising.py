@@ -1,7 +1,7 @@
 """Completes an upsert changelog for a function that requires more: -U before +U, or all columns in -D.
 
 The previous row of the same upsert key has the missing values. In a table, Spark's window functions find that row.
-On a stream this would require state, so the call is rejected.
+On a stream this would require state, so the call is refused.
 """
 
 import dataclasses
@@ -56,7 +56,15 @@ def normalised(argument: TableArgument, given: ProcessInput) -> ProcessInput:
     by_key = bool(given.partition_by) and (not upsert_key or set(upsert_key) == set(given.partition_by or ()))
     wants_before = mode.is_upsert and (argument.has(ArgumentTrait.REQUIRE_UPDATE_BEFORE) or not by_key)
     wants_full = mode.key_only_deletes and (wants_before or argument.has(ArgumentTrait.REQUIRE_FULL_DELETE))
-    if not (wants_before or wants_full) or given.frame.isStreaming or not argument.has(ArgumentTrait.SUPPORT_UPDATES):
+    if not (wants_before or wants_full) or not argument.has(ArgumentTrait.SUPPORT_UPDATES):
+        return given
+    if given.frame.isStreaming:
+        if mode.is_upsert and given.partition_by and not by_key:
+            raise PlanError(
+                f"table argument {argument.name!r}: on a stream upsert changes {mode} must be partitioned by their key "
+                f"({', '.join(upsert_key)}), found PARTITION BY {', '.join(given.partition_by)}: a row that moves to "
+                "another partition would stay in the previous one. Partition by the key, or pass a changelog with -U"
+            )
         return given
     key = list(upsert_key or given.partition_by or ())
     if not key:
