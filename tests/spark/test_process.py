@@ -422,6 +422,20 @@ def test_a_partial_delete_keeps_the_key_of_the_changes(functions, spark):
             {"name": "running", "partition_by": "k", "on_time": "v"},
             "Unsupported data type for time attribute: column 'v'",
         ),
+        (
+            {"name": "running", "partition_by": {"row": "k"}},
+            "running@1, partition_by: no table argument 'row': running",
+        ),
+        ({"name": "running", "partition_by": "k", "order_by": {"row": "v"}}, "order_by: no table argument 'row'"),
+        (
+            {"name": "running", "partition_by": "k", "changelog_mode": {"row": "+I"}},
+            "changelog_mode: no table argument",
+        ),
+        ({"name": "running", "partition_by": "k", "upsert_key": {"row": "k"}}, "upsert_key: no table argument 'row'"),
+        (
+            {"name": "running", "partition_by": "k", "changelog_mode": ("+I", "-D")},
+            "changelog_mode of table 'rows': expected a ChangelogMode or a text .*, not .'[+]I', '-D'.",
+        ),
         ({"name": "doubled", "partition_by": "k"}, "Only tables with set semantics may be partitioned"),
         ({"name": "to_changelog", "op": ["a", "b"]}, "to_changelog@1: .*'op' must contain exactly one column name"),
         (
@@ -434,6 +448,15 @@ def test_a_wrong_call_is_refused_before_it_runs(functions, spark, call, message)
     frame = spark.range(3).selectExpr("id AS k", "id AS v")
     with pytest.raises(PlanError, match=message):
         functions.process(call.pop("name"), frame, **call)
+
+
+@pytest.mark.connect
+@pytest.mark.parametrize("parameter", ["partition_by", "order_by", "on_time", "upsert_key"])
+def test_a_column_instead_of_its_name_is_refused(functions, spark, parameter):
+    frame = spark.range(3).selectExpr("id AS k", "id AS v")
+    for column in (F.col("k"), [F.col("k")]):
+        with pytest.raises(PlanError, match=f"^{parameter} takes names of columns, not Column"):
+            functions.process("running", frame, **{"partition_by": "k", parameter: column})
 
 
 def test_an_upsert_changelog_without_a_key_is_refused(functions, spark):

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import TypeAlias, TypeVar
 
 import pyarrow as pa
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 
 from remote_udf.functions import FunctionSpec
 from remote_udf.process_planning import TableGiven
@@ -16,7 +16,7 @@ from spark_client.base.errors import PlanError
 from spark_client.base.identifiers import identifiers_of
 from spark_client.base.types import arrow_type
 
-__all__ = ["ByTable", "Mode", "Names", "OrderBy", "ProcessInput", "inputs_of", "named", "names_of"]
+__all__ = ["ByTable", "Mode", "Names", "OrderBy", "ProcessInput", "inputs_of", "named", "names_of", "require_tables"]
 
 OrderBy = tuple[str, bool, bool]
 """A column, whether it is descending, and whether nulls are last."""
@@ -75,6 +75,8 @@ def inputs_of(
     for name in given:
         if name not in arguments:
             raise PlanError(f"function {spec.key} has no table argument {name!r}: {spec.signature}")
+    for what, value in (("partition_by", partition_by), ("order_by", order_by), ("changelog_mode", changelog_mode)):
+        require_tables(spec, what, value)
     inputs = {}
     for name, frame in given.items():
         argument = arguments[name]
@@ -87,7 +89,7 @@ def inputs_of(
         mode = changelog_mode.get(name) if isinstance(changelog_mode, Mapping) else changelog_mode
         column = kind_column(frame)
         own_mode, own_key = mode_of(frame)
-        if isinstance(mode, str):
+        if mode is not None and not isinstance(mode, ChangelogMode):
             mode = _parsed(spec, name, mode)
         if mode is None:
             mode = own_mode
@@ -107,14 +109,24 @@ def inputs_of(
             raise PlanError(f"function {spec.key}, table {name!r}: no column 'row_kind' says the kind of change")
         inputs[name] = ProcessInput(
             frame, None if keys is None else tuple(named(frame, names_of(keys, "partition_by"))),
-            tuple(_ordered(each) for each in names_of(_of(order_by, name, argument) or (), "order_by")), column, mode,
+            tuple(_ordered(each) for each in names_of(_of(order_by, name, argument), "order_by")), column, mode,
             own_key if column is not None else (),
         )  # fmt: skip
     return inputs
 
 
-def _parsed(spec: FunctionSpec, table: str, text: str) -> ChangelogMode:
+def require_tables(spec: FunctionSpec, what: str, given: object) -> None:
+    """Raises PlanError if a mapping by table has a name that is not a table argument."""
+    assert spec.process is not None
+    for name in given if isinstance(given, Mapping) else ():
+        if spec.process.table(name) is None:
+            raise PlanError(f"function {spec.key}, {what}: no table argument {name!r}: {spec.signature}")
+
+
+def _parsed(spec: FunctionSpec, table: str, text: object) -> ChangelogMode:
     try:
+        if not isinstance(text, str):
+            raise ValueError(f"expected a ChangelogMode or a text such as '+I,+U,-D', not {text!r}")
         return ChangelogMode.parse(text)
     except ValueError as error:
         raise PlanError(f"function {spec.key}, changelog_mode of table {table!r}: {error}") from None
@@ -143,7 +155,8 @@ def _of(given: Names | ByTable[Names], name: str, argument: TableArgument) -> Na
 
 def names_of(given: Names, what: str) -> list[str]:
     """One or several names as a list. Raises PlanError for a value that is not a name."""
-    names = [given] if isinstance(given, str) else list(given or ())
+    # A Column has no truth value and no end as a sequence.
+    names = [given] if isinstance(given, str | Column) else list(given or ())
     for name in names:
         if not isinstance(name, str):
             raise PlanError(f"{what} takes names of columns, not {name!r}; add an expression to the table as a column")
