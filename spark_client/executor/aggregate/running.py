@@ -14,7 +14,7 @@ __all__ = ["Running"]
 
 _WIDE = decimal.Context(prec=76)
 _NAN = float("nan")
-"""The object that stands for every NaN, because a dictionary finds a NaN only by its identity."""
+"""The object that represents every NaN, because a dictionary finds a NaN only by its identity."""
 
 
 @dataclass(frozen=True)
