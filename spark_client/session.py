@@ -63,7 +63,7 @@ class RemoteSession:
         context = context_of(spark)
         tasks = None if context is None else context.defaultParallelism
         self._queries = SqlQueries(
-            spark, functions, self._function, self.process,
+            spark, functions, self._function, self._process,
             ConditionOrder(condition_sample, self._collector.cost_of),
             self._collector.cost_of, tasks,
         )  # fmt: skip
@@ -388,7 +388,7 @@ class RemoteSession:
 
     @settings_read_once()
     def process(
-        self, name: str, tables: DataFrame | Mapping[str, DataFrame] | None = None, *,
+        self, name: str, /, tables: DataFrame | Mapping[str, DataFrame] | None = None, *,
         partition_by: Names | ByTable[Names] = None,
         order_by: Names | ByTable[Names] = (), on_time: str | Sequence[str] = (),
         uid: str | None = None, changelog_mode: Mode | ByTable[Mode] = None,
@@ -422,13 +422,26 @@ class RemoteSession:
             InvalidOption: An option is unknown or malformed.
             UnsupportedType: A column has a type that cannot be sent to a function.
         """
+        return self._process(
+            name, tables, arguments, partition_by=partition_by, order_by=order_by, on_time=on_time, uid=uid,
+            changelog_mode=changelog_mode, upsert_key=upsert_key, options=options,
+        )  # fmt: skip
+
+    def _process(
+        self, name: str, tables: DataFrame | Mapping[str, DataFrame] | None, scalars: Mapping[str, object], *,
+        partition_by: Names | ByTable[Names] = None,
+        order_by: Names | ByTable[Names] = (), on_time: str | Sequence[str] = (), uid: str | None = None,
+        changelog_mode: Mode | ByTable[Mode] = None, upsert_key: Names | ByTable[Names] = (),
+        options: ProcessCallOptions | Mapping[str, object] | None = None,
+    ) -> DataFrame:  # fmt: skip
+        """`process` for SQL, where a scalar argument may have the name of a parameter of `process`."""
         spec = self._functions.find(name)
         if spec.kind is not FunctionKind.PROCESS:
             raise PlanError(f"function {spec.key} is a function of kind {spec.kind}, not a process table function")
         inputs = inputs_of(spec, tables, partition_by=partition_by, order_by=order_by, changelog_mode=changelog_mode)
         inputs = normalised_inputs(spec, inputs, upsert_key)
         return plan_process(
-            self.spark, self.config, spec, inputs, scalars=arguments, on_time=names_of(on_time, "on_time"), uid=uid,
+            self.spark, self.config, spec, inputs, scalars=scalars, on_time=names_of(on_time, "on_time"), uid=uid,
             options=options or {}, uids=self._uids,
         )  # fmt: skip
 

@@ -30,7 +30,7 @@ class SqlFunctions(FunctionNames):
         function: Callable[[str, Mapping[str, object]], RemoteFunction | RemoteAggregate],
         process: Callable[..., DataFrame], fused: FusedFunctions, models: dict[str, Model],
     ) -> None:  # fmt: skip
-        """`function` returns the function with a name, given call options; `process` is `RemoteSession.process`.
+        """`function` returns the function with a name, given call options; `process` is that of `RemoteSession`.
         `models` has the models of the session by case-folded name.
 
         `registered` contains the options of functions by the names under which the user registered them, casefolded.
@@ -77,9 +77,11 @@ class SqlFunctions(FunctionNames):
         require_scalar(spec)
         return Model(name, spec.key, outputs_of(spec, None, name))
 
-    def process(self, name: str, tables: Mapping[str, DataFrame], /, **call: object) -> DataFrame:
+    def process(
+        self, name: str, tables: Mapping[str, DataFrame], scalars: Mapping[str, object], **call: object
+    ) -> DataFrame:
         """Call a process table function, as `RemoteSession.process` does."""
-        return self._process(name, tables, **call)
+        return self._process(name, tables, scalars, **call)
 
     def register(self, name: str) -> None:
         """Register a scalar function with Spark by its name, unless the user did."""

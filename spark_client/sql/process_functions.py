@@ -115,9 +115,9 @@ class ProcessFunctions:
             def make() -> DataFrame:
                 frames = {name: self._table(table, ctes) for name, table in tables.items()}
                 return self._functions.process(
-                    spec.key, frames, on_time=system.get("on_time", ()), uid=system.get("uid"),
+                    spec.key, frames, scalars, on_time=system.get("on_time", ()), uid=system.get("uid"),
                     partition_by={name: table.partition_by for name, table in tables.items() if table.partition_by},
-                    order_by={name: table.order_by for name, table in tables.items()}, **_changes(system), **scalars,
+                    order_by={name: table.order_by for name, table in tables.items()}, **_changes(system),
                 )  # fmt: skip
 
             uid = system.get("uid")

@@ -39,7 +39,7 @@ class SqlQueries:
         function: Callable[[str, Mapping[str, object]], RemoteFunction | RemoteAggregate],
         process: Callable[..., DataFrame], order: ConditionOrder, cost_of: Callable[[str], CallCost], tasks: int | None,
     ) -> None:  # fmt: skip
-        """`function` returns the function with a name, given call options; `process` is `RemoteSession.process`.
+        """`function` returns the function with a name, given call options; `process` is that of `RemoteSession`.
 
         `cost_of` and `tasks` are those of CallEstimates.
         """

@@ -289,6 +289,22 @@ def test_scalar_arguments_arrive_as_they_are_written_or_are_refused(functions, s
         functions.sql("SELECT * FROM moment(at => TIMESTAMP '2026-01-01 00:00:00', tiny => 300)")
 
 
+class Labelled(udf.ProcessTableFunction):
+    """Scalar arguments whose names are also parameters of `remote.process`."""
+
+    returns = "label string"
+
+    def eval(self, name: str, options: str = "o", tables: int = 0) -> Iterator[tuple[str]]:
+        yield (f"{name} {options} {tables}",)
+
+
+def test_scalar_arguments_may_be_named_as_parameters_of_the_call(remote):
+    session = remote(declare_process(Labelled))
+    assert session.process("labelled", name="n").first().label == "n o 0"
+    query = "SELECT label FROM labelled(name => 'n', options => 'p', tables => 2)"
+    assert session.sql(query).first().label == "n p 2"
+
+
 def test_a_column_that_is_named_as_another_one_gets_a_number(functions, spark):
     changes = spark.sql("SELECT 'Bob' AS name, 1 AS v, '+I' AS row_kind")
     whole = functions.process("to_changelog", changes, op=["v"])

@@ -45,11 +45,11 @@ class Driving:
         self._phases: list[str | None] = []
 
     def process(
-        self, name: str, tables: DataFrame | Mapping[str, DataFrame] | None = None, *, partition_by: Any = None,
-        order_by: Any = (), on_time: Any = (), uid: str | None = None, changelog_mode: Any = None, upsert_key: Any = (),
-        options: Any = None, **scalars: Any,
+        self, name: str, tables: DataFrame | Mapping[str, DataFrame] | None, scalars: Mapping[str, Any], *,
+        partition_by: Any = None, order_by: Any = (), on_time: Any = (), uid: str | None = None,
+        changelog_mode: Any = None, upsert_key: Any = (), options: Any = None,
     ) -> DataFrame:  # fmt: skip
-        """Replaces `RemoteSession.process`."""
+        """Replaces what plans process table functions in SQL."""
         bound = self._found(name)
         frames = tables if isinstance(tables, Mapping) else {}
         given = {each: _given(frame, _of(partition_by, each), _of(order_by, each)) for each, frame in frames.items()}

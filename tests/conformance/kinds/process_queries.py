@@ -97,7 +97,7 @@ def _driven(case: Case, environment: Environment, bound: Sequence[Bound], texts:
         driving = Driving(case, environment.spark, functions)
         # The query is read and planned as usual; only the rows of its calls come from the harness. A session gives its
         # method to what plans SQL when it is created.
-        with mock.patch.object(RemoteSession, "process", driving.process):
+        with mock.patch.object(RemoteSession, "_process", driving.process):
             frame = run_texts(environment.remote(case, bound), texts)
         fill(run, frame, environment.rows(frame))
         run.columns = [each for each in columns_of(real) if each[0] != ROW_KIND]
