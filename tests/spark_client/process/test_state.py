@@ -204,6 +204,20 @@ def test_rows_that_are_held_by_another_order_are_not_forgotten(first):
     stream.transport.close()
 
 
+@pytest.mark.parametrize("key", range(6))
+def test_another_number_of_buckets_is_refused_wherever_the_keys_are(key):
+    """The rows of the second micro-batch may be in buckets that have no state."""
+    plan, declared = state_plan(Machine, buckets=64)
+    stream = Stream(plan, declared)
+    stream.micro_batch([(key, 5, 1)])
+    stream.plan, _ = state_plan(Machine, buckets=3)
+    with pytest.raises(StateMismatch, match="buckets: found 64 in the checkpoint, expected 3"):
+        stream.micro_batch([(key, 5, 2)])
+    stream.plan = plan
+    assert [row[2] for row in stream.micro_batch([(key, 5, 2)])] == [2]
+    stream.transport.close()
+
+
 class Fragile(udf.ProcessTableFunction):
     returns = "v bigint"
 

@@ -11,7 +11,11 @@ from spark_client.executor.packed_batches import written
 from spark_client.executor.segments.keys import combined
 from spark_client.executor.stream.runtime import RUNTIME, Runtime
 
-__all__ = ["PACKED_SCHEMA", "bucket_of", "packed"]
+__all__ = ["DESCRIPTION_BUCKET", "PACKED_SCHEMA", "bucket_of", "packed"]
+
+DESCRIPTION_BUCKET = -1
+"""A bucket without keys, which has the description of the call. Each task sends it a row with its first rows, so that
+another call is refused even if its keys are in buckets without state."""
 
 PACKED_SCHEMA = pa.schema([
     pa.field("bucket", pa.int32()), pa.field("part", pa.int32()), pa.field("place", pa.int64()),
@@ -27,11 +31,19 @@ def bucket_of(hashes: Integers, buckets: int) -> Integers:
 
 
 def packed(buckets: int, batches: Iterable[pa.RecordBatch], runtime: Runtime = RUNTIME) -> Iterator[pa.RecordBatch]:
-    """Pack rows, whose last column is the hash of their key, by bucket. Rows of a bucket keep their order."""
-    part = runtime.task().partition
+    """Pack rows, whose last column is the hash of their key, by bucket. Rows of a bucket keep their order.
+
+    The first rows are preceded by an empty row for DESCRIPTION_BUCKET.
+    """
+    part, described = runtime.task().partition, False
     for place, batch in enumerate(batches):
         if not batch.num_rows:
             continue
+        if not described:
+            described = True
+            yield pa.RecordBatch.from_pylist(
+                [{"bucket": DESCRIPTION_BUCKET, "part": part, "place": place, "rows": b""}], schema=PACKED_SCHEMA
+            )
         codes = bucket_of(combined(pa.chunked_array([batch.columns[-1]])).to_numpy(), buckets)
         order = np.argsort(codes, kind="stable")
         present, starts = np.unique(codes[order], return_index=True)

@@ -37,7 +37,7 @@ class StatePlan:
         return any(table.order_by for table in self.plan.process.tables)
 
     def description(self) -> str:
-        """The description of the call, as JSON, which is stored in each bucket."""
+        """The description of the call, as JSON, which is stored in each bucket and in one that has no keys."""
         spec, process = self.plan.call.spec, self.plan.process
         assert spec.process is not None
         key = process.key_type(spec)

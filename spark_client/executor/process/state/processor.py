@@ -1,6 +1,7 @@
 """BucketProcessor: Spark's stateful processor for buckets of keys of a process table function."""
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -17,6 +18,7 @@ from spark_client.executor.process.output import cast
 from spark_client.executor.process.segment_batches import rows_of
 from spark_client.executor.process.state.bucket import Arrived, BucketWork, Moment
 from spark_client.executor.process.state.entries import page_schema
+from spark_client.executor.process.state.packing import DESCRIPTION_BUCKET
 from spark_client.executor.process.state.pages import NEVER, Pages
 from spark_client.executor.process.state.plan import StatePlan
 from spark_client.executor.segments.keys import combined
@@ -47,7 +49,10 @@ class BucketProcessor(StatefulProcessor):
         self._about = handle.getValueState("remote_udf_bucket", ABOUT)
         self._pages = handle.getMapState("remote_udf_pages", "page int", "keys binary")
 
-    def handleInputRows(self, key: object, rows: Iterator[Row], timerValues: TimerValues) -> Iterator[Row]:  # noqa: N802, N803
+    def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: TimerValues) -> Iterator[Row]:  # noqa: N802, N803
+        if key[0] == DESCRIPTION_BUCKET:
+            self._describe()
+            return
         packed_batches = sorted(rows, key=lambda row: (row.part, row.place))
         batches = [batch for each in packed_batches for batch in read(each.rows)]
         yield from self._process(pa.Table.from_batches(batches), timerValues)
@@ -68,6 +73,14 @@ class BucketProcessor(StatefulProcessor):
                 engine.finish()
             finally:
                 engine.close()
+
+    def _describe(self) -> None:
+        """Compare the description in the checkpoint with this call, and store it. Raises StateMismatch."""
+        found, description = self._about.get(), self._plan.description()
+        if found is not None:
+            self._plan.require_fit(found[0])
+        if found is None or found[0] != description:
+            self._about.update((description, 0, 0, None, None, b""))
 
     def _process(self, table: pa.Table | None, times: TimerValues, *, fired: bool = False) -> Iterator[Row]:
         engine = self._opened()
