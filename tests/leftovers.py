@@ -15,6 +15,8 @@ __all__ = ["Leftovers", "mapped", "watch_streams"]
 
 GRACE_SECONDS = 5.0
 """For what ends on a thread of its own, such as a stream whose client has just gone."""
+_FILE = f"/memfd:{NAME}"
+"""In the name of the file of a mapping. The folder of the checkout may have the name of the project, too."""
 _THREADS = re.compile(r"remote-udf-reader|remote-udf-spans|local-requests|Thread-\d+ \(_run\)")
 """Names of threads that belong to a stream; the last are gRPC's, one for each stream of a client."""
 _running: set[Any] = set()
@@ -67,7 +69,7 @@ def _present() -> Counter[str]:
         found["mapping of shared memory"] += _mapped_here()
         for descriptor in Path("/proc/self/fd").iterdir():
             with contextlib.suppress(OSError):  # the one of the listing itself
-                found["file of shared memory"] += NAME in str(descriptor.readlink())
+                found["file of shared memory"] += _FILE in str(descriptor.readlink())
     return found
 
 
@@ -80,4 +82,4 @@ def _mapped_here() -> int:
 
 def mapped(process: int | str = "self") -> int:
     """How many streams' shared memory a process has mapped."""
-    return sum(NAME in line for line in Path(f"/proc/{process}/maps").read_text().splitlines())
+    return sum(_FILE in line for line in Path(f"/proc/{process}/maps").read_text().splitlines())
