@@ -209,7 +209,7 @@ def test_a_decimal_of_any_size_is_rounded_as_spark_does_or_refused(precision, sc
     unit = decimal.Decimal(1).scaleb(-type_.scale)
     largest = (decimal.Decimal(10) ** precision).scaleb(-type_.scale, WIDE) - unit
     for row, value in enumerate(values):
-        # A value that cannot be quantized with so many digits is larger than any type.
+        # Python cannot round such a value, which is larger than any type holds.
         nearest = None if value.adjusted() > 40 else value.quantize(unit, context=WIDE)
         fits = nearest is not None and abs(nearest) <= largest
         assert (row in failures) != fits

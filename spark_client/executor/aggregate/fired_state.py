@@ -5,6 +5,7 @@ value, and the times of `Firing`. Its metadata describes the query.
 """
 
 import dataclasses
+import functools
 import json
 from collections.abc import Sequence
 
@@ -50,7 +51,7 @@ class FirePlan:
             for remote, number in self.shown
         ]
 
-    @property
+    @functools.cached_property
     def description(self) -> dict[str, object]:
         """What the state depends on. It does not depend on versions of functions, nor on delays and lateness."""
         keys = zip(self.key_names, self.key_types, strict=True)
