@@ -16,8 +16,8 @@ __all__ = ["Keying"]
 
 SMALL_ROWS, SMALL_BYTES = 128, 32 << 10
 """A batch of at most this size is read on the event loop: passing it to a thread would take longer."""
-KEYED_ROWS = 2_048
-"""The keys of at most this number of rows are computed at once, because no call of a function ends meanwhile."""
+HASHED_ROWS = 4_096
+"""At most this number of rows are hashed at once, because no call of a function ends meanwhile."""
 
 QUEUE_TIMES = 10
 """`cache_key` may wait for a thread for this many times `cache-timeout`: a busy function needs its cache most."""
@@ -40,14 +40,17 @@ class Keying:
         if self._setup.function.cache_key is not None:
             return await self._by_author(batch)
         if _is_small(batch):
-            columns = self._setup.arguments.columns(batch)
-            return columns, self._keys.of(columns, batch.rows), self._keys.skipped(columns)
+            columns, rows, skipped = self._read(batch)
+            return columns, self._keys.hashed(rows), skipped
         run, keys = asyncio.get_running_loop().run_in_executor, list[bytes | None]()
-        columns = await run(None, self._setup.arguments.columns, batch)
-        for start in range(0, batch.rows, KEYED_ROWS):
-            count = min(KEYED_ROWS, batch.rows - start)
-            keys += await run(None, self._keys.of, [column.slice(start, count) for column in columns], count)
-        return columns, keys, self._keys.skipped(columns)
+        columns, rows, skipped = await run(None, self._read, batch)
+        for start in range(0, batch.rows, HASHED_ROWS):
+            keys += await run(None, self._keys.hashed, rows[start : start + HASHED_ROWS])
+        return columns, keys, skipped
+
+    def _read(self, batch: InputBatch) -> "tuple[Sequence[pa.Array], Sequence[bytes | None], Mask | None]":
+        columns = self._setup.arguments.columns(batch)
+        return columns, self._keys.bytes_of(columns, batch.rows), self._keys.skipped(columns)
 
     async def _by_author(self, batch: InputBatch) -> _Keys:
         """The author's code runs on a thread of the function, because it may block."""

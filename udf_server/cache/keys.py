@@ -60,19 +60,25 @@ class RowKeys:
 
     def of(self, columns: Sequence[pa.Array], rows: int) -> list[bytes | None]:
         """The key of each row; None for a row without one, because its arguments are too large or not comparable."""
+        return self.hashed(self.bytes_of(columns, rows))
+
+    def bytes_of(self, columns: Sequence[pa.Array], rows: int) -> "Sequence[bytes | None]":
+        """What the key of each row is made of, for `hashed`; None for a row without a key."""
         author = self._function.cache_key
         if author is not None:
-            return self._hashed(self._by_author(author, columns, rows))
+            return self._by_author(author, columns, rows)
         if not columns:
-            return self._hashed([b""] * rows)
+            return [b""] * rows
         try:
             parts = [canonical_array(column) for column in columns]
             names = [str(number) for number in range(len(parts))]
-            return self._hashed(bytes_of_rows(pa.StructArray.from_arrays(parts, names)).to_pylist())
+            found: list[bytes | None] = bytes_of_rows(pa.StructArray.from_arrays(parts, names)).to_pylist()
+            return found
         except (TypeError, pa.ArrowException):
             return [None] * rows
 
-    def _hashed(self, rows: Sequence[bytes | None]) -> list[bytes | None]:
+    def hashed(self, rows: "Sequence[bytes | None]") -> list[bytes | None]:
+        """The keys of rows, given the result of `bytes_of`."""
         keys: list[bytes | None] = []
         new = self._hash.copy
         for row in rows:
