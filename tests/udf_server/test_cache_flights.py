@@ -9,6 +9,7 @@ import pytest
 import udf_server as udf
 from remote_udf.errors import ErrorCode
 from tests.udf_server.streams import eventually
+from udf_server.cache import cached_runner
 from udf_server.testing import FunctionEnvironment
 
 
@@ -82,6 +83,28 @@ async def test_rows_that_were_queued_when_their_stream_was_lost_are_called_for_t
     function_loop(environment, gate).post(gate.open.set)
     assert [(await other).to_pylist() for other in others] == [[-2, -1]] * 2
     assert sorted(gate.calls) == [1, 2], "the call of 1 went on without its stream"
+
+
+async def test_a_row_that_waits_is_answered_while_the_batch_of_its_call_goes_on(environment, monkeypatch):
+    monkeypatch.setattr(cached_runner, "COLLECT_SECONDS", 3_600.0)  # outcomes for which nobody waits
+    calls, ends = [], {a: asyncio.Event() for a in (1, 2, 3)}
+
+    @udf.scalar(cache_ttl="1 h")
+    async def f(a: int) -> int:
+        calls.append(a)
+        await ends[a].wait()
+        return -a
+
+    owner = asyncio.create_task(environment.run(f, [1, 2, 3], timeout="1 h"))
+    await eventually(lambda: len(calls) == 3)
+    other = asyncio.create_task(environment.run(f, [2], timeout="1 h"))
+    await waiting(environment, 1)
+    loop = next(iter(environment._hosts[id(f)].hosted())).running_executor
+    loop.post(ends[2].set)
+    assert (await other).to_pylist() == [-2] and not owner.done()
+    loop.post(ends[1].set)
+    loop.post(ends[3].set)
+    assert (await owner).to_pylist() == [-1, -2, -3] and sorted(calls) == [1, 2, 3]
 
 
 async def test_a_row_that_waits_keeps_its_own_deadline(environment):

@@ -21,11 +21,13 @@ from udf_server.cache.looking_up import LookUps
 from udf_server.cache.outcome_cache import OutcomeCache
 from udf_server.cache.sharing import SharedCalls
 from udf_server.runners.outputs import Output
-from udf_server.runners.runner import InputBatch, Runner, RunnerSetup
+from udf_server.runners.runner import FLUSH_SECONDS, TICKS_PER_TIMEOUT, InputBatch, Runner, RunnerSetup
 from udf_server.runners.selection import Indexes
 
 __all__ = ["CachedRunner"]
 
+COLLECT_SECONDS = 0.1
+"""Outcomes that nobody waits for are collected this long, unless another process could use them."""
 _KEPT_ERRORS = (ErrorCode.FUNCTION_ERROR, ErrorCode.RESULT_TYPE)
 
 
@@ -59,7 +61,7 @@ class CachedRunner(Runner):
         )  # fmt: skip
         inner = dataclasses.replace(
             setup, options=dataclasses.replace(options, output_mode=OutputMode.UNORDERED), writer=writer,
-            emit=self._collected,
+            emit=self._collected, flush_seconds=self._collect_seconds,
         )  # fmt: skip
         runner = self._shared.runner = make(inner)
         self.tick_seconds = runner.tick_seconds
@@ -122,6 +124,13 @@ class CachedRunner(Runner):
         except TimeoutError:
             return False
         return True
+
+    def _collect_seconds(self) -> float:
+        """How long outcomes are collected. Each time, calls that run wait for the interpreter's lock several times."""
+        options, cache = self.options, self._cache
+        if not cache.keeps_values or options.output_mode is OutputMode.UNORDERED or cache.flights.waited_for:
+            return FLUSH_SECONDS
+        return min(COLLECT_SECONDS, options.timeout / TICKS_PER_TIMEOUT)
 
     def _collected(self, output: Output) -> None:
         """Take outcomes of rows that were called."""

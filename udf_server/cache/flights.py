@@ -25,6 +25,11 @@ class Flights(Generic[Batch]):
         """The number of keys that have an owner."""
         return len(self._owners)
 
+    @property
+    def waited_for(self) -> bool:
+        """Whether rows wait for a key. Safe to call on any thread."""
+        return bool(self._waiting)
+
     def own(self, keys: Sequence[bytes], batch: Batch) -> list[int]:
         """Make the batch the owner of the keys that have none. Returns the positions of those that have one.
 

@@ -28,8 +28,10 @@ from udf_server.runners.retries import Attempts, RetryPolicy
 from udf_server.runners.room import Room
 from udf_server.runners.selection import Selection
 
-__all__ = ["Arguments", "InputBatch", "Runner", "RunnerSetup", "cast_columns", "timeout_error"]
+__all__ = ["FLUSH_SECONDS", "Arguments", "InputBatch", "Runner", "RunnerSetup", "cast_columns", "timeout_error"]
 
+FLUSH_SECONDS = 0.01
+"""How long completed rows wait to be sent together with others, unless the stream has another time."""
 TICKS_PER_TIMEOUT = 20
 """Deadlines are checked this many times per timeout, so a row may exceed its deadline by that fraction of it."""
 TRACEBACKS_PER_BATCH = 3
@@ -103,6 +105,8 @@ class RunnerSetup:
     """The bytes of unsent results. If it is full, no new row or call may begin."""
     takes_parts: bool = False
     """Whether results of functions that emit may be sent in parts while their call runs."""
+    flush_seconds: Callable[[], float] = lambda: FLUSH_SECONDS
+    """With unordered output, completed rows wait about this time to be sent with others. Safe to call on any thread."""
     clock: Callable[[], float] = time.monotonic
     random: Random = field(default_factory=Random)
     party: Party = field(default_factory=Party)

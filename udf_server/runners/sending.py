@@ -12,9 +12,6 @@ from udf_server.runners.runner import Runner
 
 __all__ = ["Sender"]
 
-FLUSH_SECONDS = 0.01
-"""With unordered output, completed rows wait at most this time to be sent together with others."""
-
 
 class Sender:
     """Use it on the event loop of its pool, where encoding takes turns with the work of other streams."""
@@ -64,11 +61,11 @@ class Sender:
             self._turns.do(self._setup.party, functools.partial(self._send_now, batch))
 
     def flush_soon(self) -> None:
-        """Schedule sending of all completed rows after FLUSH_SECONDS. Has an effect with unordered output only."""
+        """Schedule sending of all completed rows after `flush_seconds`. Has an effect with unordered output only."""
         if self._flush is None and not self._ordered:
             self.flushes = True
             self._flush = asyncio.get_running_loop().call_later(
-                FLUSH_SECONDS, self._turns.do, self._setup.party, self._flush_now
+                self._setup.flush_seconds(), self._turns.do, self._setup.party, self._flush_now
             )
 
     def finish(self, batch: RowBatch) -> None:

@@ -20,7 +20,7 @@ from udf_server.base.spending import call_deadline
 from udf_server.runners.batches import REPORT_BYTES, UNSET, RowBatch
 from udf_server.runners.outputs import Output, OutputWriter
 from udf_server.runners.row_timer import Durations, RowTimer
-from udf_server.runners.runner import TRACEBACKS_PER_BATCH, InputBatch, Runner, RunnerSetup
+from udf_server.runners.runner import FLUSH_SECONDS, TRACEBACKS_PER_BATCH, InputBatch, Runner, RunnerSetup
 from udf_server.runners.slots import Slot
 
 __all__ = ["ThreadedRows"]
@@ -33,8 +33,6 @@ SPREAD_SECONDS = 0.002
 SPREAD_ROW_SECONDS = 0.0002
 """If rows take longer than this, they are assumed to wait for something, and more threads are added."""
 MAX_SPREAD_SECONDS = 0.1
-FLUSH_SECONDS = 0.01
-"""With unordered output, completed rows wait about this time to be sent together with others."""
 
 
 class _Worker(Slot):
@@ -104,7 +102,7 @@ class ThreadedRows(Runner):
             seen = worker.look(now)
             if seen is not None and seen[2] > seen[0].timeout:
                 self._give_up(worker, seen[0], seen[1])
-        if not self._ordered and now - self._flushed >= FLUSH_SECONDS:
+        if not self._ordered and now - self._flushed >= self.setup.flush_seconds():
             self._flushed = now
             self.setup.spawn(self._flush())
 
