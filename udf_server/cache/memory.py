@@ -98,8 +98,7 @@ class MemoryStore(Store):
             first = np.sort(first[still[first] == part.numbers[first]])
             if len(first) < len(rows.keys):
                 rows = rows.take(first)
-            self._append(rows, moved=len(first))
-            self._lose(part.numbers[first])
+            self._append(rows)
         self._make_room()
 
     async def put(self, function: str, entries: Sequence[tuple[bytes, bytes]], seconds: float) -> None:
@@ -148,30 +147,34 @@ class MemoryStore(Store):
     def _keep(
         self, function: str, keys: Sequence[bytes], values: pa.Array, seconds: float, written: float, *, entries: bool
     ) -> None:
-        count, places = len(keys), self._places.setdefault(function, {})
-        if not places.keys().isdisjoint(keys):
-            self._remove(function, keys)
+        count = len(keys)
         until = np.full(count, self._clock() + seconds)
         rows = Rows(function, keys, values, np.full(count, written), until, entries)
         self._append(rows)
         self._make_room()
 
-    def _append(self, rows: Rows, moved: int = 0) -> None:
-        """Give rows the next numbers. `moved` of them have a number already."""
-        count = len(rows.keys)
+    def _append(self, rows: Rows) -> None:
+        """Give rows the next numbers. They replace those of the same keys."""
+        count, places = len(rows.keys), self._places.setdefault(rows.function, {})
         if not count:
             return
-        places = self._places[rows.function]
-        before = len(places)
-        places.update(zip(rows.keys, range(self._next, self._next + count), strict=True))
-        live = len(places) - before + moved  # of equal keys, the last one counts
-        self._chunks.append(chunk := Chunk(self._next, rows, live))
+        before, new = len(places), range(self._next, self._next + count)
+        # Slots of a large dictionary are not in the processor's cache, so each is visited once.
+        numbers = np.fromiter(map(places.setdefault, rows.keys, new), np.int64, count)
+        if len(places) - before == count:
+            replaced = numbers[:0]
+        else:
+            replaced = np.unique(numbers[numbers < self._next])
+            places.update(zip(rows.keys, new, strict=True))  # of equal keys, the last one counts
+        self._chunks.append(chunk := Chunk(self._next, rows, len(places) - before + len(replaced)))
         self._next += count
         self.bytes += chunk.size
         while len(self._chunks) > 1 and self._merges(*self._chunks[-2:]):
             one, two = self._chunks[-2:]
             self._chunks[-2:] = [merged := Chunk(one.first, one.rows.and_(two.rows), one.live + two.live)]
             self.bytes += merged.size - one.size - two.size
+        if len(replaced):
+            self._lose(replaced)
 
     def _merges(self, before: Chunk, last: Chunk) -> bool:
         """Whether to merge neighbours. Each row is copied a few times only, because the first is not much larger."""
