@@ -129,9 +129,9 @@ def test_callers_without_a_name_have_the_settings_of_others():
 async def test_streams_of_a_caller_wait_for_their_own_rows_and_not_for_those_of_others():
     admission, settings = Admission(), CallerSettings(max_rows_in_flight=100)
     etl, adhoc = Caller("etl", settings=settings), Caller("adhoc", settings=settings)
-    await admission.take("f@1", 80, 10, patient=True, caller=etl)
-    waiting = asyncio.create_task(admission.take("g@1", 30, 10, patient=True, caller=etl))
-    await admission.take("f@1", 90, 10, patient=True, caller=adhoc)
+    await admission.take("f@1", 80, 10, patient=lambda: True, caller=etl)
+    waiting = asyncio.create_task(admission.take("g@1", 30, 10, patient=lambda: True, caller=etl))
+    await admission.take("f@1", 90, 10, patient=lambda: True, caller=adhoc)
     await asyncio.sleep(0.01)
     assert not waiting.done()
     admission.give_back("f@1", 20, 0, etl)

@@ -92,7 +92,9 @@ class RowAccounts:
         span = self._span.child("udf.batch", first_row=batch.first_row, rows=batch.rows, bytes=size)
         while self._pending and not self._has_room(batch.rows, size):
             await self._change()
-        await self._admission.take(self._function, batch.rows, size, patient=bool(self._pending), caller=self._caller)
+        await self._admission.take(
+            self._function, batch.rows, size, patient=lambda: bool(self._pending), caller=self._caller
+        )
         self._pending[batch.first_row] = _Pending(batch.rows, size, arrived, span=span)
         span.event("taken")
         self.unanswered_rows += batch.rows

@@ -2,6 +2,7 @@
 
 import asyncio
 import collections
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from remote_udf.errors import ErrorCode, ErrorKind, StreamError
@@ -57,15 +58,20 @@ class Admission:
         """Rows that all streams of a caller hold."""
         return self._rows_of[caller]
 
-    async def take(self, function: str, rows: int, size: int, *, patient: bool, caller: Caller = ANYBODY) -> None:
+    async def take(
+        self, function: str, rows: int, size: int, *, patient: Callable[[], bool], caller: Caller = ANYBODY
+    ) -> None:
         """Wait until there is room, then take it.
 
-        Pass `patient=False` for a stream without rows in flight, because its client would take it for unresponsive.
-        Such a stream is refused after PATIENCE_SECONDS: StreamError OVERLOADED names the limit and when to retry.
+        `patient` tells whether the stream has rows in flight. If it has none, or none any more, its client would take
+        it for unresponsive, so it is refused after PATIENCE_SECONDS: StreamError OVERLOADED names the limit and when
+        to retry.
         """
         try:
-            async with asyncio.timeout(None if patient else PATIENCE_SECONDS):
+            async with asyncio.timeout(None) as limit:
                 while (full := self._full(function, rows, size, caller)) is not None:
+                    if limit.when() is None and not patient():
+                        limit.reschedule(asyncio.get_running_loop().time() + PATIENCE_SECONDS)
                     self._changed.clear()
                     await self._changed.wait()
         except TimeoutError:
