@@ -4,7 +4,6 @@ import contextlib
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable
 from html import escape
 from types import TracebackType
 
@@ -37,8 +36,7 @@ class JobSummary:
 
     def __init__(
         self, spark: SparkSession, context: SparkContext | None, collector: Collector, progress: bool | float = False,
-        clock: Callable[[], float] = time.monotonic, live: LiveRows | None = None,
-        budget: Budget | None = None,
+        live: LiveRows | None = None, budget: Budget | None = None,
     ) -> None:  # fmt: skip
         """`budget` is that of the session.
 
@@ -46,7 +44,7 @@ class JobSummary:
 
         `progress` is False, True, or the seconds between two lines. Without `context` the lines show no stages.
         """
-        self._spark, self._collector, self._clock = spark, collector, clock
+        self._spark, self._collector = spark, collector
         self._budget = budget
         self._lock = threading.Lock()
         self._tasks: OrderedDict[_Task, tuple[int, _Group, Statistics]] = OrderedDict()
@@ -61,7 +59,7 @@ class JobSummary:
             self._progress = Progress(self.total, tracker, seconds, live=live)
 
     def __enter__(self) -> "JobSummary":
-        self._began, self._ended = self._clock(), 0.0
+        self._began, self._ended = time.monotonic(), 0.0
         self._collector.open(self)
         if self._progress is not None:
             try:
@@ -74,7 +72,7 @@ class JobSummary:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._ended = self._clock()
+        self._ended = time.monotonic()
         # An error while reports are read must not replace the error that the block raised.
         with contextlib.suppress(*[Exception] if kind else []), contextlib.ExitStack() as ends:
             if self._progress is not None:
@@ -84,7 +82,7 @@ class JobSummary:
     @property
     def seconds(self) -> float:
         """The seconds for which the block has run."""
-        return (self._ended or self._clock()) - self._began if self._began else 0.0
+        return (self._ended or time.monotonic()) - self._began if self._began else 0.0
 
     def take(self, report: TaskReport) -> None:
         """Count a task that has ended. Any thread may call it."""

@@ -4,7 +4,6 @@ Labels come from the registry, from enums and from the access file, and units ar
 of series is bounded.
 """
 
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
@@ -30,9 +29,8 @@ FUNCTION = ("function", "version")
 class ServerMetrics:
     """The metrics of one server, in a separate registry."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self) -> None:
         self.registry = registry = CollectorRegistry()
-        self.clock = clock
         self.info = Gauge(
             "udf_server_info", "Always 1; the label is the version of the server.", ["version"], registry=registry
         )

@@ -2,7 +2,6 @@
 
 import asyncio
 import functools
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -27,9 +26,7 @@ POLL_SECONDS = 0.05
 class StreamBudget:
     """What the calls of one function for one job or caller may spend. Safe to use from any thread."""
 
-    def __init__(
-        self, current: Callable[[], JobBudget], function: str, clock: Callable[[], float] = time.monotonic
-    ) -> None:
+    def __init__(self, current: Callable[[], JobBudget], function: str, clock: Callable[[], float]) -> None:
         """`current` returns the budget from which calls take that begin now."""
         self._current, self._function, self._clock = current, function, clock
         self._last = current(), current().spender(function)

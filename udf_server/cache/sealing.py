@@ -3,7 +3,7 @@
 import base64
 import binascii
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from udf_server.base.errors import InvalidConfig
 from udf_server.cache.entries import Seal
@@ -13,15 +13,12 @@ __all__ = ["sealing"]
 NONCE_BYTES = 12
 
 
-def sealing(
-    variable: str, environment: Mapping[str, str], random: Callable[[int], bytes] = os.urandom
-) -> tuple[Seal, Seal]:
+def sealing(variable: str, environment: Mapping[str, str]) -> tuple[Seal, Seal]:
     """Functions that encrypt and decrypt an entry. The key of the row is authenticated with it.
 
     Args:
         variable: The environment variable with the key: 32 random bytes as base64.
         environment: The environment variables.
-        random: Returns random bytes, for nonces.
 
     Raises:
         InvalidConfig: The variable is not set or is not such a key, or the library is not installed. The message does
@@ -46,7 +43,7 @@ def sealing(
     cipher = AESGCM(secret)
 
     def seal(entry: bytes, key: bytes) -> bytes:
-        nonce = random(NONCE_BYTES)
+        nonce = os.urandom(NONCE_BYTES)
         return nonce + cipher.encrypt(nonce, entry, key)
 
     def unseal(sealed: bytes, key: bytes) -> bytes:

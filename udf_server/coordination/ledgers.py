@@ -9,7 +9,6 @@ import socket
 import time
 import uuid
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
@@ -59,8 +58,7 @@ class Ledgers(ABC):
 class LocalLedgers(Ledgers):
     """Ledgers in the memory of this process."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
+    def __init__(self) -> None:
         self._ledgers: dict[str, Ledger] = {}
         self._budgets: collections.OrderedDict[str, BudgetLedger] = collections.OrderedDict()
         self.identity = uuid.uuid4().hex
@@ -74,12 +72,12 @@ class LocalLedgers(Ledgers):
     def answer(self, name: str, claim: dict[str, Any]) -> dict[str, Any]:
         """Do the same without waiting."""
         if claim.get("kind") != BUDGET:
-            return self._ledgers.setdefault(name, Ledger()).exchange(claim, self._clock())
+            return self._ledgers.setdefault(name, Ledger()).exchange(claim, time.monotonic())
         ledger = self._budgets.setdefault(name, BudgetLedger())
         self._budgets.move_to_end(name)
         while len(self._budgets) > MOST_BUDGETS:
             self._budgets.popitem(last=False)
-        return ledger.exchange(claim, self._clock())
+        return ledger.exchange(claim, time.monotonic())
 
 
 class RedisLedgers(Ledgers):

@@ -1,7 +1,6 @@
 """SharedLimits are those of all processes that share a ledger. What they lease, calls take without asking."""
 
 import threading
-import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -35,7 +34,7 @@ class SharedLimits(Limits):
         lock: threading.Lock,
         demand: Callable[[], Demand],
         changed: Callable[[], None],
-        clock: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float],
     ) -> None:
         """Create the limits of the guard `name`.
 

@@ -187,11 +187,11 @@ class KeyState:
 
     __slots__ = ("_before", "_entries", "_now", "_stored", "values")
 
-    def __init__(self, entries: list[StateEntry], stored: list[Any], now: int, *, writable: bool = True) -> None:
+    def __init__(self, entries: list[StateEntry], stored: list[Any], now: int) -> None:
         self._entries = entries
         self._stored = list(stored)
         self._now = now
-        self.values = [entry.load(each, now, writable=writable) for entry, each in zip(entries, stored, strict=True)]
+        self.values = [entry.load(each, now) for entry, each in zip(entries, stored, strict=True)]
         """The objects for the function, in the order of the entries."""
         self._before = [
             copy.deepcopy(entry.fields_of(value)) if isinstance(entry, RecordEntry) and entry.ttl is not None else None

@@ -31,7 +31,7 @@ CALL_SECONDS = 70.0
 class WorkerProcess:
     """One worker process and its successors after restarts."""
 
-    def __init__(self, number: int, command: Sequence[str], device: str | None = None) -> None:
+    def __init__(self, number: int, command: Sequence[str], device: str | None) -> None:
         """With a device, the process and its successors see no other one. Raises InvalidConfig."""
         self.number = number
         self.device = device
@@ -40,7 +40,6 @@ class WorkerProcess:
         if device is not None:
             command = [*command, "--worker-device", device]
             log.info("worker has a device", extra={"worker": number, "device": device, **variables})
-        self.restarts = 0
         self.ready: dict[str, Any] = {}
         self._command = command
         self.process: subprocess.Popen[bytes]

@@ -20,7 +20,7 @@ from spark_client.executor.aggregate.outcomes import check_policy
 from spark_client.executor.aggregate.segment_columns import Grouping, group_by_key, key_struct, rows_column
 from spark_client.executor.engine.row_engine import PlannedCall, RowEngine
 from spark_client.executor.segments.keys import combined
-from spark_client.executor.stream.runtime import RUNTIME, Runtime
+from spark_client.executor.stream.runtime import RUNTIME
 
 __all__ = ["FiredBucket", "Step"]
 
@@ -37,9 +37,8 @@ class Step:
 class FiredBucket:
     """Created from saved state, or None. Call `changes` once, then read `saved`."""
 
-    def __init__(self, plan: FirePlan, saved: bytes | None, runtime: Runtime = RUNTIME) -> None:
+    def __init__(self, plan: FirePlan, saved: bytes | None) -> None:
         self._plan = plan
-        self._runtime = runtime
         self._keys: list[pa.Array] = []
         self._windows: list[FiredWindow] = []
         self._out: list[tuple[RowKind, int, list[object]]] = []
@@ -128,7 +127,7 @@ class FiredBucket:
             applied = (AppliedField.ACCUMULATOR, AppliedField.FINAL_VALUE)
             call = dataclasses.replace(source.call, applied=applied)
             calls.append(PlannedCall(call, tuple(arguments), (), tuple(wire)))
-        engine = RowEngine(calls, self._runtime, ordered=True, merging=False)
+        engine = RowEngine(calls, RUNTIME, ordered=True, merging=False)
         try:
             completed = engine.exchange(pa.RecordBatch.from_arrays(columns, names=names))
             engine.finish()

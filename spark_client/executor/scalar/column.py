@@ -14,7 +14,7 @@ from spark_client.executor.engine.groups import Completed
 from spark_client.executor.engine.merging import Boundaries
 from spark_client.executor.engine.policy import ERROR_TYPE, PolicyKeeper, error_array, keep_policies
 from spark_client.executor.engine.row_engine import PlannedCall, RowEngine
-from spark_client.executor.stream.runtime import RUNTIME, Runtime
+from spark_client.executor.stream.runtime import RUNTIME
 
 __all__ = ["FusedPlan", "evaluate_fused", "evaluate_last", "evaluate_scalar", "result_type"]
 
@@ -51,9 +51,7 @@ def result_type(call: ScalarCall, value: pa.DataType | None = None) -> pa.DataTy
     return pa.struct([pa.field(VALUE, value), pa.field("error", ERROR_TYPE)])
 
 
-def evaluate_scalar(
-    call: ScalarCall, batches: Iterator[pa.Array | tuple[pa.Array, ...]], runtime: Runtime = RUNTIME
-) -> Iterator[pa.Array]:
+def evaluate_scalar(call: ScalarCall, batches: Iterator[pa.Array | tuple[pa.Array, ...]]) -> Iterator[pa.Array]:
     """Yield the function's values: an array for each input array, in order. A tuple has one array per argument.
 
     Input is read ahead of the output as far as flow control allows, so that many calls are in flight at once. Raises
@@ -65,11 +63,11 @@ def evaluate_scalar(
         return
     count = call.arguments if call.arguments is not None else first.num_columns if call.spec.parameters else 0
     planned = PlannedCall(call, tuple(range(count)))
-    yield from _evaluate_last([planned], itertools.chain([first], rows), runtime)
+    yield from _evaluate_last([planned], itertools.chain([first], rows))
 
 
 def evaluate_last(
-    calls: Sequence[PlannedCall], batches: Iterator[pa.Array | tuple[pa.Array, ...]], runtime: Runtime = RUNTIME
+    calls: Sequence[PlannedCall], batches: Iterator[pa.Array | tuple[pa.Array, ...]]
 ) -> Iterator[pa.Array]:
     """Yield the values of the last of these calls, like `evaluate_scalar` for one call. Raises what it raises.
 
@@ -80,12 +78,10 @@ def evaluate_last(
     if first is not None:
         every = tuple(range(first.num_columns))
         same = [replace(planned, columns=every) for planned in calls]
-        yield from _evaluate_last(same, itertools.chain([first], rows), runtime)
+        yield from _evaluate_last(same, itertools.chain([first], rows))
 
 
-def evaluate_fused(
-    fused: FusedPlan, batches: Iterator[pa.Array | tuple[pa.Array, ...]], runtime: Runtime = RUNTIME
-) -> Iterator[pa.Array]:
+def evaluate_fused(fused: FusedPlan, batches: Iterator[pa.Array | tuple[pa.Array, ...]]) -> Iterator[pa.Array]:
     """Yield a struct of the values of several calls, like `evaluate_scalar` for one call. Raises what it raises."""
     type_ = fused.type
     rows = _batches(fused.calls[0].call, batches)
@@ -93,12 +89,10 @@ def evaluate_fused(
     def column(completed: Completed) -> pa.Array:
         return pa.StructArray.from_arrays([completed.values[index] for index in fused.output], fields=list(type_))
 
-    yield from _evaluate(fused.calls, type_, column, rows, runtime)
+    yield from _evaluate(fused.calls, type_, column, rows)
 
 
-def _evaluate_last(
-    calls: Sequence[PlannedCall], rows: Iterator[pa.RecordBatch], runtime: Runtime
-) -> Iterator[pa.Array]:
+def _evaluate_last(calls: Sequence[PlannedCall], rows: Iterator[pa.RecordBatch]) -> Iterator[pa.Array]:
     call = calls[-1].call
     type_ = result_type(call, calls[-1].result_type)
 
@@ -108,14 +102,14 @@ def _evaluate_last(
             return values
         return pa.StructArray.from_arrays([values, error_array(len(values), completed.errors[-1])], fields=list(type_))
 
-    yield from _evaluate(calls, type_, column, rows, runtime)
+    yield from _evaluate(calls, type_, column, rows)
 
 
 def _evaluate(
     calls: Sequence[PlannedCall], type_: pa.DataType, column: Callable[[Completed], pa.Array],
-    rows: Iterator[pa.RecordBatch], runtime: Runtime,
+    rows: Iterator[pa.RecordBatch],
 ) -> Iterator[pa.Array]:  # fmt: skip
-    engine = RowEngine(calls, runtime, ordered=True)
+    engine = RowEngine(calls, RUNTIME, ordered=True)
     keepers = [PolicyKeeper(planned.call, planned.columns) for planned in calls]
     boundaries = Boundaries()
     for completed in engine.run(boundaries.noted(rows)):

@@ -1,6 +1,5 @@
 """Connector tries servers, with pauses, until one accepts the stream or the deadline passes."""
 
-import random
 from collections.abc import Callable, Collection, Sequence
 from typing import Protocol
 
@@ -9,7 +8,7 @@ from remote_udf.spans import Span
 from spark_client.base.calls import ScalarCall
 from spark_client.base.errors import BudgetNotKept, ServerUnavailable
 from spark_client.base.transport import TransportLost
-from spark_client.executor.stream.budget_ledgers import BudgetLedgers, process_ledgers
+from spark_client.executor.stream.budget_ledgers import process_ledgers
 from spark_client.executor.stream.connection import Connection
 
 __all__ = ["BACKOFF_SECONDS", "Connector", "backoff"]
@@ -46,12 +45,9 @@ class Connector:
         clock: Callable[[], float],
         sleep: Callable[[float], object],
         span: Span,
-        uniform: Callable[[float, float], float] = random.uniform,
-        ledgers: BudgetLedgers | None = None,
+        uniform: Callable[[float, float], float],
     ) -> None:
-        """`ledgers` remembers where budgets are counted; by default those that this process has seen.
-
-        `servers` returns the current addresses. `sleep` must end when the stream is closed.
+        """`servers` returns the current addresses. `sleep` must end when the stream is closed.
 
         `uniform` draws the jitter of pauses.
         """
@@ -62,7 +58,6 @@ class Connector:
         self._sleep = sleep
         self._span = span
         self._uniform = uniform
-        self._ledgers = process_ledgers() if ledgers is None else ledgers
         self._closed = False
         self._opening: Connection | None = None
         """The connection that is being opened."""
@@ -142,7 +137,7 @@ class Connector:
         budget = self._call.config.budget
         if budget is None:
             return
-        problem = self._ledgers.problem(budget.job, connection.budget, len(servers))
+        problem = process_ledgers().problem(budget.job, connection.budget, len(servers))
         if problem:
             connection.close(cancel=True)
             raise BudgetNotKept(f"function {self._call.spec.key}, servers at {self._call.config.target}: {problem}")
@@ -163,7 +158,7 @@ class Connector:
         return max(left / (servers + 1), min(SHARE_SECONDS, left / 4), 0.0)
 
 
-def backoff(attempts: int, uniform: Callable[[float, float], float] = random.uniform) -> float:
+def backoff(attempts: int, uniform: Callable[[float, float], float]) -> float:
     """Seconds to wait after this many attempts, with jitter, so that the tasks of a job do not retry together."""
     first, longest = BACKOFF_SECONDS
     return min(first * 2.0 ** min(attempts, 16), longest) * uniform(0.5, 1.0)
