@@ -15,6 +15,7 @@ from tests.udf_server.file_stores import two_file_stores
 from tests.udf_server.redis_process import WITH_REDIS, RedisProcess
 from tests.udf_server.streams import Talk, batch, eventually
 from udf_server.base.metrics import ServerMetrics
+from udf_server.cache import leases
 from udf_server.cache.file import FileStore
 from udf_server.cache.leases import LEASE_SECONDS, Beats
 from udf_server.cache.outcome_cache import OutcomeCache
@@ -127,6 +128,22 @@ async def test_a_server_has_another_name_after_its_lease_has_ended():
     await asyncio.sleep(0)
     now[0] += LEASE_SECONDS
     assert beats.name != before and beats.name == beats.name
+    await beats.stop()
+
+
+async def test_a_lease_is_renewed_after_an_error_of_any_class(monkeypatch):
+    """redis-py raises AttributeError, for example, if what answers is no Redis."""
+    monkeypatch.setattr(leases, "BEAT_SECONDS", 0.0)
+    tried = []
+
+    async def beat(name):
+        tried.append(name)
+        if len(tried) == 1:
+            raise AttributeError("'bool' object has no attribute 'decode'")
+
+    beats = Beats(beat)
+    beats.start()
+    await eventually(lambda: len(tried) > 1)
     await beats.stop()
 
 

@@ -7,8 +7,6 @@ import time
 import uuid
 from collections.abc import Awaitable, Callable
 
-from udf_server.cache.store import StoreError
-
 __all__ = ["BEAT_SECONDS", "LEASE_SECONDS", "Beats"]
 
 LEASE_SECONDS = 10.0
@@ -57,8 +55,8 @@ class Beats:
     async def _run(self) -> None:
         # A library may raise an error of its own instead of the cancellation, so the task also asks for this.
         while not self._stopped:
-            # While the store fails, nothing is claimed either.
-            with contextlib.suppress(StoreError, OSError):
+            # While the store fails, nothing is claimed either. Whatever a library raises, later beats must go on.
+            with contextlib.suppress(Exception):
                 name, began = self.name, self._clock()
                 await self._beat(name)
                 if name == self._name:
