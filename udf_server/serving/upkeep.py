@@ -2,6 +2,7 @@
 
 import asyncio
 import itertools
+import logging
 import time
 
 import pyarrow as pa
@@ -13,6 +14,8 @@ from udf_server.hosting.function_host import FunctionHost
 from udf_server.streams.service import UdfService
 
 __all__ = ["Upkeep"]
+
+log = logging.getLogger(__name__)
 
 HEARTBEAT_SECONDS = 0.25
 RELEASE_BEATS = 20
@@ -45,24 +48,32 @@ class Upkeep:
         return time.monotonic() - self._beat < ALIVE_SECONDS
 
     async def _beat_on(self) -> None:
-        """Run the heartbeat: record that the loop runs and how late it is, end idle streams and update metrics."""
+        """Run the heartbeat: record that the loop runs and how late it is, and call `_tend`."""
         for beat in itertools.count(1):
             due = time.monotonic() + HEARTBEAT_SECONDS
             await asyncio.sleep(HEARTBEAT_SECONDS)
             before, self._beat = self._beat, time.monotonic()
             self._metrics.loop_lag.observe(max(self._beat - due, 0.0))
-            self._service.end_idle_streams()
-            self._service.observe()
-            self._cache.observe()
-            self._budgets.sweep()
-            for caller, unit, part in self._budgets.used():
-                self._metrics.caller_budget.labels(caller, unit).set(part)
-            for hosted in self._host.hosted():
-                labels = hosted.spec.name, hosted.spec.version
-                self._metrics.turns_waiting.labels(*labels).set(hosted.waiting)
-                if hosted.crowded:
-                    self._metrics.crowded.labels(*labels).inc(self._beat - before)
-                self._metrics.threads_allowed.labels(*labels).set(hosted.threads_allowed)
+            try:
+                self._tend(self._beat - before)
+            except Exception:
+                # Nobody awaits this task: if it ended, /livez would fail after a while, and no log entry would say why.
+                log.exception("upkeep failed")
             if not beat % RELEASE_BEATS:
                 # Otherwise the process keeps the memory of a very large value until other arrays need it.
                 pa.default_memory_pool().release_unused()
+
+    def _tend(self, seconds: float) -> None:
+        """End idle streams and update metrics, after this time since the last beat."""
+        self._service.end_idle_streams()
+        self._service.observe()
+        self._cache.observe()
+        self._budgets.sweep()
+        for caller, unit, part in self._budgets.used():
+            self._metrics.caller_budget.labels(caller, unit).set(part)
+        for hosted in self._host.hosted():
+            labels = hosted.spec.name, hosted.spec.version
+            self._metrics.turns_waiting.labels(*labels).set(hosted.waiting)
+            if hosted.crowded:
+                self._metrics.crowded.labels(*labels).inc(seconds)
+            self._metrics.threads_allowed.labels(*labels).set(hosted.threads_allowed)
