@@ -15,7 +15,7 @@ from remote_udf.threads import THREADS
 from remote_udf.v1 import message_pb2 as pb
 from spark_client.base.transport import TransportLost
 from spark_client.executor.stream import hedging
-from spark_client.executor.stream.hedging import MOST_FUNCTIONS, Budgets, Hedger
+from spark_client.executor.stream.hedging import MOST_FUNCTIONS, HedgeBudgets, Hedger
 from spark_client.executor.stream.pending import Pending
 from spark_client.testing import LocalTransport
 from tests.leftovers import Leftovers
@@ -68,7 +68,7 @@ def usual(requests):
 
 
 def stream_to(transport, **arguments):
-    return stream_of(call_of(plus_one), transport, budgets=Budgets(), **arguments)
+    return stream_of(call_of(plus_one), transport, hedge_budgets=HedgeBudgets(), **arguments)
 
 
 def test_the_answer_of_another_server_counts_if_the_first_one_is_silent():
@@ -311,11 +311,11 @@ def test_messages_that_follow_a_hedge_count_as_sent_twice(share):
             next(requests)
         yield SILENCE
 
-    budgets, clock = Budgets(), Clock()
+    budgets, clock = HedgeBudgets(), Clock()
     second = agreed()
     second.share = share
     call = call_of(plus_one)
-    stream = stream_of(call, ScriptedServers(slow=late, fast=usual), budgets=budgets, clock=clock)
+    stream = stream_of(call, ScriptedServers(slow=late, fast=usual), hedge_budgets=budgets, clock=clock)
     for row in range(8):
         stream.submit(chunk_of([row], row))
     clock.now += 0.5
@@ -333,7 +333,7 @@ def test_messages_that_follow_a_hedge_count_as_sent_twice(share):
 
 
 def test_of_too_many_functions_the_budgets_used_last_are_kept():
-    budgets, second = Budgets(), agreed()
+    budgets, second = HedgeBudgets(), agreed()
     often, once = budgets.of("host:1", "often", second), budgets.of("host:1", "once", second)
     for number in range(MOST_FUNCTIONS):
         budgets.of("host:1", f"other-{number}", second)
@@ -350,9 +350,9 @@ def test_messages_that_are_sent_again_after_a_loss_allow_no_more_hedges():
         next(requests)
         raise TransportLost("gone")
 
-    budgets, later, call = Budgets(), agreed(60), call_of(plus_one)
+    budgets, later, call = HedgeBudgets(), agreed(60), call_of(plus_one)
     servers = ScriptedServers(first=lost_once, other=usual)
-    stream = stream_of(call, servers, budgets=budgets)
+    stream = stream_of(call, servers, hedge_budgets=budgets)
     stream.submit(chunk_of([1]))
     assert everything(stream) == {0: 2}
     stream.finish()
@@ -454,7 +454,7 @@ def test_every_row_has_one_outcome_whichever_server_is_slow(ordered, request):
     first = function()
     with LocalTransport(first) as one, LocalTransport(function()) as other:
         mode = "ordered" if ordered else "unordered"
-        stream = stream_of(call_of(first, output_mode=mode), TwoServers(one, other), budgets=Budgets())
+        stream = stream_of(call_of(first, output_mode=mode), TwoServers(one, other), hedge_budgets=HedgeBudgets())
         found: dict[int, object] = {}
         for start in range(0, 3_000, 10):
             while not stream.has_room():

@@ -21,7 +21,7 @@ from spark_client.executor.stream.accounts import Accounts
 from spark_client.executor.stream.chunks import Answer, Chunk
 from spark_client.executor.stream.connecting import Connector, backoff
 from spark_client.executor.stream.connection import Connection
-from spark_client.executor.stream.hedging import Budgets, Hedger, Won, process_budgets
+from spark_client.executor.stream.hedging import HedgeBudgets, Hedger, Won, process_hedge_budgets
 from spark_client.executor.stream.message_sizing import MessageSizing
 from spark_client.executor.stream.moves import Moves
 from spark_client.executor.stream.pending import Pending
@@ -53,14 +53,14 @@ class CallStream:
         threads: Threads = THREADS,
         watch: SilenceWatch | None = None,
         caches: SeenCaches | None = None,
-        budgets: Budgets | None = None,
+        hedge_budgets: HedgeBudgets | None = None,
         uniform: Callable[[float, float], float] = random.uniform,
     ) -> None:
         """Connect and open. Raises StreamError if the server refuses, ServerUnavailable if none answers in time.
 
         A function's `open` hook may take as long as a row may. `sleep` is by default one that `close`
-        interrupts. `span` ends with the stream. `watch` finds servers that are unresponsive. `budgets` bound what is
-        sent to another server too; by default they are those of the process. `uniform` draws jitter.
+        interrupts. `span` ends with the stream. `watch` finds servers that are unresponsive. `hedge_budgets` bound what
+        is sent to another server too; by default they are those of the process. `uniform` draws jitter.
         """
         self._span = span
         self.call = call
@@ -96,7 +96,7 @@ class CallStream:
         options = self._connection.options
         self._sizing = MessageSizing(call.spec.execution, options.buffer_capacity, self._connection.message_rows, clock)
         if (agreed := self._connection.second) is not None and self._connector.may_change():
-            budget = (budgets or process_budgets()).of(call.config.target, call.spec.key, agreed)
+            budget = (hedge_budgets or process_hedge_budgets()).of(call.config.target, call.spec.key, agreed)
             self._hedger = Hedger(
                 budget, connect, self._lock, lambda: self._pending, lambda: self._connection, self._hedge_sent, clock,
                 threads,

@@ -19,7 +19,7 @@ from spark_client.executor.stream.connection import Connection
 from spark_client.executor.stream.pending import Pending
 from spark_client.executor.stream.results import add_counts, read_result
 
-__all__ = ["Budgets", "Hedger", "SecondConnection", "Won", "process_budgets"]
+__all__ = ["HedgeBudgets", "Hedger", "SecondConnection", "Won", "process_hedge_budgets"]
 
 log = logging.getLogger(__name__)
 
@@ -30,8 +30,8 @@ REFUSED_SECONDS = 1.0
 """A message for which the budget had no hedge, or no delay yet, is looked at again after this time."""
 
 
-class Budgets:
-    """The budgets of functions, which streams of one process share; of too many, those used last. Thread-safe."""
+class HedgeBudgets:
+    """What streams of one process may send twice, by function; of too many, those used last are kept. Thread-safe."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -50,11 +50,11 @@ class Budgets:
         return budget
 
 
-_PROCESS = Budgets()
+_PROCESS = HedgeBudgets()
 
 
-def process_budgets() -> Budgets:
-    """The budgets of this process."""
+def process_hedge_budgets() -> HedgeBudgets:
+    """Those of this process."""
     return _PROCESS
 
 
