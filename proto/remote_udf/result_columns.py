@@ -26,14 +26,24 @@ _IF = b"remote_udf.only_if"
 def columns_of(table: str, *, without: str = "", default: str = "") -> pa.Field:
     """Declare the columns of a table argument, except those of its key, as columns of the result.
 
-    The column that the DESCRIPTOR argument `without` names, or else `default`, is skipped.
+    Args:
+        table: The name of the table argument.
+        without: The name of a DESCRIPTOR argument. The column that it names is skipped.
+        default: The name of the column that is skipped if that argument is not passed.
     """
     metadata = {_TABLE: table, _WITHOUT: without, _DEFAULT: default}
     return pa.field(f"columns of {table}", pa.null(), metadata=metadata)
 
 
 def column_named_by(argument: str, type_: pa.DataType, *, default: str, only_if: str = "") -> pa.Field:
-    """Declare a column that is named by a DESCRIPTOR argument. It is skipped if the argument `only_if` is false."""
+    """Declare a column of the result that is named by a DESCRIPTOR argument.
+
+    Args:
+        argument: The name of the DESCRIPTOR argument.
+        type_: The type of the column.
+        default: The name of the column if that argument is not passed.
+        only_if: The name of a boolean argument. If it is false, the result does not have the column.
+    """
     metadata = {_NAME: argument, _DEFAULT: default, _IF: only_if}
     return pa.field(f"column named by {argument}", type_, metadata=metadata)
 

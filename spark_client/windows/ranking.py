@@ -76,6 +76,16 @@ def window_deduplicate(
     """Keep one row per window and key: the first or the last by the time column.
 
     Streams and changelogs are treated as by `window_top_n`.
+
+    Args:
+        frame: A frame that a window function returned.
+        order_by: The name of the time column.
+        partition_by: Names of the columns of the key.
+        keep: "first" or "last".
+        changelog: As in `window_top_n`.
+
+    Raises:
+        PlanError: The frame has no such column, or cannot be ranked.
     """
     if keep not in ("first", "last"):
         raise PlanError(f"window_deduplicate: keep {keep!r} is neither first nor last")

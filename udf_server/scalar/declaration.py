@@ -66,40 +66,47 @@ def scalar(
 ) -> Function | Callable[[Callable[..., Any]], Function]:
     """Declare a scalar function, which returns one value for each row (FLIP-400).
 
-    Decorate an `async def` (many rows run at once on the function's own event loop), a plain `def`
-    (rows run on threads, so it must be thread-safe), or a class with a method `eval`,
-    which may also have `open` and `close`; `open` may take a FunctionContext. With `vectorized=True` the function gets
-    one Arrow array per argument, all of the same length, and returns one array of that length, row i for row i. With
-    `batched=True` it gets and returns Python lists instead. Such a function must not keep state between rows, because
-    any rows may be in one call. Return a Failure in place of the value of a row that failed, or raise RowErrors.
+    Decorate an `async def` (many rows run at once on the function's own event loop), a plain `def` (rows run on
+    threads, so it must be thread-safe), or a class with a method `eval`, which may also have `open` and `close`. A
+    parameter of type CallContext is not an argument: it receives the call's context. `open` may take a FunctionContext,
+    and a KeyValueStore of the function.
 
-    Types come from annotations, see `udf_server.base.annotations`; those of a list function are `list[T]`, where T is
-    the type of a row's argument or value. They are not used where `parameters` ("a int, b
-    string", or a mapping from name to type) and `returns` give them as Spark DDL, Arrow types or
-    annotations of a row. A parameter of type CallContext is not an argument: it receives the call's context.
+    Types come from annotations, see `udf_server.base.annotations`, unless `parameters` and `returns` give them. A
+    function that is called for many rows must not keep state between rows, because any rows may be in one call. It may
+    return a Failure in place of the value of a row that failed, or raise RowErrors.
 
-    With `rows=True` the function returns rows: a list of dataclasses, named tuples or dictionaries, or it is a
-    generator that yields them. Each becomes a row of the query; an empty list and None are no rows. The type of a row
-    is T of `list[T]` or `Iterator[T]`, or `returns`, such as "name string, price double".
+    Args:
+        function: The function, if the decorator is used without parentheses.
+        name: The name; by default that of the function, or that of the class in snake case.
+        version: The version. All versions of a name may be served at the same time.
+        description: What the function does; by default its docstring.
+        parameters: The types of the arguments, as Spark DDL, "a int, b string", or as a mapping from name to type:
+            Spark DDL, an Arrow type or an annotation.
+        returns: The type of the value, or of a row, in the same forms.
+        vectorized: The function gets one Arrow array per argument, all of the same length, and returns one array of
+            that length, row i for row i.
+        batched: The function gets and returns Python lists instead. Their annotations are `list[T]`, where T is the
+            type of a row's argument or value.
+        rows: The function returns rows: a list of dataclasses, named tuples or dictionaries, or it is a generator that
+            yields them. Each becomes a row of the query; an empty list and None are no rows. The type of a row is T of
+            `list[T]` or `Iterator[T]`, or `returns`, such as "name string, price double".
+        deterministic: False forbids Spark to merge or repeat calls.
+        idempotent: True allows a second call for the same rows while the first one runs (`hedge_after`,
+            `hedge_elsewhere`).
+        nulls: With "skip" the result for a row with a null argument is null, and the function is not called. With
+            "call" the function gets the nulls.
+        cache_key: A text that is part of the key under which values are kept (`cache_ttl`), such as the name of a
+            model. Or a function that takes the arguments and returns what distinguishes rows: text, bytes, a number,
+            None, or a tuple of them; for a vectorized function it takes and returns Arrow arrays. It must be fast and
+            thread-safe.
+        cost: A function that takes the arguments of a call and returns an estimate of what it costs, by unit, such as
+            `{"tokens": len(text) / 4}`. Guards and budgets can limit such units. It must be fast and thread-safe.
+            `CallContext.spend` replaces the estimate.
+        durable_store: With True a server does not start if the KeyValueStore would end with its process.
+        **options: The default of the call option of that name, see `remote_udf.options`.
 
-    With `nulls="skip"` the result for a row with a null argument is null, and the function is not called.
-    With `deterministic=False` Spark may not merge or repeat calls. With `idempotent=True` a second call for the same
-    rows may be sent while the first one runs (`hedge_after`, `hedge_elsewhere`). Every other keyword is the default
-    of the call option of that name, see `remote_udf.options`.
-
-    With `cache_ttl` the server keeps values for equal arguments, and calls the function once for them. `cache_key` is
-    then a text that is part of the key, such as the name of a model; or a function that takes the arguments and
-    returns what distinguishes rows: text, bytes, a number, None, or a tuple of them. For a vectorized function it takes
-    and returns Arrow arrays. It must be fast and thread-safe.
-
-    `cost` takes the arguments of a call and returns an estimate of what it costs, by unit, such as
-    `{"tokens": len(text) / 4}`: a guard can limit such units per time. It must be fast and thread-safe.
-    `CallContext.spend` replaces the estimate.
-
-    An `open` hook with a parameter of the type KeyValueStore gets that of the function. With `durable_store=True` a
-    server does not start if such a store would end with the process.
-
-    Raises DeclarationError, naming function and parameter.
+    Raises:
+        DeclarationError: The declaration is not valid; the message names function and parameter.
     """
 
     def declare(target: Callable[..., Any]) -> Function:
