@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import errno
 import itertools
 import json
 import os
@@ -23,6 +24,9 @@ from spark_client.executor.stream.transport import GrpcTransport
 from spark_client.functions.directory import list_functions
 from tests.spark_client.scripted import call_of, chunk_of, everything, stream_of
 from tests.waiting import wait_until
+from udf_server.serving import processes
+from udf_server.serving.config import ServerConfig
+from udf_server.serving.processes import Processes
 
 pytestmark = pytest.mark.slow
 
@@ -113,6 +117,33 @@ def test_workers_end_with_the_process_that_started_them(plugin):
                 return True
 
         wait_until(lambda: all(gone(pid) for pid in ready["processes"]))
+
+
+@pytest.mark.timeout(180)
+def test_a_worker_that_cannot_be_started_for_now_is_started_later(plugin, monkeypatch):
+    """Memory is scarce where workers run out of it, and a fork needs some."""
+    monkeypatch.setattr(processes, "RESTART_SECONDS", (0.01, 0.02))
+    parent = Processes(
+        ServerConfig(port=0, metrics_port=0), 2, ["serve", "--plugin", plugin(PLUGIN), "--no-entry-points"]
+    )
+    crashed, _ = parent.start()["processes"]
+    try:
+        popen, failed = subprocess.Popen, []
+
+        def scarce(*arguments, **keywords):
+            if len(failed) < 2:
+                failed.append(OSError(errno.ENOMEM, "Cannot allocate memory"))
+                raise failed[-1]
+            return popen(*arguments, **keywords)
+
+        monkeypatch.setattr(subprocess, "Popen", scarce)
+        os.kill(crashed, signal.SIGKILL)
+        worker, _ = parent._workers
+        wait_until(lambda: worker.process.pid != crashed and worker.ready)
+        assert worker.is_alive()
+    finally:
+        parent.stop()
+        parent.wait()
 
 
 def test_what_stops_a_worker_from_starting_stops_the_start(plugin):

@@ -157,7 +157,7 @@ class Processes:
             try:
                 worker.launch()
                 worker.wait_ready()
-            except InvalidConfig as error:
+            except (InvalidConfig, OSError) as error:
                 log.error("worker does not start", extra={"worker": worker.number, "why": str(error)})
 
     def _is_alive(self) -> bool:
@@ -193,3 +193,4 @@ class Processes:
             except subprocess.TimeoutExpired:
                 worker.process.kill()
                 worker.process.wait()
+            worker.close()

@@ -8,8 +8,8 @@ import sys
 import threading
 import time
 import urllib.request
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import IO, Any
 
 from prometheus_client.core import Metric
 from prometheus_client.parser import text_string_to_metric_families
@@ -43,10 +43,13 @@ class WorkerProcess:
         self.ready: dict[str, Any] = {}
         self._command = command
         self.process: subprocess.Popen[bytes]
+        self.close: Callable[[], object] = lambda: None
+        """Closes the standard input of the process, which has ended."""
         self.launch()
 
     def launch(self) -> None:
-        """Start the process. Call `wait_ready` next."""
+        """Start the process. Call `wait_ready` next. Raises OSError."""
+        self.close()
         self.began = time.monotonic()
         self.ready = {}
         # The worker stops when its standard input is closed, so it ends with this process in any case.
@@ -54,6 +57,8 @@ class WorkerProcess:
         self.process = subprocess.Popen(  # noqa: S603 - ours
             self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=self._environment
         )
+        assert self.process.stdin is not None
+        self.close = self.process.stdin.close
 
     def wait_ready(self) -> None:
         """Wait until the process is ready. Raises InvalidConfig if it ends first; the log says why."""
@@ -68,6 +73,7 @@ class WorkerProcess:
                 threading.Thread(target=self._pass_on, args=(self.process.stdout,), daemon=True).start()
                 return
             self._print(line)
+        self.process.stdout.close()
         raise InvalidConfig(f"worker process {self.number} ended with status {self.process.wait()} before it was ready")
 
     def ask(self, path: str, credentials: Credentials = (), body: bytes | None = None) -> str:
@@ -92,9 +98,10 @@ class WorkerProcess:
             return not self.ready or self.process.poll() is not None
         return True
 
-    def _pass_on(self, output: Iterable[bytes]) -> None:
-        for line in output:
-            self._print(line)
+    def _pass_on(self, output: IO[bytes]) -> None:
+        with output:
+            for line in output:
+                self._print(line)
 
     @staticmethod
     def _print(line: bytes) -> None:
