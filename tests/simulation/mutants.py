@@ -26,8 +26,8 @@ from udf_server.batching.attempt import Attempt
 from udf_server.batching.dynamic_batcher import Batchers
 from udf_server.batching.merged_call import MergedCall
 from udf_server.batching.merged_rows import MergedRows
-from udf_server.hosting.executors import ThreadExecutor
 from udf_server.hosting.registry import Registry
+from udf_server.hosting.thread_executor import ThreadExecutor
 from udf_server.runners.async_rows import AsyncRows
 from udf_server.runners.batches import RowBatch
 from udf_server.runners.isolation import Outcomes

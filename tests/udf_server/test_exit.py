@@ -7,8 +7,8 @@ import threading
 
 import pytest
 
-from udf_server.hosting import executors
-from udf_server.hosting.executors import LoopExecutor
+from udf_server.hosting import loop_executor
+from udf_server.hosting.loop_executor import LoopExecutor
 
 WORKERS = 2_000
 CANCELLED = f"""
@@ -54,7 +54,7 @@ def test_a_process_exits_after_the_cancelled_calls_have_cleaned_up():
 
 
 async def test_a_blocked_loop_is_given_up_without_blocking_the_loop_that_waits(monkeypatch):
-    monkeypatch.setattr(executors, "STOP_SECONDS", 0.05)
+    monkeypatch.setattr(loop_executor, "STOP_SECONDS", 0.05)
     executor, release = LoopExecutor("blocked"), threading.Event()
     executor.post(release.wait)
     executor.stop()
@@ -63,5 +63,5 @@ async def test_a_blocked_loop_is_given_up_without_blocking_the_loop_that_waits(m
     assert not waiting.done()  # this loop goes on
     await waiting
     release.set()
-    monkeypatch.setattr(executors, "STOP_SECONDS", 60)
+    monkeypatch.setattr(loop_executor, "STOP_SECONDS", 60)
     await asyncio.wait_for(executor.ended(), 10)

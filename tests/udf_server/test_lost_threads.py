@@ -9,7 +9,7 @@ from remote_udf.threads import Threads
 from tests.waiting import wait_until
 from udf_server.base.errors import FunctionBlocked
 from udf_server.base.fairness import Party
-from udf_server.hosting.executors import ThreadExecutor
+from udf_server.hosting.thread_executor import ThreadExecutor
 
 LIMIT, LOSABLE = 4, 2
 

@@ -7,8 +7,8 @@ from typing import Any, cast
 from remote_udf.threads import Threads
 from udf_server.base.fairness import ANYONE, Party, current_party
 from udf_server.base.token import Token
-from udf_server.hosting.executors import LoopExecutor
 from udf_server.hosting.hosted_function import HostedFunction
+from udf_server.hosting.loop_executor import LoopExecutor
 from udf_server.runners.pool import GRACE_SECONDS
 from udf_server.runners.returned import Returned
 

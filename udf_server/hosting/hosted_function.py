@@ -14,9 +14,11 @@ from udf_server.base.functions import Function
 from udf_server.base.hooks import CPU, FunctionContext
 from udf_server.base.instances import open_failed
 from udf_server.guards.hedge import Hedge
-from udf_server.hosting.executors import Executors, LoopExecutor, ThreadExecutor
+from udf_server.hosting.executors import Executors
 from udf_server.hosting.function_options import FunctionOptions
 from udf_server.hosting.load import Load
+from udf_server.hosting.loop_executor import LoopExecutor
+from udf_server.hosting.thread_executor import ThreadExecutor
 from udf_server.hosting.turns import DEFAULT_CALLS
 from udf_server.keyvalue.stores import KeyValueStores, OpenedStore
 

@@ -7,10 +7,10 @@ import time
 import traceback
 from collections.abc import Callable
 
-from udf_server.hosting.executors import LoopExecutor
 from udf_server.hosting.function_host import FunctionHost
 from udf_server.hosting.hosted_function import HostedFunction
 from udf_server.hosting.load import LoadMeter
+from udf_server.hosting.loop_executor import LoopExecutor
 
 __all__ = ["LoopWatch"]
 

@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from udf_server.base.fairness import current_party
-from udf_server.hosting.executors import LoopExecutor
+from udf_server.hosting.loop_executor import LoopExecutor
 from udf_server.runners.batch_calls import BatchCalls
 from udf_server.runners.isolation import Outcomes
 from udf_server.runners.pool import GRACE_SECONDS

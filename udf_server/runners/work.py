@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from udf_server.base.token import Token
-from udf_server.hosting.executors import LoopExecutor
+from udf_server.hosting.loop_executor import LoopExecutor
 from udf_server.runners.isolation import Outcomes
 from udf_server.runners.outputs import Taken
 from udf_server.runners.room import Room

@@ -1,0 +1,95 @@
+"""LoopExecutor is the thread with the event loop of one `async` function. If it blocks, other functions continue."""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Future
+from typing import Any, TypeVar
+
+import uvloop
+
+from remote_udf.threads import THREADS, Threads
+from udf_server.base.running import runs
+from udf_server.hosting.turns import DEFAULT_CALLS, Turns
+
+__all__ = ["LoopExecutor"]
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+CANCEL_SECONDS = 1.0
+"""How long tasks left on an executor may take to clean up when the executor stops."""
+STOP_SECONDS = 3.0
+"""How long to wait for the thread of a stopped executor. A blocked loop never ends; other loops need little more than
+CANCEL_SECONDS."""
+
+
+class LoopExecutor:
+    """A daemon thread that runs an event loop."""
+
+    def __init__(
+        self,
+        name: str,
+        calls: int = DEFAULT_CALLS,
+        *,
+        threads: Threads = THREADS,
+        new_loop: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop,
+        new_turns: Callable[[int], Turns] = Turns,
+    ) -> None:
+        """`calls` is the maximum number of rows, or of batches of vectorized functions, in flight."""
+        self.turns = new_turns(calls)
+        """Use it only in code that runs on the loop."""
+        self._function = name
+        self._loop = new_loop()
+        self._stopped = False
+        self._ended: Future[None] = Future()
+        self._thread = threads.start(f"loop-{name}", self._run)
+
+    def _run(self) -> None:
+        runs(self._function)
+        asyncio.set_event_loop(self._loop)
+        try:
+            while not self._stopped:
+                try:
+                    self._loop.run_forever()
+                except BaseException:
+                    # A task of the author's raised SystemExit or a similar exception, which asyncio does not catch.
+                    log.exception("event loop continues after an exception", extra={"function": self._function})
+            left = asyncio.all_tasks(self._loop)
+            for task in left:
+                task.cancel()
+            if left:
+                self._loop.run_until_complete(asyncio.wait(left, timeout=CANCEL_SECONDS))
+            self._loop.run_until_complete(self._loop.shutdown_asyncgens())
+        finally:
+            self._loop.close()
+            self._ended.set_result(None)
+
+    @property
+    def thread_id(self) -> int:
+        """Identifier of the thread that runs the loop; 0 before the thread runs."""
+        return self._thread.ident or 0
+
+    def post(self, callback: Callable[..., object], *arguments: Any) -> None:
+        """Schedule the callback on the loop. Safe to call from any thread. Ignored after the executor has stopped."""
+        with contextlib.suppress(RuntimeError):  # the loop is closed
+            self._loop.call_soon_threadsafe(callback, *arguments)
+
+    def run(self, coroutine: Coroutine[Any, Any, T]) -> "Future[T]":
+        """Run the coroutine on the loop. Call it from another thread."""
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+
+    def stop(self) -> None:
+        """End the thread after the callbacks that are ready have run. If the loop is blocked, its thread remains."""
+        self._stopped = True
+        self.post(self._loop.stop)
+
+    async def ended(self) -> None:
+        """Wait on another loop until the thread of a stopped executor has ended, at most STOP_SECONDS.
+
+        If the process exits while the thread still runs, the interpreter ends the thread wherever it is. If that is in
+        C++ code, such as Arrow's, the process aborts.
+        """
+        await asyncio.wait([asyncio.wrap_future(self._ended)], timeout=STOP_SECONDS)

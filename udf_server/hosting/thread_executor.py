@@ -1,0 +1,187 @@
+"""ThreadExecutor is the bounded set of threads of one function.
+
+Python cannot stop a thread. If a call does not return, its thread is written off and replaced, up to a limit.
+"""
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator
+
+from remote_udf.threads import THREADS, Threads
+from udf_server.base.errors import FunctionBlocked
+from udf_server.base.fairness import FairQueue, Party
+from udf_server.base.running import runs
+from udf_server.hosting.load import Load
+
+__all__ = ["Job", "ThreadExecutor"]
+
+NOMINAL = 0.005
+"""Seconds of thread time that a job is charged before it has run."""
+
+COMPUTING = 0.3
+"""If the threads of a function use more cores than this, the function is treated as one that computes."""
+
+Job = Callable[[], bool]
+"""Work for a thread. It returns False to end the thread, because the thread was written off meanwhile."""
+
+
+def _cpu_seconds(ident: int) -> float:
+    """CPU time of a living thread; 0.0 if the system does not measure it."""
+    if not hasattr(time, "pthread_getcpuclockid"):
+        return 0.0
+    return time.clock_gettime(time.pthread_getcpuclockid(ident))
+
+
+class ThreadExecutor:
+    """At most `limit` daemon threads that run jobs. The party that has used the least thread time comes first.
+
+    Threads start on demand. While they keep the machine busy, fewer are allowed: see `adjust`.
+
+    `write_off()` gives up a thread whose job does not return, so that another can replace it. At
+    most `losable` of them are replaced at a time.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        limit: int,
+        losable: int,
+        *,
+        threads: Threads = THREADS,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.limit = limit
+        self._threads = threads
+        self._clock = clock
+        self._allowed = limit
+        """Number of threads that may run now."""
+        self._seconds: dict[int, float] = {}
+        """The CPU time of each thread at the last `adjust`."""
+        self._name = name
+        self._losable = losable
+        self._lost = 0
+        self._alive = 0
+        self._idle = 0
+        self._jobs: FairQueue[Job] = FairQueue()
+        self._changed = threads.condition()
+        self._stopped = False
+
+    @property
+    def lost(self) -> int:
+        """Number of threads that were written off and whose jobs have not returned."""
+        return self._lost
+
+    @property
+    def crowded(self) -> bool:
+        """Whether jobs wait for a thread. If so, a job that can be interrupted submits itself again and returns."""
+        return (len(self._jobs) > 0 and not self._idle) or self._alive > self._allowed
+
+    @property
+    def waiting(self) -> int:
+        """Number of jobs that wait for a thread."""
+        return len(self._jobs)
+
+    @property
+    def allowed(self) -> int:
+        """Number of threads that may run now."""
+        return self._allowed
+
+    def adjust(self, load: Load) -> None:
+        """Adapt the number of allowed threads to the load. Call about ten times a second.
+
+        If a function computes, threads beyond the number of cores, or beyond what the interpreter's lock allows, only
+        take turns with each other and with those of other functions. Functions that wait keep all their threads.
+        """
+        with self._changed:
+            seconds = {ident: _cpu_seconds(ident) for ident in self._seconds}
+            used = sum(now - self._seconds[ident] for ident, now in seconds.items())
+            self._seconds = seconds
+            if load.saturated and used > COMPUTING * load.seconds:
+                self._allowed = max(min(self._allowed, self._alive) * 3 // 4, min(load.useful_threads, self.limit))
+            elif self._allowed < self.limit:
+                self._allowed = min(self._allowed + self._allowed // 8 + 1, self.limit)
+                self._staff()
+
+    def submit(self, party: Party, job: Job) -> None:
+        """Queue a job, which must not raise. Callers must bound the queue: submit only a few jobs per stream."""
+        with self._changed:
+            self._jobs.push(party, job)
+            self._staff()
+
+    def write_off(self) -> None:
+        """Give up a thread that hangs. Its job must return False.
+
+        Raises FunctionBlocked if there are too many of them. Then the thread is given up, but not replaced.
+        """
+        with self._changed:
+            self._lost += 1
+            self._alive -= 1
+            self._staff()
+            if self._lost > self._losable:
+                raise FunctionBlocked(
+                    f"{self._lost} calls of {self._name} have not returned, and each holds a thread; "
+                    "further calls are rejected until the server is restarted"
+                )
+
+    @contextlib.contextmanager
+    def lent(self) -> Iterator[None]:
+        """Allow one more thread while the calling thread, which runs a job, waits for a client within the block.
+
+        So a client that does not read takes no thread from other streams, and one thread per stream of its own.
+        """
+        with self._changed:
+            self._alive -= 1
+            self._staff()
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._alive += 1
+
+    def stop(self) -> None:
+        """End idle threads and drop queued jobs. Running jobs finish, or remain if they hang."""
+        with self._changed:
+            self._stopped = True
+            self._changed.notify_all()
+
+    def _staff(self) -> None:
+        # Lost threads beyond the limit keep their places: there are never more threads than `limit` and `losable`.
+        kept = max(self._lost - self._losable, 0)
+        if self._idle < len(self._jobs) and self._alive + kept < self._allowed:
+            self._alive += 1
+            self._threads.start(f"udf-{self._name}", self._work)
+        self._changed.notify()
+
+    def _work(self) -> None:
+        runs(self._name)
+        ident = self._threads.ident()
+        with self._changed:
+            self._seconds[ident] = 0.0
+        try:
+            self._work_on()
+        finally:
+            with self._changed:
+                del self._seconds[ident]
+
+    def _work_on(self) -> None:
+        while True:
+            with self._changed:
+                self._idle += 1
+                found = None
+                while not self._stopped and self._alive <= self._allowed and (found := self._jobs.pop(NOMINAL)) is None:
+                    self._changed.wait()
+                self._idle -= 1
+                if found is None:
+                    self._alive -= 1
+                    return
+            party, job = found
+            began = self._clock()
+            came_back = job()
+            del job, found  # otherwise a thread that waits for its next job would keep an ended stream in memory
+            if not came_back:
+                with self._changed:
+                    self._lost -= 1
+                    self._staff()
+                return
+            self._jobs.charge(party, self._clock() - began - NOMINAL)
+            del party
