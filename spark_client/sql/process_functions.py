@@ -30,6 +30,15 @@ __all__ = ["ProcessFunctions", "arguments_of"]
 Rewrite = Callable[[Node, Sequence[Node]], Node]
 """Rewrites a query, which may refer to the given common table expressions, into one that Spark understands."""
 
+_DESCRIPTORS = ("on_time", "upsert_key")
+"""Arguments of every call that are lists of columns."""
+_CONSTANTS = {
+    "uid": pa.string(), "changelog_mode": pa.map_(pa.string(), pa.string()), "key_only_deletes": pa.bool_(),
+}  # fmt: skip
+"""The other arguments of every call, with their types."""
+_BY_NAME_ONLY = ("changelog_mode", "key_only_deletes", "upsert_key")
+"""Those without a position. A function may have parameters with these names, which are then meant."""
+
 
 class ProcessFunctions:
     """The calls of one statement. `rewrite` is applied to the queries of table arguments."""
@@ -84,33 +93,10 @@ class ProcessFunctions:
 
     def _frame(self, call: exp.Anonymous, ctes: Sequence[Node]) -> DataFrame:
         spec = self._functions.spec(call.name)
-        tables: dict[str, GivenTable] = {}
-        scalars: dict[str, object] = {}
-        system: dict[str, object] = {}
-        types = {parameter.name: parameter.type for parameter in spec.parameters}
         where = place_of(call)
         try:
             arguments = _by_name(spec, arguments_of(call))
-            for name, value in arguments.items():
-                columns = described(value)
-                if (table := given_table(value)) is not None:
-                    tables[name] = table
-                elif name == "on_time":
-                    system[name] = columns if columns is not None else _refused("on_time takes a DESCRIPTOR")
-                elif name == "uid":
-                    system[name] = evaluated(self._workspace, value, pa.string())
-                elif name == "upsert_key" and name not in types:
-                    system[name] = columns if columns is not None else _refused("upsert_key takes a DESCRIPTOR")
-                elif name == "changelog_mode" and name not in types:
-                    system[name] = evaluated(self._workspace, value, pa.map_(pa.string(), pa.string()))
-                elif name == "key_only_deletes" and name not in types:
-                    system[name] = evaluated(self._workspace, value, pa.bool_())
-                else:
-                    is_table = spec.process is not None and spec.process.table(name) is not None
-                    if is_table:
-                        _refused(f"Invalid argument value. Argument {name!r} expects a table to be passed")
-                    type_ = types.get(name, pa.null())
-                    scalars[name] = columns if columns is not None else evaluated(self._workspace, value, type_)
+            tables, scalars, system = self._given(spec, arguments)
 
             def make() -> DataFrame:
                 frames = {name: self._table(table, ctes) for name, table in tables.items()}
@@ -133,6 +119,31 @@ class ProcessFunctions:
                 raise
             hint = "its tables are computed separately, so a query in a call cannot refer to outer columns"
             raise PlanError(f"{where}{call.name}: {hint}: {str(error).splitlines()[0]}") from error
+
+    def _given(
+        self, spec: FunctionSpec, arguments: Mapping[str, Node]
+    ) -> tuple[dict[str, GivenTable], dict[str, object], dict[str, object]]:
+        """The tables, the values of the function's own scalar arguments, and those that every function has."""
+        tables: dict[str, GivenTable] = {}
+        scalars: dict[str, object] = {}
+        system: dict[str, object] = {}
+        types = {parameter.name: parameter.type for parameter in spec.parameters}
+        assert spec.process is not None
+        for name, value in arguments.items():
+            columns = described(value)
+            if (table := given_table(value)) is not None:
+                tables[name] = table
+            elif name in _DESCRIPTORS and name not in types:
+                system[name] = columns if columns is not None else _refused(f"{name} takes a DESCRIPTOR")
+            elif name in _CONSTANTS and name not in types:
+                system[name] = evaluated(self._workspace, value, _CONSTANTS[name])
+            elif spec.process.table(name) is not None:
+                _refused(f"Invalid argument value. Argument {name!r} expects a table to be passed")
+            elif columns is not None:
+                scalars[name] = columns
+            else:
+                scalars[name] = evaluated(self._workspace, value, types.get(name, pa.null()))
+        return tables, scalars, system
 
     def _table(self, table: GivenTable, ctes: Sequence[Node]) -> DataFrame:
         tree = self.rewritten(table.query, ctes)
@@ -171,8 +182,7 @@ def arguments_of(call: exp.Anonymous) -> dict[str | int, Node]:
 def _by_name(spec: FunctionSpec, arguments: Mapping[str | int, Node]) -> dict[str, Node]:
     """Arguments by name. In order of position, `on_time` and `uid` follow the function's own."""
     order = [*(parameter.name for parameter in spec.parameters), "on_time", "uid"]
-    # These have no position: they are passed by name only.
-    known = {name.casefold(): name for name in ("changelog_mode", "key_only_deletes", "upsert_key", *order)}
+    known = {name.casefold(): name for name in (*_BY_NAME_ONLY, *order)}
     named = {}
     for key, value in arguments.items():
         if isinstance(key, int):

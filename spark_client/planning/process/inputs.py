@@ -87,32 +87,41 @@ def inputs_of(
             )
         keys = _of(partition_by, name, argument)
         mode = changelog_mode.get(name) if isinstance(changelog_mode, Mapping) else changelog_mode
-        column = kind_column(frame)
-        own_mode, own_key = mode_of(frame)
-        if mode is not None and not isinstance(mode, ChangelogMode):
-            mode = _parsed(spec, name, mode)
-        if mode is None:
-            mode = own_mode
-        elif own_mode.is_upsert and not (mode.is_upsert or mode.is_insert_only):
-            raise PlanError(
-                f"function {spec.key}, table {name!r}: changelog_mode is {mode}, but the table says that its "
-                f"changes are {own_mode}, without -U"
-            )
-        elif own_mode.key_only_deletes and RowKind.DELETE in mode.kinds and not mode.key_only_deletes:
-            raise PlanError(
-                f"function {spec.key}, table {name!r}: changelog_mode says that a -D has all columns, but the table "
-                "says that it has those of its key only: set key_only_deletes, or leave changelog_mode out"
-            )
-        elif mode.is_insert_only:
-            column = None
-        elif column is None:
-            raise PlanError(f"function {spec.key}, table {name!r}: no column 'row_kind' says the kind of change")
         inputs[name] = ProcessInput(
             frame, None if keys is None else tuple(named(frame, names_of(keys, "partition_by"))),
-            tuple(_ordered(each) for each in names_of(_of(order_by, name, argument), "order_by")), column, mode,
-            own_key if column is not None else (),
+            tuple(_ordered(each) for each in names_of(_of(order_by, name, argument), "order_by")),
+            *_changes_of(spec, name, frame, mode),
         )  # fmt: skip
     return inputs
+
+
+def _changes_of(
+    spec: FunctionSpec, table: str, frame: DataFrame, given: Mode
+) -> tuple[str | None, ChangelogMode, tuple[str, ...]]:
+    """Return the column with the kind of change, the changelog mode and the key of a table.
+
+    Raises PlanError if the mode that is given contradicts the table.
+    """
+    column = kind_column(frame)
+    own_mode, key = mode_of(frame)
+    if given is None:
+        return column, own_mode, key
+    mode = given if isinstance(given, ChangelogMode) else _parsed(spec, table, given)
+    if own_mode.is_upsert and not (mode.is_upsert or mode.is_insert_only):
+        raise PlanError(
+            f"function {spec.key}, table {table!r}: changelog_mode is {mode}, but the table says that its "
+            f"changes are {own_mode}, without -U"
+        )
+    if own_mode.key_only_deletes and RowKind.DELETE in mode.kinds and not mode.key_only_deletes:
+        raise PlanError(
+            f"function {spec.key}, table {table!r}: changelog_mode says that a -D has all columns, but the table "
+            "says that it has those of its key only: set key_only_deletes, or leave changelog_mode out"
+        )
+    if mode.is_insert_only:
+        return None, mode, ()
+    if column is None:
+        raise PlanError(f"function {spec.key}, table {table!r}: no column 'row_kind' says the kind of change")
+    return column, mode, key
 
 
 def require_tables(spec: FunctionSpec, what: str, given: object) -> None:
