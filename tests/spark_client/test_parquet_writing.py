@@ -10,7 +10,7 @@ import fsspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from fsspec.implementations.memory import MemoryFileSystem
+from fsspec.implementations.memory import MemoryFile, MemoryFileSystem
 from pyarrow import fs
 
 from spark_client.base.errors import WriteFailed
@@ -479,6 +479,35 @@ def test_a_task_has_few_files_open(tmp_path, monkeypatch):
     assert len({file.name for file in files}) == len(files) > 5
     committed(plan, tuple(files))
     assert visible(str(tmp_path / "out")) == sorted(list(range(10)) * 3)
+
+
+def test_errors_of_packages_of_fsspec_while_files_are_written_name_the_path():
+    """They are not OSErrors, and closing a file that could not be written fails as well."""
+
+    class Full(Exception):
+        pass
+
+    class FullFile(MemoryFile):
+        def write(self, data):
+            if self.tell():
+                raise Full("no space left in the account")
+            return super().write(data)
+
+        def close(self):
+            raise Full("no such upload")
+
+    class FullFileSystem(MemoryFileSystem):
+        protocol = "full"
+        cachable = False
+
+        def _open(self, path, mode="rb", **kwargs):
+            return FullFile(self, path) if path.endswith(".parquet") else super()._open(path, mode, **kwargs)
+
+    fsspec.register_implementation("full", FullFileSystem, clobber=True)
+    plan = plan_in(f"full:///{uuid.uuid4().hex}/out")
+    began(plan)
+    with pytest.raises(WriteFailed, match=r"cannot write to 'full:.*no space left in the account"):
+        attempt(plan, [1, 2])
 
 
 def test_rows_stay_with_their_directory_in_their_order():

@@ -123,7 +123,7 @@ class _Files:
         """Close what is open, without an error that would hide the first one. Safe after `complete`."""
         for file in self._open.values():
             for close in (file.writer.close, file.sink.close):
-                with contextlib.suppress(OSError, pa.ArrowException):
+                with contextlib.suppress(Exception):  # packages of fsspec raise errors of their own
                     close()
         self._open.clear()
 
