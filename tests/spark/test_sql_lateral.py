@@ -1,12 +1,13 @@
 """Functions that return rows in FROM, in SQL."""
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
 import pytest
 
 import udf_server as udf
 from spark_client import PlanError
+from tests.spark.sales import Longest, countries, create_sales, found, words
 from udf_server.aggregate.declaration import declare_aggregate
 
 pytestmark = pytest.mark.connect
@@ -27,48 +28,16 @@ async def offers(item: str) -> AsyncIterator[Offer]:
         yield Offer(f"{item}{place}", float(place))
 
 
-@udf.scalar(rows=True, deterministic=False, returns="word string, at int")
-def words(text: str, least: int = 0) -> Iterator[dict]:
-    for at, word in enumerate((text or "none").split()):
-        if len(word) >= least:
-            yield {"word": word, "at": at}
-
-
-@udf.scalar(rows=True, returns="code string")
-def countries(only: str = "") -> list[dict]:
-    return [{"code": code} for code in ("no", "fr") if only in ("", code)]
-
-
 @udf.scalar
 async def doubled(x: int) -> int:
     return 2 * x
 
 
-class Longest(udf.AggregateFunction):
-    """The longest text."""
-
-    def create_accumulator(self) -> str:
-        return ""
-
-    def accumulate(self, accumulator, text: str):
-        return max(accumulator, text, key=len)
-
-    def get_value(self, accumulator) -> str:
-        return accumulator
-
-
 @pytest.fixture
 def session(remote, spark):
     CALLED.clear()
-    spark.sql(
-        "SELECT * FROM VALUES (1, 'pears', 1), (2, 'nut', 2), (3, NULL, NULL), (4, 'figs', 7), (4, 'figs', 3)"
-        " AS t(n, item, customer)"
-    ).createOrReplaceTempView("sales")
+    create_sales(spark)
     return remote(offers, words, countries, doubled, declare_aggregate(Longest))
-
-
-def found(session, text, *args, **fields):
-    return sorted((tuple(row) for row in session.sql(text, *args, **fields).collect()), key=repr)
 
 
 INNER = [(1, "pears0", 0.0), (1, "pears1", 1.0), (4, "figs0", 0.0), (4, "figs0", 0.0)]

@@ -1,12 +1,12 @@
 """Lookup joins: functions as the right side of a join FOR SYSTEM_TIME AS OF."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pytest
 
 import udf_server as udf
 from spark_client import PlanError
+from tests.spark.sales import Longest, countries, create_sales, found, words
 from udf_server.aggregate.declaration import declare_aggregate
 
 pytestmark = pytest.mark.connect
@@ -34,47 +34,15 @@ async def visits(id: int) -> list[Visit]:
     return [Visit(id, day) if day else None for day in range(id)] + [Visit(id + 1, 99)]
 
 
-@udf.scalar(rows=True, deterministic=False, returns="word string, at int")
-def words(text: str, least: int = 0) -> Iterator[dict]:
-    for at, word in enumerate((text or "none").split()):
-        if len(word) >= least:
-            yield {"word": word, "at": at}
-
-
-@udf.scalar(rows=True, returns="code string")
-def countries(only: str = "") -> list[dict]:
-    return [{"code": code} for code in ("no", "fr") if only in ("", code)]
-
-
 @udf.scalar(nulls="skip")
 async def doubled(x: int) -> int:
     return 2 * x
 
 
-class Longest(udf.AggregateFunction):
-    """The longest text."""
-
-    def create_accumulator(self) -> str:
-        return ""
-
-    def accumulate(self, accumulator, text: str):
-        return max(accumulator, text, key=len)
-
-    def get_value(self, accumulator) -> str:
-        return accumulator
-
-
 @pytest.fixture
 def session(remote, spark):
-    spark.sql(
-        "SELECT * FROM VALUES (1, 'pears', 1), (2, 'nut', 2), (3, NULL, NULL), (4, 'figs', 7), (4, 'figs', 3)"
-        " AS t(n, item, customer)"
-    ).createOrReplaceTempView("sales")
+    create_sales(spark)
     return remote(words, countries, customers, visits, doubled, declare_aggregate(Longest))
-
-
-def found(session, text, *args, **fields):
-    return sorted((tuple(row) for row in session.sql(text, *args, **fields).collect()), key=repr)
 
 
 LOOKED_UP = [

@@ -6,6 +6,7 @@ import pytest
 
 import udf_server as udf
 from spark_client import PlanError, UnknownFunction
+from tests.spark.sales import Longest
 from udf_server.aggregate.declaration import declare_aggregate
 
 CALLED = []
@@ -34,19 +35,6 @@ async def joined(text: str, more: int | str) -> str:
 @udf.scalar(nulls="skip")
 async def letters(text: str) -> list[float]:
     return [float(text.count(letter)) for letter in "abc"]
-
-
-class Longest(udf.AggregateFunction):
-    """The longest text."""
-
-    def create_accumulator(self) -> str:
-        return ""
-
-    def accumulate(self, accumulator, text: str):
-        return max(accumulator, text, key=len)
-
-    def get_value(self, accumulator) -> str:
-        return accumulator
 
 
 WITH = """WITH ('function' = 'judge', 'labels' = '["even", "odd"]')"""

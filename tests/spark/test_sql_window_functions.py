@@ -7,7 +7,7 @@ import pytest
 import udf_server as udf
 from spark_client import PlanError
 from spark_client.windows import hop, tumble
-from tests.spark_client.aggregate.world import Total
+from tests.spark_client.aggregate.world import Counted, Total
 from udf_server.aggregate.declaration import declare_aggregate
 
 TUMBLED = "TABLE(TUMBLE(TABLE bid, DESCRIPTOR(t), INTERVAL '10' MINUTES))"
@@ -15,15 +15,6 @@ BIDS = [
     ("8:05", 4, "C"), ("8:07", 2, "A"), ("8:09", 5, "D"), ("8:11", 3, "B"), ("8:13", 1, "E"), ("8:17", 6, "F"),
 ]  # fmt: skip
 """The example of FLIP-145."""
-
-
-class Counted(Total):
-    """Total that records its number of rows."""
-
-    rows = 0
-
-    def saw(self, lengths):
-        Counted.rows += sum(lengths)
 
 
 class Longest(udf.AggregateFunction):

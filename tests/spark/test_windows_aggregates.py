@@ -7,19 +7,10 @@ from pyspark.sql import functions as F
 
 from spark_client import PlanError
 from spark_client.windows import cumulate, hop, session, tumble
-from tests.spark_client.aggregate.world import ALL, Total
+from tests.spark_client.aggregate.world import ALL, Counted
 from udf_server.aggregate.declaration import declare_aggregate
 
 WINDOW = ["window_start", "window_end"]
-
-
-class Counted(Total):
-    """Total that records its number of rows."""
-
-    rows = 0
-
-    def saw(self, lengths):
-        Counted.rows += sum(lengths)
 
 
 @pytest.fixture

@@ -10,6 +10,7 @@ import grpc
 import pytest
 import pytest_asyncio
 
+from tests.udf_server.redis_process import WITH_REDIS, RedisProcess
 from tests.udf_server.secured import Pki
 from udf_server.streams.service import SERVICE_NAME
 from udf_server.testing import FunctionEnvironment
@@ -20,6 +21,30 @@ async def environment() -> AsyncIterator[FunctionEnvironment]:
     """Runs functions without a server; closed at the end of the test."""
     async with FunctionEnvironment() as environment:
         yield environment
+
+
+@pytest.fixture
+def redis_process() -> Iterator[RedisProcess]:
+    """A Redis that the test may stop and start."""
+    process = RedisProcess().start()
+    yield process
+    process.stop()
+
+
+@pytest.fixture(scope="module")
+def module_redis() -> Iterator[RedisProcess]:
+    """A Redis that the tests of a file share."""
+    process = RedisProcess().start()
+    yield process
+    process.stop()
+
+
+@pytest.fixture(params=["memory", "file", pytest.param("redis", marks=WITH_REDIS)])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """A `cache_url` of each kind. The Redis is not empty."""
+    if request.param == "redis":
+        return str(request.getfixturevalue("module_redis").url)
+    return "memory:" if request.param == "memory" else f"file://{tmp_path}/kept"
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import redis
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.udf_server.redis_process import RedisProcess, with_redis
+from tests.udf_server.redis_process import with_redis
 from udf_server.base.errors import BudgetSpent
 from udf_server.base.fairness import ANYONE
 from udf_server.budgets.job_budget import JobBudget
@@ -206,13 +206,6 @@ def test_no_call_begins_before_its_process_knows_what_others_have_spent():
     job.granted(ledger.exchange({"leave": False, **job.claim()}, 0.0))
     with pytest.raises(BudgetSpent, match="10 of 10 usd"):
         job.begun(waiter)
-
-
-@pytest.fixture
-def redis_process():
-    process = RedisProcess().start()
-    yield process
-    process.stop()
 
 
 @with_redis

@@ -8,7 +8,7 @@ import pytest
 
 import udf_server as udf
 from tests.udf_server.file_stores import two_file_stores
-from tests.udf_server.redis_process import WITH_REDIS, RedisProcess, with_redis
+from tests.udf_server.redis_process import RedisProcess, with_redis
 from tests.udf_server.streams import eventually
 from udf_server.base.errors import InvalidConfig
 from udf_server.base.metrics import ServerMetrics
@@ -21,20 +21,6 @@ from udf_server.cache.outcome_cache import OutcomeCache
 from udf_server.cache.store import Store, StoreError
 from udf_server.cache.urls import store_from_url
 from udf_server.testing import FunctionEnvironment
-
-
-@pytest.fixture(scope="module")
-def redis():
-    process = RedisProcess().start()
-    yield process
-    process.stop()
-
-
-@pytest.fixture(params=["memory", "file", pytest.param("redis", marks=WITH_REDIS)])
-def url(request, tmp_path):
-    if request.param == "redis":
-        return request.getfixturevalue("redis").url
-    return "memory:" if request.param == "memory" else f"file://{tmp_path}/cache"
 
 
 @pytest.fixture
@@ -167,8 +153,8 @@ def test_a_url_that_is_not_valid_is_refused_without_its_secret():
 
 
 @with_redis
-async def test_a_wrong_password_is_refused_at_start(redis):
-    store = store_from_url(redis.url.replace("pa55", "s3cret"), 1 << 20)
+async def test_a_wrong_password_is_refused_at_start(module_redis):
+    store = store_from_url(module_redis.url.replace("pa55", "s3cret"), 1 << 20)
     with pytest.raises(InvalidConfig, match="refuses the password") as refused:
         await store.open()
     assert "s3cret" not in str(refused.value)

@@ -7,18 +7,11 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 import udf_server as udf
-from tests.udf_server.redis_process import RedisProcess, with_redis
+from tests.udf_server.redis_process import with_redis
 from tests.udf_server.test_guards import Counted, answers, counting_functions, guards
 from tests.waiting import wait_until
 from udf_server.base.errors import InvalidConfig
 from udf_server.coordination.ledger_server import LedgerServer
-
-
-@pytest.fixture
-def redis_process():
-    process = RedisProcess().start()
-    yield process
-    process.stop()
 
 
 @pytest.fixture

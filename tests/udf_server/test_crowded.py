@@ -2,7 +2,6 @@
 
 import asyncio
 import threading
-import time
 
 import pytest
 
@@ -10,16 +9,10 @@ import udf_server as udf
 from spark_client.base.config import ClientConfig
 from spark_client.executor.stream.transport import GrpcTransport
 from tests.spark_client.scripted import call_of, chunk_of, everything, stream_of
+from tests.waiting import wait_until
 from udf_server.guards.settings import GuardSettings
 
 LABELS = {"function": "held", "version": "1"}
-
-
-def until(condition):
-    deadline = time.monotonic() + 30
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def beats(server):
@@ -36,7 +29,7 @@ def two_streams(server, function):
     streams = [stream_of(call, GrpcTransport(ClientConfig(server.target))) for _ in range(2)]
     for stream in streams:
         stream.submit(chunk_of([1]))
-    until(lambda: server.metric("udf_rows_in_flight", **LABELS) == 2)
+    wait_until(lambda: server.metric("udf_rows_in_flight", **LABELS) == 2)
     return streams
 
 
@@ -57,13 +50,13 @@ def test_it_grows_while_rows_wait_for_a_thread_and_no_longer(serve):
 
     server = serve(held, threads_per_function=1)
     streams = two_streams(server, held)
-    until(lambda: crowded(server) > 0.5)
+    wait_until(lambda: crowded(server) > 0.5)
     gate.set()
     assert answered(streams) == [{0: 1}, {0: 1}]
     seen = beats(server)
-    until(lambda: beats(server) > seen + 1)
+    wait_until(lambda: beats(server) > seen + 1)
     after, seen = crowded(server), beats(server)
-    until(lambda: beats(server) > seen + 1)
+    wait_until(lambda: beats(server) > seen + 1)
     assert crowded(server) == after
 
 
@@ -82,7 +75,7 @@ def test_rows_that_run_or_wait_for_the_guard_are_not_crowded(serve, guarded):
     server = serve(held, guards=guards)
     streams = two_streams(server, held)
     seen = beats(server)
-    until(lambda: beats(server) > seen + 2)
+    wait_until(lambda: beats(server) > seen + 2)
     assert crowded(server) == 0
     server.server._host.find("held").loop_executor.post(gate.set)
     assert answered(streams) == [{0: 1}, {0: 1}]

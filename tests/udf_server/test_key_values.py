@@ -9,7 +9,7 @@ import pytest
 
 import udf_server as udf
 from remote_udf.errors import StreamError
-from tests.udf_server.redis_process import WITH_REDIS, RedisProcess, with_redis
+from tests.udf_server.redis_process import RedisProcess, with_redis
 from udf_server.base.errors import InvalidConfig
 from udf_server.base.key_value_backend import Change
 from udf_server.cache.sealing import sealing
@@ -22,20 +22,6 @@ from udf_server.serving.server import Server
 from udf_server.testing import FunctionEnvironment
 
 KEY = base64.b64encode(bytes(32)).decode()
-
-
-@pytest.fixture(scope="module")
-def redis():
-    process = RedisProcess().start()
-    yield process
-    process.stop()
-
-
-@pytest.fixture(params=["memory", "file", pytest.param("redis", marks=WITH_REDIS)])
-def url(request, tmp_path):
-    if request.param == "redis":
-        return request.getfixturevalue("redis").url
-    return "memory:" if request.param == "memory" else f"file://{tmp_path}/kept"
 
 
 @pytest.fixture(params=["clear", "sealed"])

@@ -14,7 +14,7 @@ import redis
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.udf_server.redis_process import RedisProcess, with_redis
+from tests.udf_server.redis_process import with_redis
 from udf_server.coordination.grants import CoordinationFailed
 from udf_server.coordination.ledger import LEASE_SECONDS, SLOTS, Ledger, ahead_seconds
 from udf_server.coordination.ledger_server import LedgerServer
@@ -306,13 +306,6 @@ def test_the_adaptive_limit_is_halved_once_for_failures_that_come_together():
 
 
 # Redis and sockets.
-
-
-@pytest.fixture
-def redis_process():
-    process = RedisProcess().start()
-    yield process
-    process.stop()
 
 
 def drawn_settled(draw):

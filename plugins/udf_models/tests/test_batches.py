@@ -10,7 +10,7 @@ import pytest
 
 import udf_models
 from udf_models.models_file import InvalidModels
-from udf_models.testing import BatchEnding, Reply, ScriptedService
+from udf_models.testing import BatchEnding, Reply
 from udf_server.testing import FunctionEnvironment, metric_value
 
 PROMPT = "my private prompt"
@@ -19,12 +19,6 @@ SUBMITTED = {"state": "submitted", "answer": None}
 
 def done(answer):
     return {"state": "done", "answer": answer}
-
-
-@pytest.fixture
-def service():
-    with ScriptedService() as service:
-        yield service
 
 
 @pytest.fixture

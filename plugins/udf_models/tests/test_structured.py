@@ -9,32 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import udf_models
 from udf_models.models_file import InvalidModels
 from udf_models.shapes import InvalidAnswer, Shape, schema_of, shape_of
-from udf_models.testing import Reply, ScriptedService
+from udf_models.testing import Reply
 from udf_server.testing import FunctionEnvironment
 
 SECRET = "my private answer"
 TICKET = '[models.small.answers.ticket]\nreturns = "subject string, urgent boolean, marks array<int>"'
 GOOD = {"subject": "login", "urgent": True, "marks": [1, 2]}
-
-
-@pytest.fixture
-def service():
-    with ScriptedService() as service:
-        yield service
-
-
-@pytest.fixture
-def configured(tmp_path, monkeypatch):
-    def configure(url, settings):
-        file = tmp_path / "models.toml"
-        file.write_text(f'[models.small]\nurl = "{url}"\nmodel = "small-2026"\n{settings}')
-        monkeypatch.setenv("UDF_MODELS_FILE", str(file))
-        return {function.spec.name: function for function in udf_models.udf_functions()}
-
-    return configure
 
 
 async def run(function, *arguments, **options):

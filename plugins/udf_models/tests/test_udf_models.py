@@ -9,7 +9,6 @@ import aiohttp
 import pytest
 from yarl import URL
 
-import udf_models
 from remote_udf.errors import ErrorCode
 from udf_models.models_file import InvalidModels, read_models
 from udf_models.settings import InvalidSetting, ModelsSettings
@@ -22,25 +21,6 @@ MODEL = "[models.a]\nurl = 'http://x/'\nmodel = 'm'\n"
 ANSWER = "[models.a.answers.b]\nreturns = 'c int'\n"
 KEY, PROMPT = "s3cr3t-k3y", "my private prompt"
 FAST = {"initial_delay": "1 ms", "max_delay": "1 ms"}
-
-
-@pytest.fixture
-def service():
-    with ScriptedService() as service:
-        yield service
-
-
-@pytest.fixture
-def configured(tmp_path, monkeypatch):
-    """`configured(url, settings)` writes a file of one model, and returns its functions by name."""
-
-    def configure(url, settings="", name="small"):
-        file = tmp_path / "models.toml"
-        file.write_text(f'[models.{name}]\nurl = "{url}"\nmodel = "small-2026"\n{settings}')
-        monkeypatch.setenv("UDF_MODELS_FILE", str(file))
-        return {function.spec.name: function for function in udf_models.udf_functions()}
-
-    return configure
 
 
 async def run(function, *arguments, **options):

@@ -1,5 +1,6 @@
 """Functions that return what a call has cost, and functions that return how confident a model is of a label."""
 
+import functools
 import json
 import math
 import re
@@ -8,10 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import udf_models
 from udf_models.models import OPERATIONS
 from udf_models.models_file import InvalidModels
-from udf_models.testing import Reply, ScriptedService
+from udf_models.testing import Reply
 from udf_models.usage import parts_of
 from udf_server.testing import FunctionEnvironment
 
@@ -22,20 +22,9 @@ LABELS = ["account", "account closed", "label"]
 
 
 @pytest.fixture
-def service():
-    with ScriptedService() as service:
-        yield service
-
-
-@pytest.fixture
-def configured(tmp_path, monkeypatch, service):
-    def configure(settings):
-        file = tmp_path / "models.toml"
-        file.write_text(f'[models.small]\nurl = "{service.url}"\nmodel = "small-2026"\n{settings}')
-        monkeypatch.setenv("UDF_MODELS_FILE", str(file))
-        return {function.spec.name: function for function in udf_models.udf_functions()}
-
-    return configure
+def configured(configured, service):
+    """`configured(settings)` does this with the URL of the service."""
+    return functools.partial(configured, service.url)
 
 
 async def run(function, *arguments, **options):

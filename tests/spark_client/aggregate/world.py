@@ -53,8 +53,17 @@ class Total(RetractsAndMerges, udf.BundledAggregateFunction):
         return udf.BundledKeySegmentApplied(value, values[0], values[-1], values[1:])
 
 
+class Counted(Total):
+    """Total that records its number of rows. A test sets `rows` to 0 first."""
+
+    rows = 0
+
+    def saw(self, lengths):
+        Counted.rows += sum(lengths)
+
+
 class Sum(Total):
-    """The same without merging: its rows must be in one place."""
+    """Total without merging: its rows must be in one place."""
 
     name = "sum_in_one_place"
 
