@@ -166,7 +166,7 @@ class ThreadedRows(Runner):
             batches = [batch for batch in self._workers if batch.fresh]
         if batches:
             loop = asyncio.get_running_loop()
-            await loop.run_in_executor(None, self._emit_all, batches)
+            await loop.run_in_executor(None, self._send_all, batches)
 
     def _deliver(self, outputs: list[Output]) -> None:
         if not self._closed:
@@ -177,11 +177,8 @@ class ThreadedRows(Runner):
 
     def _job(self) -> bool:
         """Process rows until none is left. Returns False if the thread was written off meanwhile."""
-        worker, again, until = (
-            _Worker(self.setup.hosted.executors.threads.event()),
-            False,
-            self.setup.clock() + QUANTUM_SECONDS,
-        )
+        worker = _Worker(self.setup.hosted.executors.threads.event())
+        again, until = False, self.setup.clock() + QUANTUM_SECONDS
         with self._lock:
             self._crew.append(worker)
         try:
@@ -363,10 +360,10 @@ class ThreadedRows(Runner):
             if finished:
                 del self._workers[batch]
         if finished:
-            self._emit(batch)
+            self._send_rest(batch)
         return mine
 
-    def _emit_all(self, batches: Sequence[RowBatch]) -> None:
+    def _send_all(self, batches: Sequence[RowBatch]) -> None:
         for batch in batches:
             self._send(batch)
 
@@ -374,8 +371,8 @@ class ThreadedRows(Runner):
         """Send the outcomes of an unfinished batch that are ready."""
         self._write(batch.ready_outputs if self._ordered else batch.fresh_outputs)
 
-    def _emit(self, batch: RowBatch) -> None:
-        """Send the rest of a batch."""
+    def _send_rest(self, batch: RowBatch) -> None:
+        """Send the rest of a batch, of which every row has an outcome."""
         self._write(batch.outputs if self._ordered else batch.fresh_outputs)
 
     def _write(self, written: Callable[[OutputWriter], list[Output]]) -> None:

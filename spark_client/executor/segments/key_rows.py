@@ -41,7 +41,6 @@ def rows_by_key(
         bounds: Rows of a bundle, and how long the first of them may wait.
         most_bytes: Bytes of a bundle.
         clock: Measures how long rows wait.
-
     """
     held: pa.Table | None = None
     in_parts = False
