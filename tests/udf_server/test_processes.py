@@ -191,6 +191,9 @@ def test_a_server_is_alive_while_the_loops_of_all_its_workers_run(plugin):
         assert page(ready["metrics"] + "/livez") == "ok\n"
         stopped = ready["processes"][1]
         os.kill(stopped, signal.SIGSTOP)
+        threads = Path(f"/proc/{stopped}/task")
+        # A thread that runs on another core stops a moment later.
+        wait_until(lambda: all((each / "stat").read_text().split()[2] == "T" for each in threads.iterdir()))
         with pytest.raises(urllib.error.HTTPError, match="503"):
             page(ready["metrics"] + "/livez")
         assert page(ready["metrics"] + "/readyz") == "ok\n"
