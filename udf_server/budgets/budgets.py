@@ -98,14 +98,17 @@ class Budgets:
         day = time.strftime("%Y-%m-%d", time.gmtime(self._wall()))
         if day == daily.day:
             return
-        if daily.day:
-            self.leave(daily.today)
+        before = daily.today if daily.day else None
         name = "day:" + hashlib.sha256(f"{day}\n{daily.caller}".encode()).hexdigest()
         whose = f"caller {daily.caller!r} for {day} (UTC)"
         known = self._jobs.get(name)
         daily.today = known or self._add(name, daily.terms, whose, daily.caller, f"{day} (UTC)")
         daily.day = day
         daily.today.streams += 1
+        daily.today.hand_over(False)  # the clock may have been set back
+        if before is not None:
+            self.leave(before)
+            before.hand_over(True)
 
     def leave(self, budget: JobBudget) -> None:
         """Note that a stream of the job has ended."""

@@ -72,6 +72,8 @@ class JobBudget:
         self._recent = [0.0] * len(self._units)
         """What was taken since the last claim."""
         self._rows = self._failed = self._other_rows = self._other_failed = 0
+        self._handed_over = False
+        """Whether its day is over, so that calls do not wait for it."""
         self._over = ""
         """Why no call may begin any more; empty before that."""
         self._spenders: dict[str, Spender] = {}
@@ -107,15 +109,29 @@ class JobBudget:
                 return costs
             waiter = make()
             self._waiting.setdefault(spender, collections.deque()).append((waiter, estimate))
+            if self._handed_over:
+                self._wake_all()
         self.call_back()
         return waiter
 
-    def begun(self, waiter: Waiter) -> Sequence[float]:
-        """What a waiter has taken that was admitted. Raises BudgetSpent or RetryableError if it was refused."""
+    def hand_over(self, yes: bool) -> None:
+        """Whether calls that wait take from another budget: that of the next day."""
+        with self._lock:
+            self._handed_over = yes
+            if yes:
+                self._wake_all()
+
+    def begun(self, waiter: Waiter) -> Sequence[float] | None:
+        """What a waiter has taken that was admitted; None if another budget is to be asked.
+
+        Raises BudgetSpent or RetryableError if it was refused.
+        """
         if not waiter.admitted:
             with self._lock:
                 waiter.leave()
                 self._refuse_if_over()
+                if self._handed_over:
+                    return None
             raise RetryableError(f"the budget of {self._whose} was not coordinated for some time")
         return waiter.costs
 

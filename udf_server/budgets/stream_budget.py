@@ -4,6 +4,7 @@ import asyncio
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import replace
 from typing import Any
 
@@ -21,6 +22,8 @@ __all__ = ["StreamBudget"]
 
 POLL_SECONDS = 0.05
 """How often a thread that waits checks whether its stream has ended."""
+_taken: ContextVar[tuple[tuple["StreamBudget", JobBudget], ...]] = ContextVar("taken", default=())
+"""The budgets from which the current call has taken."""
 
 
 class StreamBudget:
@@ -39,8 +42,12 @@ class StreamBudget:
         return self._last
 
     def spent(self, amounts: Mapping[str, float]) -> None:
-        """Count what a call has reported."""
-        self._current().spent(amounts)
+        """Count what a call has reported, in the budget that holds it: at midnight that is no longer the current one.
+
+        A thread that the function has started itself is not known to be a part of a call.
+        """
+        taken = (budget for owner, budget in _taken.get() if owner is self)
+        next(taken, self._current()).spent(amounts)
 
     def answered(self, rows: int, codes: Mapping[str, int]) -> None:
         """Count rows that have an outcome, with the number of failed ones by code."""
@@ -59,16 +66,18 @@ class StreamBudget:
         call = function.call
 
         async def budgeted(*arguments: Any, **keywords: Any) -> Any:
-            budget, spender = self._now()
-            taken = budget.take(spender, function.estimated(arguments), _task_waiter)
-            costs = await self._wait(budget, spender, taken) if isinstance(taken, TaskWaiter) else taken
-            with _running(budget, RunningCall(spender, costs, current_party.get(), timeout)):
+            estimate, costs = function.estimated(arguments), None
+            while costs is None:
+                budget, spender = self._now()
+                taken = budget.take(spender, estimate, _task_waiter)
+                costs = await self._wait(budget, spender, taken) if isinstance(taken, TaskWaiter) else taken
+            with self._running(budget, RunningCall(spender, costs, current_party.get(), timeout)):
                 called = call(*arguments, **keywords)
                 return await (called if function.guarded else limited(called))
 
         return budgeted
 
-    async def _wait(self, budget: JobBudget, spender: Spender, waiter: TaskWaiter) -> Sequence[float]:
+    async def _wait(self, budget: JobBudget, spender: Spender, waiter: TaskWaiter) -> Sequence[float] | None:
         try:
             await waiter.future
         except asyncio.CancelledError:
@@ -80,15 +89,17 @@ class StreamBudget:
         call = function.call
 
         def budgeted(*arguments: Any, **keywords: Any) -> Any:
-            budget, spender = self._now()
-            taken = budget.take(spender, function.estimated(arguments), _thread_waiter)
-            costs = self._wait_on_thread(budget, spender, taken) if isinstance(taken, ThreadWaiter) else taken
-            with _running(budget, RunningCall(spender, costs, current_party.get(), timeout)):
+            estimate, costs = function.estimated(arguments), None
+            while costs is None:
+                budget, spender = self._now()
+                taken = budget.take(spender, estimate, _thread_waiter)
+                costs = self._wait_on_thread(budget, spender, taken) if isinstance(taken, ThreadWaiter) else taken
+            with self._running(budget, RunningCall(spender, costs, current_party.get(), timeout)):
                 return call(*arguments, **keywords)
 
         return budgeted
 
-    def _wait_on_thread(self, budget: JobBudget, spender: Spender, waiter: ThreadWaiter) -> Sequence[float]:
+    def _wait_on_thread(self, budget: JobBudget, spender: Spender, waiter: ThreadWaiter) -> Sequence[float] | None:
         party, deadline = current_party.get(), call_deadline.get()
         while not waiter.event.wait(min(POLL_SECONDS, max(deadline - self._clock(), 0.0))):
             if self._clock() >= deadline or party.closed:
@@ -96,21 +107,21 @@ class StreamBudget:
                 raise WaitTimeout(f"function {self._function}: the budget did not allow the call before its deadline")
         return budget.begun(waiter)
 
-
-@contextmanager
-def _running(budget: JobBudget, running: RunningCall) -> Iterator[None]:
-    good, called = False, True
-    budget.runs(running)
-    token = budgeted_spending.set(running.spending)
-    try:
-        yield
-        good = True
-    except NotCalled:
-        called = False
-        raise
-    finally:
-        budgeted_spending.reset(token)
-        budget.ended(running, good=good, called=called)
+    @contextmanager
+    def _running(self, budget: JobBudget, running: RunningCall) -> Iterator[None]:
+        good, called = False, True
+        budget.runs(running)
+        spending, taken = budgeted_spending.set(running.spending), _taken.set((*_taken.get(), (self, budget)))
+        try:
+            yield
+            good = True
+        except NotCalled:
+            called = False
+            raise
+        finally:
+            budgeted_spending.reset(spending)
+            _taken.reset(taken)
+            budget.ended(running, good=good, called=called)
 
 
 def _task_waiter() -> TaskWaiter:
