@@ -31,6 +31,7 @@ from udf_server.plugins.loading import build_plugin_manager, load_functions
 from udf_server.plugins.metrics import MOST_SERIES
 from udf_server.serving.config import TABLES, ServerConfig, settings
 from udf_server.serving.parts import divided_settings, part_of
+from udf_server.streams.service import LISTS_AT_ONCE
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("proto/remote_udf", "udf_server", "spark_client", "plugins", "examples", "benchmarks", "deploy")
@@ -199,6 +200,7 @@ def limits() -> str:
         ("arguments of a row with a key in the cache", LARGEST_ARGUMENTS, "bytes", "the row is called without it"),
         ("outcomes that wait to be written to the cache", QUEUE_BYTES, "bytes", "others are not kept, and are counted"),
         ("rows of lost streams whose calls go on for the cache", MOST_ORPHANS, "rows", "other calls are cancelled"),
+        ("lists of functions that a caller does not read", LISTS_AT_ONCE, "lists", "it waits for further ones"),
         ("calls of a guard with `adaptive` and no `max-concurrency`", ADAPTIVE_MOST, "calls", "calls wait"),
         ("windows of a row in HOP or CUMULATE", MOST_WINDOWS, "", "the query is refused"),
         ("table that `VECTOR_SEARCH` searches", SEARCHED_BYTES, "bytes", "the query is refused"),

@@ -28,6 +28,8 @@ class Stream:
     number: int
     words: list[str] = field(default_factory=list)
     answers: bytearray = field(default_factory=bytearray)
+    begun: bool = False
+    """Whether the server has begun to answer. Flow control does not hold that up."""
     status: str | None = None
     """gRPC's status, if the server has ended the stream regularly."""
     reset: bool = False
@@ -129,6 +131,11 @@ class Peer:
             self._http2.reset_stream(stream.number, code)
             self._flush()
 
+    def widen(self, window):
+        """Let the server send more data in every stream."""
+        self._http2.update_settings({h2.settings.SettingCodes.INITIAL_WINDOW_SIZE: window})
+        self._flush()
+
     async def raw(self, data):
         """Send arbitrary bytes."""
         with contextlib.suppress(OSError, TimeoutError):
@@ -184,7 +191,7 @@ class Peer:
             if self._reads != "nothing" and event.flow_controlled_length:
                 self._http2.acknowledge_received_data(event.flow_controlled_length, stream.number)
         elif isinstance(event, h2.events.TrailersReceived | h2.events.ResponseReceived):
-            found = dict(event.headers)
+            stream.begun, found = True, dict(event.headers)
             if "grpc-status" in found:
                 stream.status = found["grpc-status"]
                 stream.words.append(f"status {stream.status} {found.get('grpc-message', '')[:200]}")

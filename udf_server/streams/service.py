@@ -4,6 +4,7 @@ import asyncio
 import collections
 import time
 import uuid
+import weakref
 from collections.abc import AsyncIterator, Callable, Mapping
 from random import Random
 from typing import Any
@@ -34,6 +35,8 @@ __all__ = ["SERVICE_NAME", "UdfService"]
 
 OPEN_SECONDS = 30.0
 """How long a client may take to send Open, at most. The client of this project sends it immediately."""
+LISTS_AT_ONCE = 16
+"""Number of lists of functions that a caller may leave unread. They can be large, and no stream counts them."""
 SERVICE_NAME = service_pb2.DESCRIPTOR.services_by_name["UdfService"].full_name
 
 
@@ -63,6 +66,8 @@ class UdfService:
         self._limits = limits
         self._open: dict[ExecuteStream, None] = {}
         self._by_caller: collections.Counter[str] = collections.Counter()
+        self._lists: weakref.WeakValueDictionary[str, asyncio.Semaphore] = weakref.WeakValueDictionary()
+        """By caller, while it has any."""
         self._idle = asyncio.Event()
         self._idle.set()
         self.draining = False
@@ -176,6 +181,9 @@ class UdfService:
             caller = self._identify(context)
         except StreamError as error:
             await context.abort(grpc.StatusCode.UNAUTHENTICATED, error.message)
+        lists = self._lists.setdefault(caller.identity, asyncio.Semaphore(LISTS_AT_ONCE))
+        await lists.acquire()
+        context.add_done_callback(lambda _: lists.release())  # the client has read it, or has left
         specs = [function.spec for function in self._host.registry if caller.may_call(function.spec.name)]
         return service_pb2.ListFunctionsResponse(
             functions=[spec.to_proto() for spec in specs],
