@@ -163,13 +163,11 @@ class Coordinator:
         claim = {"member": self._member, "fresh": self._new_id(), "leave": leave, **sharing.claim(leave=leave)}
         try:
             grant = await self._ledgers.exchange(sharing.name, claim)
+            _end_if_cancelled()
             if "conflict" not in grant:
                 sharing.granted(grant)
         except CoordinationFailed as error:
-            task = asyncio.current_task()
-            if task is not None and task.cancelling():
-                # The library has raised an error of its own in place of the cancellation.
-                raise asyncio.CancelledError from None
+            _end_if_cancelled()
             self._observe(self._clock() - began, False)
             self._report(sharing, str(error))
             return None
@@ -188,3 +186,10 @@ class Coordinator:
             self._away.add(sharing.name)
             log.warning(f"{sharing.kind} is not coordinated", extra={sharing.kind: sharing.label, "why": why})
         sharing.failed(why)
+
+
+def _end_if_cancelled() -> None:
+    """Raise the cancellation in whose place a library has returned, or has raised an error of its own."""
+    task = asyncio.current_task()
+    if task is not None and task.cancelling():
+        raise asyncio.CancelledError
