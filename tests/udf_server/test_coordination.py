@@ -11,7 +11,11 @@ from tests.udf_server.redis_process import with_redis
 from tests.udf_server.test_guards import Counted, answers, counting_functions, guards
 from tests.waiting import wait_until
 from udf_server.base.errors import InvalidConfig
+from udf_server.budgets.job_budget import JobBudget
+from udf_server.budgets.terms import Terms
+from udf_server.coordination.coordinator import Coordinator
 from udf_server.coordination.ledger_server import LedgerServer
+from udf_server.coordination.ledgers import RedisLedgers
 
 
 @pytest.fixture
@@ -184,3 +188,16 @@ def test_a_server_waits_for_one_with_other_settings_that_is_leaving(serve, ledge
     threading.Timer(1.0, first.stop).start()
     second = serve(plain, guards=guards(**{"max-concurrency": 9}), coordination_url=url)
     assert answers(second.target, plain, [1]) == {0: 1}
+
+
+@with_redis
+async def test_many_jobs_with_budgets_claim_at_once(redis_process):
+    jobs = [JobBudget(f"job {number}", Terms((("usd", 1.0),))) for number in range(300)]
+    claims = []
+    coordinator = Coordinator(
+        RedisLedgers(redis_process.url, "many"), jobs, observe=lambda seconds, good: claims.append(good)
+    )
+    await coordinator.open()
+    await coordinator.close()
+    assert len(claims) >= 2 * len(jobs)
+    assert all(claims)

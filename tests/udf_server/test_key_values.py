@@ -53,6 +53,15 @@ async def test_of_two_who_saw_the_same_entry_one_changes_it(opened):
     assert values(await one.get([b"a", b"b\x00", b"c", b"d"])) == [b"5", b"\xff:2", b"4", None]
 
 
+async def test_many_calls_use_a_store_at_once(opened):
+    store = await opened("f@1")
+    keys = [str(number).encode() for number in range(300)]
+    made = await asyncio.gather(*(store.compare_and_set([(key, None, key)], 60) for key in keys))
+    assert made == [[True]] * len(keys)
+    found = await asyncio.gather(*(store.get([key]) for key in keys))
+    assert [values(each) for each in found] == [[key] for key in keys]
+
+
 async def test_functions_do_not_see_entries_of_others(opened):
     one, other = await opened("f@1"), await opened("g@1")
     await one.compare_and_set([(b"a", None, b"1")], 60)

@@ -10,7 +10,7 @@ from typing import Any
 from udf_server.base.errors import InvalidConfig
 from udf_server.cache.leases import LEASE_SECONDS, Beats
 from udf_server.cache.store import BEGINNING_BYTES, ENTRY_BYTES, NONE, Store, Stored, StoreError
-from udf_server.coordination.redis_client import redis_client
+from udf_server.coordination.redis_client import CONNECTIONS, redis_client
 
 __all__ = ["RedisStore"]
 
@@ -18,8 +18,6 @@ log = logging.getLogger(__name__)
 
 KEYS_AT_ONCE = 1_000
 """Maximum number of keys of one command, because Redis answers nobody else meanwhile."""
-CONNECTIONS = 16
-"""Operations beyond this number wait for a connection."""
 ANSWER_SECONDS = 5.0
 """A command without an answer in this time has failed. Versions of redis-py have different defaults, even none."""
 MOST_SECONDS = 1e11

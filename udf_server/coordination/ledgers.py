@@ -16,7 +16,7 @@ from udf_server.base.errors import InvalidConfig
 from udf_server.coordination.budget_ledger import BUDGET, BudgetLedger
 from udf_server.coordination.grants import CoordinationFailed, read_grant
 from udf_server.coordination.ledger import Ledger
-from udf_server.coordination.redis_client import redis_client
+from udf_server.coordination.redis_client import CONNECTIONS, redis_client
 from udf_server.coordination.script import BUDGET_SCRIPT, SCRIPT
 
 __all__ = [
@@ -89,6 +89,7 @@ class RedisLedgers(Ledgers):
         self._client: Any = client
         self._script = self._client.register_script(SCRIPT)
         self._budget_script = self._client.register_script(BUDGET_SCRIPT)
+        self._gate = asyncio.Semaphore(CONNECTIONS)
         # Others may have a Redis of their own at the same path.
         local = url.startswith("unix:")
         self.identity = (
@@ -99,7 +100,7 @@ class RedisLedgers(Ledgers):
     async def exchange(self, name: str, claim: dict[str, Any]) -> dict[str, Any]:
         script = self._budget_script if claim.get("kind") == BUDGET else self._script
         try:
-            async with asyncio.timeout(ANSWER_SECONDS):
+            async with asyncio.timeout(ANSWER_SECONDS), self._gate:
                 answer = await script([self._prefix + name], [json.dumps(claim)])
         except Exception as error:  # the library raises errors of any class if something else than a Redis answers
             raise CoordinationFailed(f"Redis does not answer: {type(error).__name__}") from None

@@ -5,9 +5,11 @@ from urllib.parse import urlsplit
 
 from udf_server.base.errors import InvalidConfig
 
-__all__ = ["CONNECT_SECONDS", "redis_client"]
+__all__ = ["CONNECTIONS", "CONNECT_SECONDS", "redis_client"]
 
 CONNECT_SECONDS = 2.0
+CONNECTIONS = 16
+"""Operations of a client beyond this number wait for a connection. Most versions of redis-py fail beyond 100."""
 
 
 def redis_client(url: str, setting: str, **options: Any) -> tuple[Any, Any]:

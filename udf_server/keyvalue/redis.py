@@ -1,19 +1,20 @@
 """RedisBackend keeps entries in a Redis, for all servers. The library redis-py is needed for it only."""
 
+import asyncio
 import contextlib
 import logging
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 from udf_server.base.key_value_backend import Backend, Change, KeyValueError
-from udf_server.coordination.redis_client import redis_client
+from udf_server.coordination.redis_client import CONNECTIONS, redis_client
 
 __all__ = ["RedisBackend"]
 
 log = logging.getLogger(__name__)
 
 ANSWER_SECONDS = 5.0
-"""A command without an answer in this time has failed."""
+"""A command without an answer in this time has failed, and so has one that gets no connection."""
 KEYS_AT_ONCE, BYTES_AT_ONCE = 500, 4 << 20
 """Maximum keys and bytes of one command, because Redis answers nobody else meanwhile."""
 _HASH, _EXPIRY = b"udf:keyvalue:", b"udf:keyvalue-expiry:"
@@ -71,6 +72,7 @@ class RedisBackend(Backend):
         self._client, self._errors = redis_client(self._url, "cache_url", socket_timeout=ANSWER_SECONDS)
         self._get = self._client.register_script(_GET_SCRIPT)
         self._change = self._client.register_script(_CHANGE_SCRIPT)
+        self._gate = asyncio.Semaphore(CONNECTIONS)
         try:
             await self._require_no_eviction()
         except KeyValueError:
@@ -116,11 +118,16 @@ class RedisBackend(Backend):
 
     @contextlib.asynccontextmanager
     async def _asking(self) -> AsyncIterator[None]:
-        """Raise KeyValueError for the errors of the library."""
+        """Limit the connections, and raise KeyValueError for the errors of the library."""
         if self._client is None:
             raise KeyValueError("the key-value store is closed")
         try:
-            yield
+            async with asyncio.timeout(ANSWER_SECONDS):
+                await self._gate.acquire()
+            try:
+                yield
+            finally:
+                self._gate.release()
         except (self._errors.RedisError, OSError) as error:
             raise KeyValueError(f"setting 'cache_url': {type(error).__name__}: {error}") from None
 
