@@ -18,6 +18,7 @@ from udf_server.budgets.terms import Terms
 from udf_server.coordination.budget_ledger import BudgetLedger
 from udf_server.coordination.grants import CoordinationFailed
 from udf_server.coordination.ledger import LEASE_SECONDS
+from udf_server.coordination.ledgers import RedisLedgers
 from udf_server.coordination.script import BUDGET_SCRIPT
 from udf_server.guards.waiting import ThreadWaiter
 
@@ -246,6 +247,26 @@ def test_the_script_grants_what_the_ledger_grants(redis_process, seed):
             assert set(theirs["units"]) == set(mine["units"])
             for unit, numbers in mine["units"].items():
                 assert theirs["units"][unit] == pytest.approx(numbers, abs=1e-6), (step, unit)
+
+
+@with_redis
+async def test_a_redis_that_evicts_what_expires_keeps_budgets_until_they_are_old(redis_process):
+    ledgers = RedisLedgers(redis_process.url, "default")
+    for job in ("x", "old"):
+        await ledgers.exchange(f"budget:{job}", claim(leave=True, usd=part(spent=8.0)))
+    with redis.Redis.from_url(redis_process.url) as client:
+        client.config_set("maxmemory-policy", "volatile-lru")
+        client.config_set("maxmemory", client.info("memory")["used_memory"] + (1 << 20))
+        while client.info("stats")["evicted_keys"] < 1_000:
+            for _ in range(1_000):
+                client.set(f"value {client.incr('number')}", bytes(1_000), px=3_600_000)
+        assert client.exists("udf:guard:default:budget:old")
+        client.zadd("udf:guard:budgets", {"udf:guard:default:budget:old": 0.0})
+        grant = await ledgers.exchange("budget:x", claim("b", usd=part(take=1.0, least=1.0)))
+        assert grant["units"]["usd"][1] == 8.0
+        assert not client.exists("udf:guard:default:budget:old")
+        assert client.zrange("udf:guard:budgets", 0, -1) == [b"udf:guard:default:budget:x"]
+    await ledgers.close()
 
 
 @pytest.mark.parametrize(

@@ -257,7 +257,14 @@ end
 for _, member in pairs(state.members) do
   grant.rows, grant.failed = grant.rows + member.rows, grant.failed + member.failed
 end
-redis.call('SET', KEYS[1], cjson.encode(state), 'EX', BUDGET_DAYS * 86400)
+redis.call('SET', KEYS[1], cjson.encode(state))
+-- A Redis that is full evicts what has an expiry, so budgets have none. Those that are old are deleted here.
+redis.call('ZADD', 'udf:guard:budgets', now, KEYS[1])
+local oldest = now - BUDGET_DAYS * 86400
+for _, name in ipairs(redis.call('ZRANGEBYSCORE', 'udf:guard:budgets', '-inf', oldest, 'LIMIT', 0, 10)) do
+  redis.call('DEL', name)
+  redis.call('ZREM', 'udf:guard:budgets', name)
+end
 return cjson.encode(grant)
 """
 
