@@ -3,6 +3,7 @@
 from typing import Any
 
 from tests.simulation.oracles import Violation
+from udf_server.runners.room import OWNERS_PART
 
 __all__ = ["Bounds"]
 
@@ -30,7 +31,9 @@ class Bounds:
         limits, admission = self._limits, server.admission
         streams = list(server.service._open)
         results = limits.streams.result_bytes + (self._capacity + 1) * RESULT_BYTES
-        most = self._bytes(limits.admission.server_bytes) + len(streams) * results
+        # Beyond the limit each caller may hold its part, and one message.
+        beyond = len(admission.rooms._owned) * (limits.admission.server_bytes // OWNERS_PART + self._message_bytes)
+        most = self._bytes(limits.admission.server_bytes) + beyond + len(streams) * results
         self._check(server, "bytes", admission.bytes, most)
         for stream in streams:
             if (call := stream._call) is None:

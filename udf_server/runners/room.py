@@ -4,9 +4,12 @@ A result counts from the moment it exists until its message is passed to gRPC: f
 then as messages. If both together reach the limit, no new row or call begins. Code that writes messages of an existing
 result waits for messages only, because the result takes its room until all of it was written. A stream without results
 may always continue, whatever other streams hold, so a result larger than every limit is the only one in its room.
+
+The bytes of a server have owners, its callers. One that reads nothing and so fills the server does not stop the others.
 """
 
 import asyncio
+import collections
 import threading
 from collections.abc import Callable
 
@@ -17,6 +20,8 @@ __all__ = ["PIECE_BYTES", "RESULT_BYTES", "Claim", "Room", "Rooms"]
 RESULT_BYTES = 16 << 20
 PIECE_BYTES = 4 << 20
 """The approximate number of bytes to send together."""
+OWNERS_PART = 4
+"""Each of n owners may hold the limit divided by n times this number, although the server is full."""
 
 
 class Rooms:
@@ -26,19 +31,32 @@ class Rooms:
         self.limit = limit
         self.held = 0
         self.full = False
+        self._owned: collections.Counter[str] = collections.Counter()
+        """By owner, without those that hold none."""
         self._lock = threading.Lock()
         self._waiting: dict[Room, None] = {}
         """Streams whose functions may wait because of the limit, in the order in which they began to wait."""
 
-    def add(self, size: int) -> None:
-        """Add this many bytes to those held; a negative number subtracts."""
+    def has_part(self, owner: str, more: int = 0) -> bool:
+        """Whether the owner holds so much, or would with `more` bytes, that it has to wait while the server is full."""
+        mine = self._owned[owner]
+        return mine > 0 and (mine + more) * len(self._owned) * OWNERS_PART >= self.limit
+
+    def add(self, size: int, owner: str) -> None:
+        """Add this many bytes to those that the owner holds; a negative number subtracts."""
         woken: list[Room] = []
         with self._lock:
             self.held += size
             self.full = self.held >= self.limit
-            if size < 0 and self._waiting and self.held < self.limit:
-                # Only as many rooms are woken as will soon take the bytes that were released.
-                woken = list(self._waiting)[: (self.limit - self.held) // PIECE_BYTES + 1]
+            self._owned[owner] += size
+            if not self._owned[owner]:
+                del self._owned[owner]
+            if size < 0 and self._waiting:
+                if not self.full:
+                    # Only as many rooms are woken as will soon take the bytes that were released.
+                    woken = list(self._waiting)[: (self.limit - self.held) // PIECE_BYTES + 1]
+                elif not self.has_part(owner):
+                    woken = [room for room in self._waiting if room.owner == owner]
                 for room in woken:
                     del self._waiting[room]
         for room in woken:
@@ -63,8 +81,10 @@ class Room:
         rooms: Rooms | None = None,
         waited: Callable[[], object] = lambda: None,
         threads: Threads = THREADS,
+        owner: str = "",
     ) -> None:
-        """`waited` is called each time a row, call or message has to wait."""
+        """`waited` is called each time a row, call or message has to wait. `owner` is the caller."""
+        self.owner = owner
         self.piece_bytes = max(min(PIECE_BYTES, limit // 4), 1)
         self._limit = limit
         self._rooms = rooms or Rooms(1 << 62)
@@ -82,12 +102,16 @@ class Room:
     def full(self) -> bool:
         """Whether no new row or call may begin."""
         held = self.held
-        return held >= self._limit or (held > 0 and self._rooms.full)
+        return held >= self._limit or (held > 0 and self._server_full)
 
     @property
     def backed_up(self) -> bool:
         """Whether no message of an existing result may be written."""
-        return self._messages >= self._limit or (self._messages > 0 and self._rooms.full)
+        return self._messages >= self._limit or (self._messages > 0 and self._server_full)
+
+    @property
+    def _server_full(self) -> bool:
+        return self._rooms.full and self._rooms.has_part(self.owner)
 
     def claim(self) -> "Claim":
         return Claim(self)
@@ -110,7 +134,7 @@ class Room:
             self._closed = True
             held, self.held, self._messages = self.held, 0, 0
         self._rooms.leave(self)
-        self._rooms.add(-held)
+        self._rooms.add(-held, self.owner)
         self.wake()
 
     def when_free(self, waker: Callable[[], object]) -> bool:
@@ -160,7 +184,7 @@ class Room:
             self.held += size
             self._messages += messages
             wake = size < 0 and bool(self._wakers)
-        self._rooms.add(size)
+        self._rooms.add(size, self.owner)
         if wake and not self.backed_up:
             self.wake()
 

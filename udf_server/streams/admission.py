@@ -33,7 +33,8 @@ class AdmissionLimits:
 class Admission:
     """Counts what all streams hold. Use it on the server's event loop only.
 
-    A batch larger than a limit is admitted if nothing else is held.
+    A batch larger than a limit is admitted if nothing else is held. A caller that holds little is admitted although
+    others fill the server: see `Rooms`.
     """
 
     def __init__(self, limits: AdmissionLimits | None = None) -> None:
@@ -81,7 +82,7 @@ class Admission:
             ) from None  # fmt: skip
         self._rows[function] = self.rows(function) + rows
         self._rows_of[caller.identity] += rows
-        self.rooms.add(size)
+        self.rooms.add(size, caller.identity)
 
     def give_back(self, function: str, rows: int, size: int, caller: Caller = ANYBODY) -> None:
         """Return room. Call when rows were answered or dropped, or when bytes of results were sent."""
@@ -90,7 +91,7 @@ class Admission:
         self._rows_of[who] -= rows
         if not self._rows_of[who]:
             del self._rows_of[who]
-        self.rooms.add(-size)
+        self.rooms.add(-size, who)
         self._changed.set()
 
     def _full(self, function: str, rows: int, size: int, caller: Caller) -> str | None:
@@ -100,6 +101,6 @@ class Admission:
         mine, most = self.rows_of(caller.identity), caller.settings.max_rows_in_flight
         if most is not None and mine and mine + rows > most:
             return f"{caller.identity or 'the caller'} has {mine} rows in flight; its max-rows-in-flight is {most}"
-        if self.bytes and self.bytes + size > limits.server_bytes:
+        if self.bytes and self.bytes + size > limits.server_bytes and self.rooms.has_part(caller.identity, size):
             return f"the server holds {self.bytes} bytes in flight; max_server_bytes is {limits.server_bytes}"
         return None

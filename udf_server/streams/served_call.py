@@ -82,7 +82,11 @@ class ServedCall:
         ordered = opening.options.output_mode is OutputMode.ORDERED
         emits = opening.function.emits
         self.room = room = Room(
-            self._limits.result_bytes, self._rooms, self.metrics.results_waited, self.hosted.executors.threads
+            self._limits.result_bytes,
+            self._rooms,
+            self.metrics.results_waited,
+            self.hosted.executors.threads,
+            owner=self._caller.identity,
         )
         held.callback(room.close)
         outbox.results(self.accounts, room)
