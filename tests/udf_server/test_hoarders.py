@@ -54,6 +54,21 @@ async def test_callers_that_read_go_on_while_another_one_has_filled_the_server(s
     assert not admission.rooms._owned
 
 
+async def test_a_message_that_is_not_read_counts_although_its_stream_has_ended(serve):
+    serving = await asyncio.to_thread(serve, wide, idle_seconds=1)
+    opening = encode(pb.ExecuteRequest(open=pb.Open(protocol_version=1, function="wide", arguments=write_schema(X))))
+    admission, service = serving.server._service._admission, serving.server._service
+    async with Peer(int(serving.target.rpartition(":")[2]), reads="nothing", window=1_000) as peer:
+        for _ in range(3):
+            stream = peer.open()
+            await peer.send(stream, framed(opening))
+            await peer.send(stream, framed(batch(0, 0, range(50))))
+        await eventually(lambda: service._by_caller.total() == 3)
+        await eventually(lambda: not service.streams)
+        assert admission.bytes >= 3 * VALUE
+    await eventually(lambda: not admission.bytes and not service._by_caller)
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_owners_hold_the_limit_and_their_parts_and_all_that_wait_are_woken(seed):
     draw, limit, most = random.Random(seed), 1_000, 60

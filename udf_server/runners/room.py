@@ -10,8 +10,9 @@ The bytes of a server have owners, its callers. One that reads nothing and so fi
 
 import asyncio
 import collections
+import contextlib
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from remote_udf.threads import THREADS, Threads
 
@@ -61,6 +62,15 @@ class Rooms:
                     del self._waiting[room]
         for room in woken:
             room.wake()
+
+    @contextlib.contextmanager
+    def holding(self, size: int, owner: str) -> Iterator[None]:
+        """Hold this many bytes within the block."""
+        self.add(size, owner)
+        try:
+            yield
+        finally:
+            self.add(-size, owner)
 
     def enter(self, room: "Room") -> None:
         """Wake the room once bytes are free."""

@@ -155,8 +155,9 @@ class UdfService:
         self._by_caller[who] += 1
         try:
             await self._run(stream, requests, answers)
-            # A client that does not read its messages still counts as a stream, but holds nothing else.
-            await answers.sent()
+            # A client that does not read still counts as a stream, and holds the message that gRPC has: no other one.
+            with self._admission.rooms.holding(answers.unsent, who):
+                await answers.sent()
         finally:
             self._by_caller[who] -= 1
             if not self._by_caller[who]:
@@ -247,8 +248,15 @@ class _Answers:
         self._context = context
         self._handler = asyncio.current_task()
         self._in_flight: asyncio.Future[None] | None = None
+        self._size = 0
+
+    @property
+    def unsent(self) -> int:
+        """The bytes of the message that the client has not read."""
+        return 0 if self._in_flight is None or self._in_flight.done() else self._size
 
     async def write(self, message: bytes) -> None:
+        self._size = len(message)
         # If the caller is cancelled, the write continues, because gRPC cannot cancel it.
         self._in_flight = asyncio.ensure_future(self._write(message))
         await asyncio.shield(self._in_flight)
