@@ -3,6 +3,7 @@
 import asyncio
 import collections
 import gc
+import itertools
 from typing import Any
 
 import pyarrow as pa
@@ -11,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import udf_server as udf
+from tests.properties import examples
 from tests.udf_server.merging import DELAY, host_of, recorded
 from tests.udf_server.streams import Talk, batch, eventually, finish
 from udf_server.base.fairness import Party, Priority
@@ -211,3 +213,47 @@ def test_rows_of_a_queue_are_taken_three_to_one(mix, large_rows):
         for piece in queue.take(10, 8_000, mix_callers=mix, held_up=()):
             taken[piece.part.stream] += len(piece)
     assert taken["three"] / taken["one"] == pytest.approx(3, rel=0.05)
+
+
+SIZES = st.sampled_from([0, 1, 1, 10, 100, 1000, 5000])
+
+
+@examples(100)
+@given(
+    st.lists(st.tuples(st.integers(0, 5), st.lists(SIZES, min_size=1, max_size=30)), min_size=1, max_size=12),
+    st.integers(1, 20), st.integers(1, 6000), st.booleans(),
+)  # fmt: skip
+def test_calls_have_few_enough_bytes_and_no_stream_waits_for_ever(parts, most_rows, most_bytes, mix):
+    """Six streams of three callers, whose rows differ in size; the first one always sends more rows."""
+    queue = RowQueue()
+    waiting: dict[int, collections.deque[str]] = {stream: collections.deque() for stream in range(6)}
+
+    def push(stream: int, sizes: list[int]) -> None:
+        texts = [letter * size for letter, size in zip(itertools.cycle("abc"), sizes, strict=False)]
+        column = pa.array(["before", *texts], pa.string())[1:]
+        rows = len(sizes)
+        part = Part(stream, InputBatch(0, rows, None), [column], None, rows, 1.0, 0.0)
+        queue.push(Party(f"caller {stream % 3}"), part)
+        waiting[stream].extend(texts)
+
+    for part in parts:
+        push(*part)
+    idle = dict.fromkeys(waiting, 0)
+    for turn in range(80):
+        if turn < 50:
+            push(0, [10] * 20)
+        slices = queue.take(most_rows, most_bytes, mix_callers=mix, held_up=())
+        columns = [piece.part.columns[0].slice(piece.start, len(piece)) for piece in slices]
+        for piece, column in zip(slices, columns, strict=True):
+            assert column.to_pylist() == [waiting[piece.part.stream].popleft() for _ in column]
+        count = sum(map(len, columns))
+        assert count <= most_rows
+        assert count <= 1 or sum(column.nbytes for column in columns) <= most_bytes
+        served = {piece.part.stream for piece in slices}
+        idle = {stream: 0 if stream in served or not waiting[stream] else turns + 1 for stream, turns in idle.items()}
+        assert max(idle.values()) <= 12
+        assert queue.rows == sum(map(len, waiting.values()))
+    # Rows of 5,000 bytes may still wait; without rows there are no bytes.
+    while queue.rows:
+        queue.take(1000, 1 << 20, mix_callers=True, held_up=())
+    assert queue.bytes == 0

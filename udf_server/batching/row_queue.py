@@ -1,5 +1,6 @@
 """RowQueue holds the rows that wait for a common call. Each call has rows of all callers, by their shares."""
 
+import bisect
 import collections
 import math
 from collections.abc import Collection, Sequence
@@ -21,7 +22,7 @@ SPARE_PARTS = 64
 class Part:
     """The rows of one batch that are called. Rows are counted from the first of them."""
 
-    __slots__ = ("arrived", "batch", "columns", "indexes", "row_bytes", "rows", "stream", "timeout", "waiting")
+    __slots__ = ("arrived", "batch", "columns", "indexes", "rows", "stream", "timeout", "waiting", "waiting_bytes")
 
     def __init__(
         self, stream: Any, batch: InputBatch, columns: Sequence[pa.Array], indexes: "np.ndarray[Any, Any] | None",
@@ -31,7 +32,15 @@ class Part:
         self.stream, self.batch, self.columns, self.indexes = stream, batch, columns, indexes
         self.rows = self.waiting = rows
         self.timeout, self.arrived = timeout, arrived
-        self.row_bytes = max(sum(column.nbytes for column in columns) // max(rows, 1), 1)
+        self.waiting_bytes = self.size(0, rows)
+
+    def size(self, start: int, end: int) -> int:
+        """The bytes of the arguments of consecutive rows."""
+        return sum(column.slice(start, end - start).nbytes for column in self.columns)
+
+    def fitting(self, start: int, end: int, most: int) -> int:
+        """The end of as many of these rows as have at most that many bytes. Rows differ in size."""
+        return start + bisect.bisect_right(range(1, end - start + 1), most, key=lambda n: self.size(start, start + n))
 
 
 class Slice:
@@ -62,11 +71,11 @@ class CallerRows:
 class _Waiting:
     """The waiting rows of one stream."""
 
-    __slots__ = ("rows", "slices")
+    __slots__ = ("bytes", "rows", "slices")
 
     def __init__(self) -> None:
         self.slices: collections.deque[Slice] = collections.deque()
-        self.rows = 0
+        self.rows = self.bytes = 0
 
 
 class RowQueue:
@@ -89,11 +98,12 @@ class RowQueue:
         waiting = caller.streams.setdefault(part.stream, _Waiting())
         waiting.slices.append(Slice(part, 0, part.rows))
         waiting.rows += part.rows
+        waiting.bytes += part.waiting_bytes
         if len(self._parts) >= self._most_parts:
             self._remove_done()
         self._parts.append(part)
         self.rows += part.rows
-        self.bytes += part.rows * part.row_bytes
+        self.bytes += part.waiting_bytes
 
     def drop(self, party: Party, stream: Any) -> None:
         """Remove the rows of a stream. Safe to call twice."""
@@ -134,22 +144,22 @@ class RowQueue:
             ready = self._next_of(ready)
         taken: list[Slice] = []
         left = most_bytes
-        if len(ready) > 1 and self.bytes > most_bytes:
-            # Otherwise the first callers would take all the bytes.
-            most_rows = min(most_rows, max(most_bytes * self.rows // self.bytes, 1))
+        several = [self._callers[name].streams[stream] for name, rows in ready.items() for stream in rows]
+        if len(several) > 1 and (found := sum([each.bytes for each in several])) > most_bytes:
+            # Otherwise the first streams would take all the bytes.
+            most_rows = min(most_rows, max(most_bytes * sum([each.rows for each in several]) // found, 1))
         callers = [self._callers[name] for name in ready]
         shares = caller_shares(callers, [sum(rows.values()) for rows in ready.values()], most_rows)
         for (name, rows), share in zip(ready.items(), shares, strict=True):
-            streams = self._callers[name].streams
+            streams, before = self._callers[name].streams, len(taken)
             for stream, count in zip(rows, fair_shares(list(rows.values()), share), strict=True):
                 if count:
                     left = self._take(streams, stream, count, left, taken)
-            if share:
+            if len(taken) > before:
                 served = self._callers.pop(name)
                 if served.streams:
                     self._callers[name] = served
         self.rows -= sum([piece.end - piece.start for piece in taken])
-        self.bytes -= most_bytes - left
         while self._parts and not self._parts[0].waiting:
             self._parts.popleft()
         return taken
@@ -167,17 +177,23 @@ class RowQueue:
         return {chosen: ready[chosen]}
 
     def _take(self, streams: dict[Any, _Waiting], stream: Any, rows: int, left: int, taken: list[Slice]) -> int:
-        """Take rows of one stream, which is served last from then on. Returns the bytes that are left."""
-        waiting = streams.pop(stream)
+        """Take rows of one stream, which is served last from then on if one fits. Returns the bytes that are left."""
+        waiting = streams[stream]
         slices, before = waiting.slices, rows
         while rows and slices:
             first = slices[0]
             part, start = first.part, first.start
-            end, row_bytes = start + rows if start + rows < first.end else first.end, part.row_bytes
-            if (end - start) * row_bytes > left:
-                end = start + max(left // row_bytes, 0 if taken else 1)
+            end, size = start + rows if start + rows < first.end else first.end, part.waiting_bytes
+            if size > left:
+                end = max(part.fitting(start, end, left), start + (0 if taken else 1))
                 if end == start:
                     break
+            rest = 0
+            if end < first.end:
+                size, rest = part.size(start, end), part.size(end, first.end)
+            self.bytes += rest - part.waiting_bytes
+            waiting.bytes += rest - part.waiting_bytes
+            part.waiting_bytes = rest
             if end == first.end:
                 taken.append(slices.popleft())
             else:
@@ -188,16 +204,18 @@ class RowQueue:
             count = end - start
             part.waiting -= count
             rows -= count
-            left -= count * row_bytes
-        waiting.rows -= before - rows
-        if slices:
-            streams[stream] = waiting
+            left -= size
+        if rows < before:
+            waiting.rows -= before - rows
+            del streams[stream]
+            if slices:
+                streams[stream] = waiting
         return left
 
     def _count(self, gone: Slice) -> None:
         gone.part.waiting -= len(gone)
         self.rows -= len(gone)
-        self.bytes -= len(gone) * gone.part.row_bytes
+        self.bytes -= gone.part.waiting_bytes
 
 
 def caller_shares(callers: Sequence[CallerRows], wants: Sequence[int], total: int) -> list[int]:
