@@ -313,8 +313,8 @@ class RemoteSession:
         Returns:
             The frame with the new columns. With `output_mode="unordered"` rows are emitted as they complete. With
             `on_error="column"` a column `<name>_error`, `struct<code, message, attempts, retryable>`, follows each
-            new column. With `on_error="dead-letter"` failed rows are written to Parquet files in the directory
-            `dead_letter` instead; `replay` reads them.
+            new column and replaces one of that name. With `on_error="dead-letter"` failed rows are written to Parquet
+            files in the directory `dead_letter` instead; `replay` reads them.
 
         Raises:
             PlanError: A call cannot be planned; the message names the column or the argument.

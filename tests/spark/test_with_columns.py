@@ -169,6 +169,19 @@ def test_an_error_column_says_what_happened_to_each_row(remote, spark):
 
 
 @pytest.mark.connect
+def test_rows_with_an_error_column_are_called_again_and_get_a_new_one(remote, spark):
+    session = remote(no_threes)
+    call = session.function("no_threes")
+    before = session.with_columns(spark.range(2, 4), {"y": call("id")}, on_error="column")
+    again = before.selectExpr("Y_error", "id + 1 AS id", "y", "y_error.message AS why")
+    result = session.with_columns(again, {"y": call("id")}, on_error="column")
+    assert result.columns == ["id", "y", "y_error", "why"]
+    assert [(row.id, row.y, row.y_error and row.y_error.code) for row in result.collect()] == [
+        (3, None, "FUNCTION_ERROR"), (4, 4, None),
+    ]  # fmt: skip
+
+
+@pytest.mark.connect
 def test_an_error_column_in_a_plain_select_is_a_field_beside_the_value(remote, spark):
     safe = remote(no_threes).function("no_threes", on_error="column")
     rows = spark.range(2, 4).select(safe("id").alias("r")).select("r.value", "r.error.code").collect()

@@ -86,7 +86,8 @@ def plan_with_columns(
     """Return `frame` with a column per call, each followed by an error column if on-error is `column`.
 
     Every call sees `frame` unchanged. As in DataFrame.withColumns, a column of the same name is replaced in its
-    position. Raises PlanError, InvalidOption or UnsupportedType before anything runs.
+    position. One with the name of an error column is removed. Raises PlanError, InvalidOption or UnsupportedType
+    before anything runs.
     """
     planner = _Planner(spark, config, options)
     for position, name in enumerate(frame.columns):
@@ -99,9 +100,14 @@ def plan_with_columns(
             left[planner.same(name)] = [(Source.INPUT, position) for position in added]
         else:
             left[planner.same(name)] = _columns_of(planner.node(name, _required_call(name, call)))
+    errors = {
+        planner.same(of.error_name) for added in left.values() for source, of in added
+        if source is Source.ERROR and isinstance(of, _Node)
+    }  # fmt: skip
     items: list[_Item] = []
     for position, name in enumerate(frame.columns):
-        items += left.pop(planner.same(name), [(Source.INPUT, position)])
+        same = planner.same(name)
+        items += left.pop(same, [] if same in errors else [(Source.INPUT, position)])
     items += [item for added in left.values() for item in added]
     shown = {position: title for added in titles.values() for position, title in added.items()}
     return planner.plan(wide, ["*"], len(wide.columns), items, shown)
