@@ -78,6 +78,8 @@ def unit_vectors(vectors: pa.Array, where: str) -> np.ndarray:
     single = pa.types.is_float32(values.type)
     matrix = values.to_numpy(zero_copy_only=False).astype(np.float32 if single else np.float64)
     matrix = matrix.reshape(len(vectors), -1) if len(vectors) and len(values) else matrix.reshape(len(vectors), 0)
+    if not np.isfinite(matrix).all():
+        raise InvalidVector(f"VECTOR_SEARCH: {where} has a vector with NaN or an infinite number in it")
     norms = np.linalg.norm(matrix, axis=1, keepdims=True)
     return np.divide(matrix, norms, out=np.zeros_like(matrix), where=norms > 0)
 

@@ -9,6 +9,7 @@ import hashlib
 from collections.abc import Sequence
 
 import pyarrow as pa
+from pyspark.errors import PySparkTypeError
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, DoubleType, NumericType, StructField, StructType
@@ -67,7 +68,12 @@ def _registered(workspace: Workspace, frame: DataFrame, column: str) -> tuple[st
     type_ = frame.schema.fields[position].dataType
     if not isinstance(type_, ArrayType) or not isinstance(type_.elementType, NumericType):
         raise PlanError(f"{_NAME}: column {column!r} is {type_.simpleString()}; an array of numbers is expected")
-    rows = frame.where(F.col(quoted(column)).isNotNull()).toArrow()
+    if twice := sorted({name for name in frame.columns if frame.columns.count(name) > 1}):
+        raise PlanError(f"{_NAME}: SEARCH_TABLE has several columns {twice[0]!r}; give each one its own name")
+    try:
+        rows = frame.where(F.col(quoted(column)).isNotNull()).toArrow()
+    except PySparkTypeError as error:
+        raise PlanError(f"{_NAME}: SEARCH_TABLE has a column that cannot be sent to workers: {error}") from None
     if rows.nbytes > MOST_BYTES:
         raise PlanError(
             f"{_NAME}: SEARCH_TABLE has {rows.nbytes >> 20} MB, at most {MOST_BYTES >> 20} MB are searched in Spark: "

@@ -272,6 +272,9 @@ def test_every_nearest_row_of_a_changed_table_is_found(session, spark):
         ("TABLE docs, DESCRIPTOR(doc), q.v, 0", "TOP_K is a positive number, not 0"),
         ("TABLE docs, DESCRIPTOR(doc), q.v, q.n", "a scalar argument must be a constant, not q.n"),
         ("TABLE docs, DESCRIPTOR(doc), q.v", "VECTOR_SEARCH lacks the argument TOP_K"),
+        ("TABLE (SELECT array(1) v, 1 d, 2 d), DESCRIPTOR(v), q.v, 2", "SEARCH_TABLE has several columns 'd'"),
+        ("TABLE (SELECT array(1) v, INTERVAL '1' YEAR y), DESCRIPTOR(v), q.v, 2", "a column that cannot be sent"),
+        ("TABLE (SELECT array(double('NaN')) v), DESCRIPTOR(v), q.v, 2", "has a vector with NaN or an infinite number"),
     ],
 )
 def test_a_search_that_cannot_be_planned_is_refused_with_its_place(session, call, message):

@@ -75,6 +75,8 @@ def test_float_and_integer_vectors_are_compared_with_doubles():
         ([[1.0]], "a vector of 1 numbers cannot be compared with those of the searched table, which have 2"),
         ([[1.0, 2.0], [1.0]], "the query has vectors of 1 and of 2 numbers"),
         ([[1.0, None]], "the query has a vector with a null in it"),
+        ([[1.0, 2.0], [1.0, float("nan")]], "the query has a vector with NaN or an infinite number in it"),
+        ([[float("-inf"), 1.0]], "the query has a vector with NaN or an infinite number in it"),
     ],
 )
 def test_a_vector_that_cannot_be_compared_is_refused(queries, message):
