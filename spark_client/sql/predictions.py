@@ -57,7 +57,8 @@ def _model_name(value: Node) -> str:
 
 
 def _predicted(workspace: Workspace, frame: DataFrame, model: Model, columns: Sequence[str]) -> DataFrame:
-    function = workspace.functions.with_options(model.function, model.options)
+    # The options belong to the operator: a dead letter holds the whole row.
+    function = workspace.functions.with_options(model.function, {})
     parameters = model.parameters(function.spec)
     if len(columns) > len(parameters) or (model.inputs and len(columns) != len(model.inputs)):
         takes = len(model.inputs) or f"at most {len(parameters)}"
@@ -70,13 +71,15 @@ def _predicted(workspace: Workspace, frame: DataFrame, model: Model, columns: Se
         **{name: quoted(column) for name, column in zip(parameters, columns, strict=False)},
         **{name: F.lit(value) for name, value in model.constants.items()},
     )
-    names = []
-    for output in model.outputs:
+    names: list[str] = []
+    for output in (*model.outputs, error_column(model.name)):
         names.append(workspace.identifiers.free(output, taken))
         taken.add(workspace.identifiers.key(names[-1]))
-    if not pa.types.is_struct(function.spec.result):
-        return plan_with_columns(workspace.spark, function.config, frame, {names[0]: call}, {})
     whole = workspace.hidden("prediction")
-    predicted = plan_with_columns(workspace.spark, function.config, frame, {whole: call}, {})
-    fields = [F.col(whole)[field.name].alias(name) for field, name in zip(function.spec.result, names, strict=True)]
-    return predicted.select("*", *fields).drop(whole).withColumnRenamed(error_column(whole), error_column(model.name))
+    predicted = plan_with_columns(workspace.spark, function.config, frame, {whole: call}, model.options)
+    fields = function.spec.result if pa.types.is_struct(function.spec.result) else ()
+    added = [F.col(whole)[field.name] for field in fields] or [F.col(whole)]
+    if error_column(whole) in predicted.columns:
+        added.append(F.col(error_column(whole)))
+    named = [column.alias(name) for column, name in zip(added, names, strict=False)]
+    return predicted.select("*", *named).drop(whole, error_column(whole))

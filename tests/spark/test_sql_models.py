@@ -112,6 +112,25 @@ def test_options_of_a_model_hold_for_its_calls(session, spark):
     assert bad[:2] == ("bad", None) and "no verdict" in bad[2]
 
 
+@pytest.mark.connect
+def test_the_error_column_has_the_name_of_the_model_and_a_number_if_the_table_has_it(session):
+    session.sql("CREATE MODEL m OUTPUT (sizes ARRAY<DOUBLE>) WITH ('function' = 'letters', 'on-error' = 'column')")
+    session.sql(f"CREATE MODEL n {WITH[:-1]}, 'on-error' = 'column')")
+    for table, number in (("texts", ""), ("(SELECT text, id AS M_error, id AS n_error FROM texts)", "0")):
+        source = f"ML_PREDICT(TABLE ML_PREDICT(TABLE {table}, MODEL m, DESCRIPTOR(text)), MODEL n, DESCRIPTOR(text))"
+        found = session.sql(f"SELECT * FROM {source}")
+        assert found.columns[-5:] == ["sizes", f"m_error{number}", "label", "score", f"n_error{number}"]
+        assert {(row[f"m_error{number}"], row[f"n_error{number}"]) for row in found.collect()} == {(None, None)}
+
+
+def test_failed_rows_of_a_prediction_are_dead_letters(session, spark, tmp_path):
+    session.sql(f"CREATE MODEL m {WITH[:-1]}, 'on-error' = 'dead-letter', 'dead-letter' = '{tmp_path}/letters')")
+    spark.createDataFrame([(1, "bad"), (2, "abba")], "id int, text string").createOrReplaceTempView("answers")
+    found = session.sql("SELECT id, label FROM ML_PREDICT(TABLE answers, MODEL m, DESCRIPTOR(text))")
+    assert rows(found) == [(2, "even")]
+    assert rows(spark.read.parquet(f"{tmp_path}/letters").select("id", "text")) == [(1, "bad")]
+
+
 def test_a_parameter_of_several_types_may_be_a_constant(session):
     session.sql("CREATE MODEL m INPUT (t STRING) OUTPUT (j STRING) WITH ('function' = 'joined', 'more' = '1')")
     found = session.sql("SELECT j FROM ML_PREDICT(TABLE texts, MODEL m, DESCRIPTOR(text)) WHERE id = 1")
