@@ -9,8 +9,6 @@ SHOW MODELS
 { DESCRIBE | DESC } MODEL name
 """
 
-import json
-
 import pyarrow as pa
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
@@ -24,6 +22,7 @@ from spark_client.base.options import KNOWN_OPTIONS
 from spark_client.base.types import spark_type
 from spark_client.planning.argument_types import require_arguments
 from spark_client.sql.functions import SqlFunctions
+from spark_client.sql.model_constants import constant
 from spark_client.sql.models import Model, outputs_of, require_scalar, type_name
 from spark_client.sql.parsing import Text, place_of_token
 
@@ -90,7 +89,7 @@ def _model(
     spec = functions.spec(function)
     require_scalar(spec)
     constants = {
-        parameter.name: _constant(parameter.name, given.pop(parameter.name), parameter.type)
+        parameter.name: constant(parameter.name, given.pop(parameter.name), parameter.type)
         for parameter in spec.parameters if parameter.name in given
     }  # fmt: skip
     # An option with a wrong name may be a key of a service, so its value is not shown.
@@ -106,7 +105,7 @@ def _model(
     if inputs is not None:
         parameters = model.parameters(spec)[: len(columns)]
         types = dict(zip(parameters, columns, strict=False)) | {
-            each.name: StructField(each.name, spark_type(_scalar(constants[each.name], each.type).type))
+            each.name: StructField(each.name, spark_type(_type_of(constants[each.name], each.type)))
             for each in spec.parameters if each.name in constants
         }  # fmt: skip
         if len(columns) > len(parameters):
@@ -119,19 +118,9 @@ def _model(
     return model
 
 
-def _constant(name: str, text: str, type_: pa.DataType) -> object:
-    """The value of a text: itself for a parameter of type string, otherwise the text is JSON."""
-    try:
-        value = text if pa.types.is_string(type_) else json.loads(text)
-        _scalar(value, type_)
-    except (ValueError, TypeError, pa.ArrowException):
-        raise PlanError(f"parameter '{name}' has type {type_}, and its value is not JSON of this type") from None
-    return value
-
-
-def _scalar(value: object, type_: pa.DataType) -> pa.Scalar:
-    """The value with the type of its parameter, or with its own if the parameter takes one of several types."""
-    return pa.scalar(value, None if pa.types.is_union(type_) else type_)
+def _type_of(value: object, type_: pa.DataType) -> pa.DataType:
+    """The type of a constant: its own if the parameter takes one of several types."""
+    return pa.scalar(value).type if pa.types.is_union(type_) else type_
 
 
 def _described(functions: SqlFunctions, model: Model) -> list[tuple[str, str]]:

@@ -14,6 +14,7 @@ from sqlglot import exp
 from spark_client.base.errors import PlanError
 from spark_client.base.identifiers import error_column, quoted
 from spark_client.planning.rows.planner import plan_with_columns
+from spark_client.sql.model_constants import literal
 from spark_client.sql.models import Model
 from spark_client.sql.nodes import Node
 from spark_client.sql.parsing import in_place, place_of
@@ -67,9 +68,10 @@ def _predicted(workspace: Workspace, frame: DataFrame, model: Model, columns: Se
     missing = [name for name in columns if workspace.identifiers.key(name) not in taken]
     if missing:
         raise PlanError(f"{_NAME}: the table has no column {missing[0]!r}; it has {', '.join(frame.columns)}")
+    types = {each.name: each.type for each in function.spec.parameters}
     call = function(
         **{name: quoted(column) for name, column in zip(parameters, columns, strict=False)},
-        **{name: F.lit(value) for name, value in model.constants.items()},
+        **{name: literal(value, types[name]) for name, value in model.constants.items()},
     )
     names: list[str] = []
     for output in (*model.outputs, error_column(model.name)):

@@ -32,6 +32,17 @@ async def joined(text: str, more: int | str) -> str:
     return f"{text}{more!r}"
 
 
+CONSTANTS = """
+    small tinyint, share float, price decimal(10,2), day date, at timestamp, clock timestamp_ntz,
+    point struct<x:int,tags:array<string>>, weights map<int,float>, grid array<array<bigint>>
+"""
+
+
+@udf.scalar(parameters=f"text string, {CONSTANTS}", returns=f"struct<{CONSTANTS}>")
+async def constants(text, small, share, price, day, at, clock, point, weights, grid):
+    return {name: value for name, value in locals().items() if name != "text"}
+
+
 @udf.scalar(nulls="skip")
 async def letters(text: str) -> list[float]:
     return [float(text.count(letter)) for letter in "abc"]
@@ -47,7 +58,7 @@ def session(remote, spark):
     CALLED.clear()
     spark.createDataFrame(TEXTS, "id int, text string").createOrReplaceTempView("texts")
     spark.createDataFrame(DOCS, "doc int, body string").createOrReplaceTempView("docs")
-    yield remote(judge, joined, letters, declare_aggregate(Longest()))
+    yield remote(judge, joined, constants, letters, declare_aggregate(Longest()))
     for view in ("texts", "docs", "answers"):
         spark.catalog.dropTempView(view)
 
@@ -129,6 +140,43 @@ def test_failed_rows_of_a_prediction_are_dead_letters(session, spark, tmp_path):
     found = session.sql("SELECT id, label FROM ML_PREDICT(TABLE answers, MODEL m, DESCRIPTOR(text))")
     assert rows(found) == [(2, "even")]
     assert rows(spark.read.parquet(f"{tmp_path}/letters").select("id", "text")) == [(1, "bad")]
+
+
+@pytest.mark.connect
+def test_constants_have_every_type_that_json_can_tell(session):
+    given = {
+        "small": "-128", "share": "0.5", "price": "12", "day": '"2026-02-28"', "at": '"2026-01-01T12:00:00Z"',
+        "clock": '"2026-01-01 12:00:00"', "point": '{"tags": ["a", null]}', "weights": '{"1": 2}',
+        "grid": "[[1], [], null]",
+    }  # fmt: skip
+    written = ", ".join(f"'{name}' = '{value}'" for name, value in given.items())
+    session.sql(f"CREATE MODEL m INPUT (t STRING) WITH ('function' = 'constants', {written})")
+    expected = """
+        SELECT -128Y, 0.5F, 12.00BD, DATE'2026-02-28', TIMESTAMP'2026-01-01 12:00:00Z',
+            TIMESTAMP_NTZ'2026-01-01 12:00:00', named_struct('x', null, 'tags', array('a', null)), map(1, 2.0F),
+            array(array(1L), array(), null)
+    """
+    found = session.sql(f"SELECT {', '.join(given)} FROM ML_PREDICT(TABLE texts, MODEL m, DESCRIPTOR(text))")
+    assert {str(row) for row in map(tuple, found.collect())} == {str(tuple(session.sql(expected).first()))}
+    nothing = ", ".join(f"'{name}' = 'null'" for name in given)
+    session.sql(f"CREATE OR REPLACE MODEL m INPUT (t STRING) WITH ('function' = 'constants', {nothing})")
+    found = session.sql(f"SELECT {', '.join(given)} FROM ML_PREDICT(TABLE texts, MODEL m, DESCRIPTOR(text))")
+    assert set(found.collect()) == {(None,) * len(given)}
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("small", "128"), ("small", "1.5"), ("small", "true"), ("share", '"1"'), ("share", "true"),
+        ("price", "1.005"), ("price", "1e10"), ("price", "true"), ("day", "20260228"), ("day", '"2026-02-30"'),
+        ("at", '"2026-01-01T12:00:00"'), ("at", "5"), ("clock", '"2026-01-01T12:00:00Z"'), ("point", "[1, []]"),
+        ("point", '{"y": 1}'), ("point", '{"tags": [1]}'), ("weights", '[["1", 2]]'), ("weights", '{"a": 2}'),
+        ("grid", "[1]"), ("grid", "{}"), ("grid", "[[1]"),
+    ],
+)  # fmt: skip
+def test_a_constant_that_is_not_of_the_type_of_its_parameter_is_refused(session, name, value):
+    with pytest.raises(PlanError, match=f"parameter '{name}' has type .*, and its value is not JSON of this type"):
+        session.sql(f"CREATE MODEL m WITH ('function' = 'constants', '{name}' = '{value}')")
 
 
 def test_a_parameter_of_several_types_may_be_a_constant(session):
