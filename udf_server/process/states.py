@@ -193,18 +193,14 @@ class KeyState:
         self._now = now
         self.values = [entry.load(each, now) for entry, each in zip(entries, stored, strict=True)]
         """The objects for the function, in the order of the entries."""
-        self._before = [
-            copy.deepcopy(entry.fields_of(value)) if isinstance(entry, RecordEntry) and entry.ttl is not None else None
-            for entry, value in zip(entries, self.values, strict=True)
-        ]
+        self._before = list(map(_fields_before, entries, self.values))
 
     def clear(self, index: int) -> None:
         """Clear an entry; from its next call on, the function receives a new object."""
         entry = self._entries[index]
         self._stored[index] = None
         self.values[index] = entry.fresh()
-        if isinstance(entry, RecordEntry) and entry.ttl is not None:
-            self._before[index] = entry.fields_of(self.values[index])
+        self._before[index] = _fields_before(entry, self.values[index])
 
     def stored(self) -> list[Any]:
         """The stored form of each entry."""
@@ -224,3 +220,10 @@ class KeyState:
         elif stored is None and fields == entry.fresh_fields:
             return None
         return entry.store(value, self._now)
+
+
+def _fields_before(entry: StateEntry, value: Any) -> list[Any] | None:
+    """A copy of the fields of a record with a time-to-live, which shows later whether the function has written."""
+    if not isinstance(entry, RecordEntry) or entry.ttl is None:
+        return None
+    return copy.deepcopy(entry.fields_of(value))
