@@ -6,6 +6,7 @@ fields of a struct and ignores time zones: if a value does not have its declared
 an error.
 """
 
+import math
 from collections.abc import Collection, Sequence
 from itertools import chain
 from typing import Any
@@ -17,7 +18,7 @@ from remote_udf.types import spelled
 from udf_server.base.codecs import VALUE_BYTES, Codec, Leaf
 from udf_server.base.records import StructCodec
 
-__all__ = ["Failures", "ListCodec", "MapCodec", "codec_for_type", "decode_rows", "encode_rows"]
+__all__ = ["Failures", "ListCodec", "MapCodec", "canonical_key", "codec_for_type", "decode_rows", "encode_rows"]
 
 Failures = dict[int, Exception]
 """Row index to the error of that row's value."""
@@ -68,6 +69,8 @@ class MapCodec(Codec):
     def _decode(self, array: pa.Array) -> list[Any]:
         keys = self.key.decode(_inner(array, array.keys))
         items = self.item.decode(_inner(array, array.items))
+        if pa.types.is_floating(self.key.type):
+            keys = list(map(canonical_key, keys))
         cut = _cut(array, list(zip(keys, items, strict=True)))
         try:
             return [None if pairs is None else dict(pairs) for pairs in cut]
@@ -97,6 +100,11 @@ class MapCodec(Codec):
         if not isinstance(value, dict):
             return value
         return {key: self.item.copied(item) for key, item in value.items()} if self.item.mutable else dict(value)
+
+
+def canonical_key(key: Any) -> Any:
+    """The key by which a dictionary finds a value. As in Spark, NaN equals NaN; in Python only one object does."""
+    return math.nan if key != key else key  # noqa: PLR0124 - only NaN differs from itself
 
 
 def codec_for_type(type_: pa.DataType) -> Codec:

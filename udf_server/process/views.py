@@ -7,6 +7,8 @@ written, in milliseconds of the clock of its segment.
 from collections.abc import Iterable, Iterator, MutableMapping, MutableSequence
 from typing import Any, Generic, TypeVar
 
+from udf_server.base.values import canonical_key
+
 __all__ = ["ListView", "MapView", "ValueView"]
 
 T = TypeVar("T")
@@ -128,7 +130,7 @@ class ListView(MutableSequence[T]):
 
 
 class MapView(MutableMapping[K, V]):
-    """A dictionary that refuses None as a key; values may be None."""
+    """A dictionary that refuses None as a key, and in which NaN is one key; values may be None."""
 
     __slots__ = ("_items", "_name", "_writable", "_written")
 
@@ -146,18 +148,19 @@ class MapView(MutableMapping[K, V]):
         return self._written
 
     def __getitem__(self, key: K) -> V:
-        return self._items[key]
+        return self._items[canonical_key(key)]
 
     def __setitem__(self, key: K, value: V) -> None:
         _require_writable(self._writable, self._name)
         if key is None:
             raise ValueError("Map views don't support null keys.")
+        key = canonical_key(key)
         self._items[key] = value
         self._written[key] = None
 
     def update(self, *given: Any, **named: V) -> None:
         """Set all entries, or none if one is refused. Raises ValueError for None keys and read-only state."""
-        entries = dict(*given, **named)
+        entries = {canonical_key(key): value for key, value in dict(*given, **named).items()}
         _require_writable(self._writable, self._name)
         if None in entries:
             raise ValueError("Map views don't support null keys.")
@@ -166,6 +169,7 @@ class MapView(MutableMapping[K, V]):
 
     def __delitem__(self, key: K) -> None:
         _require_writable(self._writable, self._name)
+        key = canonical_key(key)
         del self._items[key]
         del self._written[key]
 
