@@ -248,3 +248,21 @@ def test_nan_is_one_value_and_the_largest(rows, cut):
         state = pa.array([state], running.state).to_pylist()[0]
         found = running.value(running.added(state, values[cut:], signs[cut:]))
         assert found == wanted or (math.isnan(found) and math.isnan(wanted))
+
+
+DIGITS = st.one_of(st.integers(-9, 9), st.integers(10**29, 10**37).flatmap(lambda n: st.sampled_from([n, -n])))
+
+
+@given(st.lists(st.tuples(DIGITS, st.booleans()), max_size=6), st.integers(0, 12), st.booleans())
+def test_decimals_keep_all_of_their_digits(rows, cut, distinct):
+    """The numbers of hundredths are the oracle. The sum of the values that were retracted must fit a decimal, too."""
+    changes = [(n, 1) for n, _ in rows] + [(n, -1) for n, gone in rows if gone]
+    left = [n for n, gone in rows if not gone]
+    left = list(dict.fromkeys(left)) if distinct else left
+    type_ = pa.decimal128(38, 2)
+    running = Running("sum", 0, distinct, type_, type_, keeps_all=True)
+    state = None
+    for part in (changes[:cut], changes[cut:]):
+        values = [decimal.Decimal(n).scaleb(-2, decimal.Context(prec=38)) for n, _ in part]
+        state = pa.array([running.added(state, values, [sign for _, sign in part])], running.state).to_pylist()[0]
+    assert running.value(state) == (decimal.Decimal(f"{sum(left)}e-2") if left else None)

@@ -13,6 +13,7 @@ import pyarrow as pa
 __all__ = ["Running"]
 
 _WIDE = decimal.Context(prec=76)
+"""Decimals of Spark have up to 38 digits. Those of Python are rounded to 28, also when 0 is added or a sign changes."""
 _NAN = float("nan")
 """The object that represents every NaN, because a dictionary finds a NaN only by its identity."""
 
@@ -59,7 +60,7 @@ class Running:
         total = 0 if state is None else state["sum"]
         if self.function in ("sum", "avg"):
             for value, sign in counted:
-                total = _plus(total, value if sign > 0 else -value)
+                total = _plus(total, value) if sign > 0 else _minus(total, value)
         count = (0 if state is None else state["count"]) + sum(sign for _, sign in counted)
         return {"sum": total, "count": count}
 
@@ -116,4 +117,8 @@ def _exact(value: object) -> bool:
 
 
 def _plus(total: Any, value: Any) -> Any:
-    return _WIDE.add(total, value) if _exact(total) and _exact(value) else total + value
+    return _WIDE.add(total, value) if _exact(total) or _exact(value) else total + value
+
+
+def _minus(total: Any, value: Any) -> Any:
+    return _WIDE.subtract(total, value) if _exact(total) or _exact(value) else total - value
