@@ -23,7 +23,8 @@ class Session:
 class SessionAlerts(udf.ProcessTableFunction):
     """An alert if a key has had no row for `gap`: the begin of its session, its last row, the number of rows.
 
-    Rows may arrive in any order if they are not late: a session lasts from its least time to its greatest.
+    A session lasts from its least time to its greatest, in whatever order its rows arrive. Only the last session of a
+    key is kept: if rows of an earlier one may follow, pass `order_by`, on a stream as well.
     """
 
     name = "session_alerts"
