@@ -194,6 +194,37 @@ class TestOneMatchJoin:
         harness.row("right", ("k", "r", at(11)))
         assert harness.take() == []
 
+    def test_of_several_rows_the_earliest_finds_its_partner(self):
+        harness = self.harness()
+        for value, minute in (("l2", 2), ("l1", 1), ("l3", 2)):
+            harness.row("left", ("k", value, at(minute)))
+        for value in ("r1", "r2", "r3"):
+            harness.row("right", ("k", value, at(3)))
+        assert [row.left_value for row in harness.take()] == ["l1", "l2", "l3"]
+
+    @given(
+        st.lists(st.tuples(st.booleans(), st.integers(0, 40), st.integers(0, 5)), max_size=12)
+    )  # fmt: skip
+    @settings(max_examples=50)
+    def test_no_row_is_lost_however_rows_arrive(self, steps):
+        """Each step is a side, a time, and how far the watermark advances after it. A row is emitted when it is due."""
+        harness, watermark, waiting = self.harness(), 0, {}
+        for number, (is_left, minute, ahead) in enumerate(steps):
+            harness.row("left" if is_left else "right", ("k", str(number), at(minute)))
+            waiting[str(number)] = minute
+            watermark += ahead
+            harness.watermark(at(watermark))
+            for row in harness.take():
+                for value in (row.left_value, row.right_value):
+                    if value is not None:
+                        del waiting[value]
+            # A timer in the past fires when the watermark advances.
+            assert not ahead or all(time + 10 > watermark for time in waiting.values())
+        harness.end_of_input()
+        emitted = [value for row in harness.take() for value in (row.left_value, row.right_value) if value is not None]
+        assert sorted(emitted) == sorted(waiting)
+        assert harness.state_keys("lefts") == harness.state_keys("rights") == []
+
 
 class TestFraudRules:
     def harness(self):

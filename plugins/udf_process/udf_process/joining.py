@@ -31,8 +31,9 @@ class Waiting:
 
 
 class OneMatchJoin(udf.ProcessTableFunction):
-    """Joins each row of `left` with one of `right`, in order of arrival; after `patience` a row is emitted alone.
+    """Joins each row of `left` with one of `right`; after `patience` a row is emitted alone.
 
+    Of several rows that wait for a partner, the one with the earliest time is taken, then the one that came first.
     Both tables are `key string, value string, time timestamp`, by position.
     """
 
@@ -58,7 +59,10 @@ class OneMatchJoin(udf.ProcessTableFunction):
             partner = others.pop(0).value
             yield (row.value, partner) if left is not None else (partner, row.value)
         else:
-            own.append(Waiting(row.value, now + patience))
+            place = len(own)
+            while place and own[place - 1].until > now + patience:
+                place -= 1
+            own.insert(place, Waiting(row.value, now + patience))
             ctx.register_on_time(now + patience)
 
     def on_timer(self, ctx: udf.ProcessContext, lefts: ListView[Waiting], rights: ListView[Waiting]) -> Iterator[Match]:
@@ -68,7 +72,7 @@ class OneMatchJoin(udf.ProcessTableFunction):
 
 
 def _given_up(lefts: ListView[Waiting], rights: ListView[Waiting], now: datetime.datetime) -> Iterator[Match]:
-    """Yields the rows whose wait ended before `now`, in order of arrival."""
+    """Yields the rows whose wait ended before `now`; they are in order of time."""
     while lefts and lefts[0].until < now:
         yield lefts.pop(0).value, None
     while rights and rights[0].until < now:
