@@ -57,6 +57,30 @@ def test_a_cleared_timer_is_gone(steps):
     assert bool(timers) == bool(model)
 
 
+class Watching(udf.ProcessTableFunction):
+    """Shows the watermark that fires a timer."""
+
+    returns = "watermark timestamp, milliseconds bigint"
+
+    def eval(self, ctx: udf.ProcessContext, rows: KEYED) -> None:
+        ctx.register_on_time("t", 1_000)
+
+    def on_timer(self, ctx: udf.ProcessContext) -> Iterator[tuple[dt.datetime, int]]:
+        yield ctx.time_context().current_watermark(), ctx.time_context(int).current_watermark()
+
+
+def test_the_end_of_time_is_the_last_datetime():
+    harness = ProcessTableHarness(Watching, {"rows": table("k int", partition_by="k")})
+    harness.row("rows", (1,))
+    harness.watermark(2_000)
+    harness.row("rows", (1,))
+    harness.end_of_input()
+    assert harness.take() == [
+        (1, dt.datetime(1970, 1, 1, 0, 0, 2, tzinfo=dt.UTC), 2_000),
+        (1, dt.datetime.max.replace(tzinfo=dt.UTC), 2**63 - 1),
+    ]  # fmt: skip
+
+
 @dataclass
 class Memory:
     """Of all kinds of value."""

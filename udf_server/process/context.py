@@ -133,7 +133,8 @@ class ProcessContext:
         """Return a view of times and timers.
 
         Args:
-            kind: `int` for milliseconds since 1970, or `datetime` for aware datetimes in UTC.
+            kind: `int` for milliseconds since 1970, or `datetime` for aware datetimes in UTC. A time that datetimes do
+                not have, such as the watermark after the end of a bounded input, is the last or the first of them.
 
         Raises:
             TypeError: `kind` is another type.

@@ -9,16 +9,22 @@ MAX_TIME = 2**63 - 1
 """The watermark after the end of a bounded input, in every unit."""
 _LARGEST = MAX_TIME // 1000
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+_FIRST = datetime.datetime.min.replace(tzinfo=datetime.UTC)
+_LAST = datetime.datetime.max.replace(tzinfo=datetime.UTC)
 _MICROSECOND = datetime.timedelta(microseconds=1)
 
 
 def to_author(time: int | None, kind: type) -> Any:
-    """Convert a time to milliseconds (int) or an aware datetime in UTC. Raises OverflowError after the year 9999."""
+    """Convert a time to milliseconds (int) or an aware datetime in UTC, which has the years 1 to 9999 only."""
     if time is None:
         return None
     if kind is int:
         return MAX_TIME if time == MAX_TIME else time // 1000
-    return _EPOCH + datetime.timedelta(microseconds=time)
+    try:
+        return _EPOCH + datetime.timedelta(microseconds=time)
+    except OverflowError:
+        # The watermark at the end of a bounded input, for example.
+        return _LAST if time > 0 else _FIRST
 
 
 def from_author(time: Any) -> int:
