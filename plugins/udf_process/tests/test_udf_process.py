@@ -227,8 +227,8 @@ class TestOneMatchJoin:
 
 
 class TestFraudRules:
-    def harness(self):
-        payments = table("card string, amount double, time timestamp", partition_by="card")
+    def harness(self, time="timestamp"):
+        payments = table(f"card string, amount double, time {time}", partition_by="card")
         return ProcessTableHarness(
             FraudRules, {"payments": payments, "rule": "name string, at_least int, total double, seconds double"}
         )
@@ -239,6 +239,13 @@ class TestFraudRules:
         for minute in (0, 1, 2, 9):
             harness.row("payments", ("c", 5.0, at(minute)))
         assert harness.take() == [("c", "burst", 3, 15.0)]
+
+    def test_times_without_a_zone_are_taken(self):
+        harness = self.harness("timestamp_ntz")
+        harness.row("rule", ("burst", 2, 0.0, 120.0))
+        for minute in (0, 1):
+            harness.row("payments", ("c", 5.0, at(minute).replace(tzinfo=None)))
+        assert harness.take() == [("c", "burst", 2, 10.0)]
 
     def test_rules_can_be_replaced_and_dropped(self):
         harness = self.harness()

@@ -58,6 +58,9 @@ class FraudRules(udf.ProcessTableFunction):
         now, amount = payments[time], payments["amount"]
         if now is None or amount is None:
             return
+        if now.tzinfo is None:
+            # A timestamp_ntz. The state has a zone, and only differences are used.
+            now = now.replace(tzinfo=datetime.UTC)
         recent.append(Payment(now, float(amount)))
         longest = max((each.seconds or 0.0 for each in rules.values()), default=0.0)
         while recent and (now - recent[0].time).total_seconds() > longest:
