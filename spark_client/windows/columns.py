@@ -16,9 +16,9 @@ from spark_client.base.identifiers import are_plain, column_named, identifiers_o
 from spark_client.windows.intervals import MILLISECOND, interval_column
 
 __all__ = [
-    "WATERMARK", "WINDOW_COLUMNS", "WINDOW_END", "WINDOW_START", "WINDOW_TIME", "check_input", "elapsed",
-    "field_named", "hidden", "last_millisecond", "wall_clock", "watermark_of", "with_bounds", "with_metadata",
-    "with_times", "without_watermark",
+    "TIMED", "WATERMARK", "WINDOW_COLUMNS", "WINDOW_END", "WINDOW_START", "WINDOW_TIME", "check_input", "elapsed",
+    "emitted", "field_named", "hidden", "last_millisecond", "wall_clock", "watermark_of", "with_bounds",
+    "with_metadata", "with_times", "without_watermark",
 ]  # fmt: skip
 
 WINDOW_START = "window_start"
@@ -28,6 +28,9 @@ WINDOW_COLUMNS = (WINDOW_START, WINDOW_END, WINDOW_TIME)
 
 WATERMARK = "spark.watermarkDelayMs"
 """The key in a column's metadata by which Spark knows the column of the watermark (EventTimeWatermark.delayKey)."""
+TIMED = "remote_udf.timed"
+"""The key in a column's metadata for rows that the watermark of their micro-batch made: it ends windows, fires timers,
+and releases what ORDER BY holds back. So a process table function after that gets the rows before this watermark."""
 _DAY = 86_400_000_000
 _PLAIN = "remote_udf.plain_time"
 """The key in the metadata of a time column that had the watermark."""
@@ -136,7 +139,17 @@ def with_metadata(frame: DataFrame, name: str, metadata: dict[str, object]) -> D
 
 def watermark_of(field: T.StructField) -> dict[str, object] | None:
     """The metadata that gives another column the watermark of the field; None if it has none."""
-    return {WATERMARK: field.metadata[WATERMARK]} if WATERMARK in field.metadata else None
+    if WATERMARK not in field.metadata:
+        return None
+    return {key: field.metadata[key] for key in (WATERMARK, TIMED) if key in field.metadata}
+
+
+def emitted(frame: DataFrame) -> DataFrame:
+    """The stream, whose rows are marked as emitted by the watermark."""
+    for field in frame.schema.fields:
+        if WATERMARK in field.metadata:
+            frame = with_metadata(frame, field.name, {**field.metadata, TIMED: True})
+    return frame
 
 
 def without_watermark(frame: DataFrame, field: T.StructField) -> DataFrame:

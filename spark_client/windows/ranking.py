@@ -14,6 +14,7 @@ from spark_client.windows.columns import (
     WINDOW_END,
     WINDOW_START,
     WINDOW_TIME,
+    emitted,
     field_named,
     hidden,
     without_watermark,
@@ -163,7 +164,7 @@ def _ranked_stream(frame: DataFrame, groups: Sequence[str], order: Sequence[tupl
     for field in fields:
         if not same(field.name, WINDOW_TIME):
             flat = without_watermark(flat, field)
-    return flat
+    return emitted(flat)
 
 
 def _compared(one: Column, other: Column, down: Sequence[bool]) -> Column:

@@ -23,6 +23,7 @@ from spark_client.windows.columns import (
     WINDOW_TIME,
     check_input,
     elapsed,
+    emitted,
     field_named,
     hidden,
     watermark_of,
@@ -107,4 +108,4 @@ def _on_stream(frame: DataFrame, field: T.StructField, micros: int, keys: Sequen
         (F.col("end") + millisecond).cast("timestamp_ntz"),
         F.col("end").cast(field.dataType).alias(WINDOW_TIME, metadata=watermark_of(field)),
     )
-    return without_watermark(bounded.toDF(*frame.columns, *WINDOW_COLUMNS), field)
+    return emitted(without_watermark(bounded.toDF(*frame.columns, *WINDOW_COLUMNS), field))

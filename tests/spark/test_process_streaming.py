@@ -7,7 +7,7 @@ import pytest
 from pyspark.sql import functions as F
 
 import udf_server as udf
-from spark_client import PlanError
+from spark_client import PlanError, windows
 from tests.spark.process_streams import ALL, PROVIDER, run, seconds, stream_of, write
 from udf_server import ArgumentTrait
 from udf_server.process.declaration import declare_process
@@ -57,6 +57,35 @@ def test_rows_that_wait_for_the_watermark_come_in_order_and_late_ones_not_at_all
         ("x", "2", 5), ("x", "2,1", 5), ("x", "2,1,3", 9), ("x", "2,1,3,5", 25), ("y", "1", 20), ("y", "1,2", 40),
         ("z", "9", 20),
     ]  # fmt: skip
+
+
+def test_rows_that_order_by_releases_are_not_late_for_the_next_function(functions, spark, source, tmp_path):
+    """The watermark of a micro-batch releases them, and the next function gets them with the same watermark."""
+    write(source, "a", [("x", 2, 7), ("x", 1, 5)])
+    write(source, "b", [("x", 3, 30)])
+    rows = functions.process("through", stream_of(spark, source), partition_by="k", on_time="ts", order_by="ts")
+    rows = rows.select("k", "v", "rowtime")
+    frame = functions.process("collected", rows, partition_by="k", on_time="rowtime", order_by="rowtime", uid="second")
+    assert seconds(run(frame, tmp_path)) == [("x", "1", 5), ("x", "1,2", 7), ("x", "1,2,3", 30)]
+
+
+@pytest.mark.parametrize("kind", ["group_by", "session", "top_n"])
+def test_windows_that_end_are_not_late_for_the_next_function(functions, spark, source, tmp_path, kind):
+    write(source, "a", [("x", 2, 15), ("x", 1, 5)])
+    write(source, "b", [("x", 3, 90)])
+    frame = stream_of(spark, source)
+    if kind == "session":
+        rows = windows.session(frame, "ts", "5 seconds", "k")
+    else:
+        rows = windows.tumble(frame, "ts", "10 seconds")
+        if kind == "top_n":
+            rows = windows.window_top_n(rows, 1, "v", "k")
+        else:
+            keys = ["window_start", "window_end", "window_time", "k"]
+            rows = functions.group_by(rows, *keys).agg(F.max("v").alias("v"))
+    rows = rows.select("k", "v", "window_time")
+    frame = functions.process("collected", rows, partition_by="k", order_by=["window_time", "v"])
+    assert sorted(run(frame, tmp_path)) == [("x", "1"), ("x", "1,2")]
 
 
 def test_held_rows_come_in_the_order_that_they_have_in_batch(functions, spark, source, tmp_path):

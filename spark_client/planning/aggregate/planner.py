@@ -32,7 +32,7 @@ from spark_client.planning.aggregate.query import AggregateQuery, GroupBy, Remot
 from spark_client.planning.aggregate.rows import Rows
 from spark_client.planning.aggregate.steps import Steps
 from spark_client.planning.operators import OutputField, apply_operator, output_schema, with_hidden_names
-from spark_client.windows.columns import WINDOW_TIME
+from spark_client.windows.columns import WINDOW_TIME, emitted
 from spark_client.windows.updates import is_only_updated, without_updates
 
 __all__ = ["plan_fired", "plan_group_by"]
@@ -46,7 +46,8 @@ def plan_group_by(group_by: GroupBy, expressions: Sequence[AggregateExpression |
     if not expressions:
         raise PlanError("agg needs an aggregate")
     timed = with_window_time(group_by)
-    if group_by.frame.isStreaming:
+    streaming = group_by.frame.isStreaming
+    if streaming:
         expressions = [
             of_stream(known_builtin(group_by.frame, each, "DISTINCT on a stream:"))
             if not isinstance(each, AggregateExpression)
@@ -60,7 +61,9 @@ def plan_group_by(group_by: GroupBy, expressions: Sequence[AggregateExpression |
     result = _Planner(query).plan()
     if is_only_updated(group_by.frame):
         result = without_updates(result)
-    return result if len(timed.keys) == len(group_by.keys) else result.drop(WINDOW_TIME)
+    if len(timed.keys) > len(group_by.keys):
+        return result.drop(WINDOW_TIME)
+    return emitted(result) if streaming else result
 
 
 def plan_fired(

@@ -11,7 +11,7 @@ from remote_udf.table_arguments import ProcessSignature
 from spark_client.base.errors import PlanError
 from spark_client.base.identifiers import column_named
 from spark_client.executor.process.plan import OutputSource, ProcessPlan
-from spark_client.windows.columns import WATERMARK
+from spark_client.windows.columns import TIMED, WATERMARK
 
 __all__ = ["Upstream", "is_watermarked"]
 
@@ -19,8 +19,6 @@ UIDS = "remote_udf.uids"
 """The functions with state through which rows have passed: the id of the call by uid."""
 WATERMARKED = "remote_udf.watermarked"
 """Whether a watermark passes through a function, even if no column of the result has the time."""
-TIMED = "remote_udf.timed"
-"""Whether rows may come from timers that the watermark of the same micro-batch fired."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +31,8 @@ class Upstream:
     has_watermark: bool
     delay: int | None
     rows_first: bool
-    timers: bool
+    emits_by_watermark: bool
+    """Whether the call emits rows because the watermark advances."""
 
     @classmethod
     def of(cls, process: ProcessCall, signature: ProcessSignature, frames: Sequence[DataFrame]) -> "Upstream":
@@ -53,7 +52,7 @@ class Upstream:
             any(is_watermarked(field) for frame in streams for field in frame.schema.fields),
             max(known) if known and len(known) == len(delays) else None,
             any(each.get(TIMED) for each in metadata),
-            signature.supports_timers,
+            signature.supports_timers or any(table.order_by for table in process.tables),
         )
 
     def require_distinct(self, function: str, uid: str | None) -> None:
@@ -71,7 +70,10 @@ class Upstream:
 
     def marked(self, frame: DataFrame, plan: ProcessPlan, uid: str | None) -> DataFrame:
         """The result with the metadata of these streams in its columns; the watermark is that of its time column."""
-        shared = {WATERMARKED: self.has_watermark, TIMED: self.rows_first or (uid is not None and self.timers)}
+        shared = {
+            WATERMARKED: self.has_watermark,
+            TIMED: self.rows_first or (uid is not None and self.emits_by_watermark),
+        }
         uids = {**self.uids, **({} if uid is None else {uid: plan.call.operation_id})}
         columns = []
         for (source, _), field in zip(plan.output, plan.schema, strict=True):
