@@ -84,9 +84,11 @@ class SqlFunctions(FunctionNames):
         return self._process(name, tables, scalars, **call)
 
     def register(self, name: str) -> None:
-        """Register a scalar function with Spark by its name, unless the user did."""
-        if name.casefold() not in self._registered:
-            register_function(self._function(name, {}), name)
+        """Register a scalar function with Spark by its name, with the options with which the user registered it.
+
+        If the user did, another remote session of the same Spark session may have registered its own since.
+        """
+        register_function(self._as_registered(name), name)
 
     def lateral(self, name: str) -> str:
         """Register a scalar function for a lateral join, and return its name there.

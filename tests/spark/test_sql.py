@@ -59,6 +59,24 @@ def test_functions_are_registered_under_their_names_and_versions(remote, spark):
 
 
 @pytest.mark.connect
+def test_each_session_calls_its_own_function_although_another_one_has_registered_the_name(remote, spark):
+    @udf.scalar(name="number")
+    async def parsed(text: str) -> int:
+        return int(text)
+
+    @udf.scalar(name="number")
+    async def length(text: str) -> int:
+        return len(text)
+
+    one, two = remote(parsed), remote(length)
+    one.register("number", on_error="null")
+    two.register("number")
+    assert one.sql("SELECT number('12') AS known, number('?') AS unknown").first() == Row(known=12, unknown=None)
+    assert two.sql("SELECT number('?') AS n").first() == Row(n=1)
+    assert one.sql("SELECT number('12') AS n").first() == Row(n=12)
+
+
+@pytest.mark.connect
 def test_some_functions_under_a_prefix_with_options(remote, spark):
     @udf.scalar
     def fail(x: int) -> int:
