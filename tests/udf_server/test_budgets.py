@@ -3,6 +3,7 @@
 import asyncio
 import dataclasses
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pyarrow as pa
 import pytest
@@ -14,6 +15,7 @@ from spark_client.base.errors import BudgetExceeded, BudgetNotKept
 from spark_client.executor.stream.budget_ledgers import BudgetLedgers
 from tests.spark_client.scripted import call_of
 from tests.spark_client.streams import rows_through
+from tests.waiting import wait_until
 from udf_server.base.errors import BudgetSpent, RetryableError
 from udf_server.base.fairness import Party
 from udf_server.budgets.job_budget import AWAY_SECONDS, JobBudget
@@ -238,6 +240,20 @@ def test_equal_rows_of_another_job_are_called_although_the_first_has_spent_its_b
     assert len(refused(results(serving, ask, [1] * 5, budget(usd=0.25), cache_ttl="1 min")[0])) == 0
     assert len(refused(results(serving, ask, [2, 3], budget(usd=0.25), cache_ttl="1 min")[0])) == 1
     assert refused(results(serving, ask, [2, 3, 4], budget(usd=9), cache_ttl="1 min")[0]) == []
+
+
+def test_equal_rows_of_another_job_are_called_if_the_budget_of_the_first_is_not_coordinated(serve):
+    """Nothing listens at the port: the first job's call waits for some seconds, and fails."""
+    serving = serve(ask, coordination_url="redis://127.0.0.1:1")
+    jobs = [budget(calls=5), None, budget(calls=5)]
+    with ThreadPoolExecutor() as threads:
+        running = []
+        for bound in jobs:
+            running.append(threads.submit(results, serving, ask, [7], bound, cache_ttl="1 min", max_attempts=1))
+            wait_until(lambda: serving.metric("udf_rows_in_flight", function="ask", version="1") == len(running))
+        first, without, other = (each.result()[0][0] for each in running)
+    assert "the budget of this job is not coordinated" in first.message
+    assert [without, other] == [7, 7], "the last one gets the value from the cache"
 
 
 def test_a_second_budget_for_one_job_is_refused(serve):

@@ -34,6 +34,11 @@ class StreamBudget:
         self._current, self._function, self._clock = current, function, clock
         self._last = current(), current().spender(function)
 
+    @property
+    def current(self) -> JobBudget:
+        """The budget from which a call takes that begins now."""
+        return self._current()
+
     def _now(self) -> tuple[JobBudget, Spender]:
         """The budget for a call that begins now, and its spender of the function."""
         budget = self._current()

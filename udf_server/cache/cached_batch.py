@@ -9,7 +9,6 @@ from typing import Any, Protocol
 import numpy as np
 import pyarrow as pa
 
-from remote_udf.effective_options import ScalarOptions
 from remote_udf.outcomes import RowError
 from udf_server.runners.outputs import Mask, Output, OutputWriter, Taken, error_bytes
 from udf_server.runners.runner import InputBatch
@@ -21,8 +20,8 @@ __all__ = ["CachedBatch", "Sharing", "Wait"]
 class Sharing(Protocol):
     """What a batch's runner does for the rows of other batches."""
 
-    policy: ScalarOptions
-    """Options that lead to an error: a row gets the error of another call only if these options are the same."""
+    policy: tuple[object, ...]
+    """The options and budgets that lead to an error: a row gets the error of a call only if its own are the same."""
 
     def share(
         self, batch: "CachedBatch", rows: Sequence[int], values: pa.Array, errors: Mapping[int, RowError]

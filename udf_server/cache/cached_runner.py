@@ -6,7 +6,7 @@ an entry gets its outcome at once. A row that is equal to one in flight waits fo
 
 import asyncio
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from remote_udf.errors import ErrorCode
 from remote_udf.options import CacheScope, OutputMode
@@ -38,9 +38,12 @@ class CachedRunner(Runner):
     """
 
     def __init__(
-        self, setup: RunnerSetup, make: Callable[[RunnerSetup], Runner], cache: OutcomeCache, caller: str = ""
-    ) -> None:
-        """`make` creates the runner that calls the function. `caller` is the identity of the stream's caller."""
+        self, setup: RunnerSetup, make: Callable[[RunnerSetup], Runner], cache: OutcomeCache, caller: str = "",
+        budgets: Sequence[object] = (),
+    ) -> None:  # fmt: skip
+        """`make` creates the runner that calls the function. `caller` is the identity of the stream's caller, and
+        `budgets` bound its calls.
+        """
         super().__init__(setup)
         options, spec = setup.options, setup.function.spec
         self._cache, self._function = cache, spec.key
@@ -50,7 +53,7 @@ class CachedRunner(Runner):
         keying = Keying(setup, RowKeys(setup.function, setup.arguments.targets, options.cache_key, private))
         self._entries = Entries(spec.result, cache.wall, cache.seal, cache.unseal)
         self._answers = Answers(setup)
-        self._shared = SharedCalls(setup, cache, self._answers)
+        self._shared = SharedCalls(setup, cache, self._answers, budgets)
         self._look_ups = LookUps(setup, cache, keying, self._entries, self._answers, self._shared)
         self._running: dict[int, tuple[CachedBatch, set[int]]] = {}
         """After `let_go`: the rows whose call runs, by the first row of their batch."""

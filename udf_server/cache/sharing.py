@@ -28,10 +28,13 @@ Heirs = dict[CachedBatch, list[int]]
 class SharedCalls(Sharing):
     """Which rows of one stream are called, and which wait. Use it on the server's event loop."""
 
-    def __init__(self, setup: RunnerSetup, cache: OutcomeCache, answers: Answers) -> None:
+    def __init__(
+        self, setup: RunnerSetup, cache: OutcomeCache, answers: Answers, budgets: Sequence[object] = ()
+    ) -> None:
         self.runner: Runner | None = None
         """Calls the function. None once the stream has ended, because a runner refers to who takes its outcomes."""
-        self.policy = dataclasses.replace(setup.options, output_mode=OutputMode.ORDERED, buffer_capacity=None)
+        options = dataclasses.replace(setup.options, output_mode=OutputMode.ORDERED, buffer_capacity=None)
+        self.policy = (options, *budgets)
         self._setup, self._cache, self._answers = setup, cache, answers
         self._flights = cache.flights
         self._function = setup.function.spec.key
@@ -158,10 +161,11 @@ class SharedCalls(Sharing):
         return other is not self and self._setup.room.full
 
     def _share_error(self, key: bytes, error: RowError) -> None:
-        """Give the error of a row to those rows that wait for it whose own call would have been retried as its was.
+        """Give the error of a row to those rows that wait for it whose own call would have had the same policy.
 
-        The others wait on, to be called next: those with other options, and all if the deadline of the row has passed
-        or its job has spent its budget, for theirs may have more.
+        The others wait on, to be called next: those with other options, which may retry it, or with other budgets,
+        which may be the reason for it; and all if the deadline of the row has passed or its budget is spent, for theirs
+        may have more.
         """
         if error.code not in (ErrorCode.TIMEOUT, ErrorCode.BUDGET_SPENT):
             for other, index in self._flights.waiting(key):

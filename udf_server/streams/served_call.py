@@ -132,7 +132,8 @@ class ServedCall:
         make = MergedRows if merges else _RUNNERS[setup.function.spec.execution]
         if cache is None or not setup.options.cache_ttl:
             return make(setup)
-        return CachedRunner(setup, make, cache, self._caller.identity)
+        budgets = [budget.current for budget in self._opening.budgets]
+        return CachedRunner(setup, make, cache, self._caller.identity, budgets)
 
     def _attached(self) -> SharedMemory | None:
         """The memory that a caller on this host offers; None if it offers none, or if it cannot be opened from here."""
