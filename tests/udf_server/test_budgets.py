@@ -399,6 +399,61 @@ def test_without_coordination_calls_fail_or_this_process_takes_the_rest(fail_ope
         job.take(spender, {}, waiting)
 
 
+@pytest.mark.parametrize("where", ["here", "elsewhere"])
+@pytest.mark.parametrize("why", ["not made", "written off"])
+def test_a_budget_goes_on_if_what_was_counted_as_spent_comes_back(why, where):
+    """A call that its guard did not let begin is no call; one that was written off counts until it ends."""
+    now, ledger = [0.0], BudgetLedger()
+    terms = Terms((("calls", 2.0), ("usd", 10.0)))
+    one, other = (JobBudget("b", terms, clock=lambda: now[0]) for _ in range(2))
+    estimate = {"usd": 10.0 if why == "written off" else 1.0}
+
+    def exchange():
+        for job in (one, other):
+            job.granted(ledger.exchange({"leave": False, **job.claim()}, now[0]))
+
+    def begin(job):
+        taken = job.take(job.spender("f@1"), estimate, waiting)
+        if isinstance(taken, ThreadWaiter):
+            for _ in range(10):  # what the other one has leased ahead comes back
+                now[0] += 0.05
+                exchange()
+            taken = job.begun(taken)
+        job.runs(call := RunningCall(job.spender("f@1"), taken, Party(), timeout=1.0))
+        return call
+
+    calls = [begin(one) for _ in range(1 if why == "written off" else 2)]
+    now[0] += 3.0
+    exchange()
+    exchange()
+    for job in (one, other):
+        with pytest.raises(BudgetSpent):
+            begin(job)
+    one.ended(calls[-1], good=False, called=why == "written off")
+    exchange()
+    last = one if where == "here" else other
+    last.ended(begin(last), good=True)
+    exchange()
+    with pytest.raises(BudgetSpent, match="2 of 2 calls"):
+        begin(last)
+
+
+def test_a_budget_of_errors_stays_exceeded_although_later_rows_are_good():
+    ledger = BudgetLedger()
+    job = JobBudget("b", Terms((("calls", 1_000.0),), error_share=0.5))
+    spender = job.spender("f@1")
+    calls = [job.take(spender, {}, waiting) for _ in range(2)]
+    job.granted(ledger.exchange({"leave": False, **job.claim()}, 0.0))
+    job.answered(100, 60)
+    with pytest.raises(BudgetSpent, match="60 of 100 rows of this job have failed"):
+        job.take(spender, {}, waiting)
+    job.answered(100, 0)
+    for call in calls:
+        job.forget(spender, call)
+    with pytest.raises(BudgetSpent, match="60 of 100 rows of this job have failed"):
+        job.take(spender, {}, waiting)
+
+
 def test_nothing_is_asked_for_calls_that_have_left():
     job = JobBudget("b", Terms((("calls", 10.0),)))
     spender = job.spender("f@1")

@@ -76,6 +76,8 @@ class JobBudget:
         """Whether its day is over, so that calls do not wait for it."""
         self._over = ""
         """Why no call may begin any more; empty before that."""
+        self._too_many_errors = False
+        """Whether that is final: later rows may change a share, and nothing that was spent comes back."""
         self._spenders: dict[str, Spender] = {}
         self._running: set[RunningCall] = set()
         self._looked = clock()
@@ -164,6 +166,8 @@ class JobBudget:
                 self._give_back(call)
             else:
                 self._spent = [spent - lost for spent, lost in zip(self._spent, call.lost, strict=True)]
+            if not called or call.lost is not None:
+                self._look_again()
             call.spender.ended(call.spending.amounts, good=good)
             if self._waiting:
                 self._admit()
@@ -250,7 +254,8 @@ class JobBudget:
         taken = budget_grant(grant, self._units)
         with self._lock:
             self._answered, self._why, self._known = self._sent, "", True
-            more, room = False, [0.0] * len(self._units)
+            more, room, known = False, [0.0] * len(self._units), self._others
+            self._others = [0.0] * len(self._units)
             for index in range(len(self._units)):
                 leased, spent, self._elsewhere[index], room[index] = taken.units[index]
                 self._leased[index] += leased
@@ -260,6 +265,8 @@ class JobBudget:
             self._other_rows, self._other_failed = taken.rows - rows, taken.failed - failed
             if more:
                 self._denied = ASK_SECONDS[0]
+            if any(now < before for now, before in zip(self._others, known, strict=True)):
+                self._look_again()
             self._look()
             self._look_for_room(room)
             self._admit()
@@ -297,13 +304,22 @@ class JobBudget:
             if spent >= self._amounts[index] * ENOUGH:
                 self._over = f"the budget of {self._whose} is spent: {spent:,.6g} of {self._amounts[index]:,.6g} {unit}"
         rows, failed, share = self._rows + self._other_rows, self._failed + self._other_failed, self.terms.error_share
-        counted = f"{failed:,} of {rows:,} rows of {self._whose} have failed; its budget allows "
+        allowed = ""
         if self.terms.errors is not None and failed > self.terms.errors:
-            self._over = f"{counted}{self.terms.errors:,.6g}"
+            allowed = f"{self.terms.errors:,.6g}"
         elif share is not None and rows >= RATE_FROM_ROWS and failed > share * rows:
-            self._over = f"{counted}{percent(share)}"
+            allowed = percent(share)
+        if allowed:
+            self._too_many_errors = True
+            self._over = f"{failed:,} of {rows:,} rows of {self._whose} have failed; its budget allows {allowed}"
         if self._over:
             self._wake_all()
+
+    def _look_again(self) -> None:
+        """Let calls begin again if the budget is not spent any more: a call was not made, or ended late."""
+        if not self._too_many_errors:
+            self._over = ""
+            self._look()
 
     def _fits(self, spender: Spender, estimate: Mapping[str, float]) -> "Sequence[float] | None":
         """Take what a call is going to cost. Returns None if it has to wait."""
