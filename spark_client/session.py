@@ -9,6 +9,7 @@ from remote_udf.functions import FunctionKind, FunctionSpec
 from spark_client.base.config import ClientConfig
 from spark_client.base.errors import PlanError
 from spark_client.base.identifiers import identifiers_of
+from spark_client.base.ignored_settings import note_functions
 from spark_client.base.notebooks import Explanation, FunctionList, how_connected, session_html
 from spark_client.base.option_types import AggregateCallOptions, CallOptions, ProcessCallOptions, ScalarCallOptions
 from spark_client.base.settings import settings_read_once
@@ -58,6 +59,7 @@ class RemoteSession:
         """The embedded server, if `connect` started or found one."""
         self._collector = collector or Collector()
         self._functions = functions
+        note_functions(functions)
         self._uids = StreamUids()
         self._planned: dict[object, SparkFunction] = {}
         context = context_of(spark)

@@ -9,9 +9,12 @@ from remote_udf.functions import FunctionKind
 from remote_udf.options import AGGREGATE_OPTIONS, CALLER_OPTIONS, SCALAR_OPTIONS, STREAM_OPTIONS, OnError
 from spark_client.base.calls import ErrorPolicy
 from spark_client.base.errors import PlanError
+from spark_client.base.ignored_settings import warn_of_function, warn_of_group
 from spark_client.base.settings import read_once
 
-__all__ = ["KNOWN_OPTIONS", "SESSION_PREFIXES", "all_settings", "buckets_of", "call_options", "session_options"]
+__all__ = [
+    "EMIT_PREFIX", "KNOWN_OPTIONS", "SESSION_PREFIXES", "all_settings", "buckets_of", "call_options", "session_options",
+]  # fmt: skip
 
 SESSION_PREFIXES = {
     FunctionKind.SCALAR: "spark.remoteudf.async-scalar",
@@ -19,6 +22,9 @@ SESSION_PREFIXES = {
     FunctionKind.PROCESS: "spark.remoteudf.process-table",
 }
 """`<prefix>.<function>.<option>` applies to one function, `<prefix>.<option>` to all functions of the kind."""
+EMIT_PREFIX = "spark.remoteudf.emit"
+"""`<prefix>.<option>` in the Spark session applies to every window aggregate on a stream."""
+_GROUPS = (*SESSION_PREFIXES.values(), EMIT_PREFIX)
 
 KNOWN_OPTIONS = {
     FunctionKind.SCALAR: (SCALAR_OPTIONS, CALLER_OPTIONS),
@@ -38,13 +44,15 @@ def session_options(spark: SparkSession, kind: FunctionKind, function: str) -> d
     """The canonical options that the session sets for a function. Options for this function take precedence.
 
     Raises InvalidOption for a key below the prefix that is not an option, even if it names another function:
-    otherwise a misspelled option would never be noticed.
+    otherwise a misspelled option would never be noticed. A key for a function that no server has leads to a warning.
     """
     prefix = SESSION_PREFIXES[kind] + "."
     general: dict[str, object] = {}
     special: dict[str, object] = {}
     for key, value in read_once(spark, all_settings).items():
         if not key.startswith(prefix):
+            if key.startswith("spark.remoteudf.") and not key.startswith(tuple(f"{group}." for group in _GROUPS)):
+                warn_of_group(key, _GROUPS)
             continue
         owner, _, option = key.removeprefix(prefix).rpartition(".")
         checked = canonical({option: value}, source=f"session setting {key}", known=KNOWN_OPTIONS[kind])
@@ -52,6 +60,8 @@ def session_options(spark: SparkSession, kind: FunctionKind, function: str) -> d
             general |= checked
         elif owner == function:
             special |= checked
+        else:
+            warn_of_function(key, owner, kind, SESSION_PREFIXES)
     source = f"session settings below {prefix}"
     return canonical(general | special, source=source, known=KNOWN_OPTIONS[kind])
 

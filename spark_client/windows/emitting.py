@@ -7,12 +7,10 @@ from remote_udf.durations import format_seconds, parse_seconds
 from remote_udf.effective_options import canonical
 from remote_udf.option_values import Option, switch
 from spark_client.base.errors import PlanError
+from spark_client.base.options import EMIT_PREFIX
 from spark_client.executor.aggregate.firing import EmitOptions
 
-__all__ = ["EMIT_OPTIONS", "EMIT_PREFIX", "emit_options"]
-
-EMIT_PREFIX = "spark.remoteudf.emit"
-"""`<prefix>.<option>` in the Spark session applies to every window aggregate on a stream."""
+__all__ = ["EMIT_OPTIONS", "emit_options"]
 
 
 def _delay(value: str | timedelta) -> float:

@@ -17,13 +17,14 @@ from pyspark.sql import functions as F
 from sqlglot import exp
 
 from remote_udf.row_kinds import ROW_KIND, RowKind
+from spark_client.base.options import EMIT_PREFIX
 from spark_client.base.types import arrow_type
 from spark_client.executor.aggregate.fired import FiredBucket, Step
 from spark_client.executor.aggregate.fired_state import FirePlan
 from spark_client.executor.aggregate.running import Running
 from spark_client.planning.aggregate.builtins import known_builtin
 from spark_client.windows.columns import WINDOW_COLUMNS, WINDOW_TIME
-from spark_client.windows.emitting import EMIT_PREFIX, emit_options
+from spark_client.windows.emitting import emit_options
 from tests.conformance.binding import Bound
 from tests.conformance.cases import Case
 from tests.conformance.column_types import parse_type

@@ -8,6 +8,7 @@ from pyspark.sql import functions as F
 
 import udf_server as udf
 from remote_udf.errors import InvalidOption
+from udf_server.aggregate.declaration import declare_aggregate
 
 PREFIX = "spark.remoteudf.async-scalar"
 
@@ -78,6 +79,47 @@ def test_unknown_and_senseless_options_are_refused_with_the_known_ones(remote, s
     session_settings({"other.timout": "1 s"})
     with pytest.raises(InvalidOption, match=r"session setting .*other.timout: unknown option 'timout'"):
         same_("id")
+
+
+@pytest.mark.connect
+def test_a_setting_that_applies_to_no_function_is_named_in_one_warning(remote, spark, session_settings, caplog):
+    @udf.scalar
+    def locate_place(x: int) -> int:
+        return x
+
+    class CountPlaces(udf.AggregateFunction):
+        def create_accumulator(self) -> int:
+            return 0
+
+        def accumulate(self, accumulator: int, x: int) -> int:
+            return accumulator + 1
+
+        def get_value(self, accumulator: int) -> int:
+            return accumulator
+
+    @udf.scalar
+    def other_server(x: int) -> int:
+        return x
+
+    locate = remote(locate_place, declare_aggregate(CountPlaces)).function("locate_place")
+    remote(other_server)
+    group, wrong = PREFIX.rpartition(".")[0], "spark.remoteudf.asnyc-scalar.timeout"
+    names = ["locate_palce", "locate_place@1", "count_places", "other_server"]
+    session_settings({f"{name}.timeout": "9 s" for name in names})
+    spark.conf.set(wrong, "9 s")
+    try:
+        for _ in range(2):
+            locate("id")
+    finally:
+        spark.conf.unset(wrong)
+    begins = [f"session setting {PREFIX}.{name}.timeout has no effect: " for name in names]
+    assert sorted(record.getMessage() for record in caplog.records if "no effect" in record.getMessage()) == sorted([
+        f"{begins[0]}no function of kind scalar has the name 'locate_palce'; did you mean 'locate_place'?",
+        f"{begins[1]}it is for all versions of a function, so write 'locate_place' instead of 'locate_place@1'",
+        f"{begins[2]}options of function 'count_places' are below {group}.bundled-agg",
+        f"session setting {wrong} has no effect: the settings are those below {PREFIX}, {group}.bundled-agg, "
+        f"{group}.emit, {group}.process-table; did you mean 'async-scalar'?",
+    ])  # fmt: skip
 
 
 @pytest.mark.parametrize("rows_per_task", [64])
