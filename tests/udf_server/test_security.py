@@ -13,6 +13,7 @@ from click.testing import CliRunner
 
 import udf_server as udf
 from remote_udf.errors import StreamError
+from remote_udf.v1 import message_pb2 as pb
 from spark_client.base.config import ClientConfig
 from spark_client.base.errors import AccessDenied, ServerUnavailable
 from spark_client.base.security import Security
@@ -145,6 +146,20 @@ def test_every_stream_leaves_a_line_of_who_called_what(serve, access, token_file
     )  # fmt: skip
     assert stranger["msg"] == "caller refused"
     assert all(line["peer"].startswith("ipv4:127.0.0.1:") for line in (ended, refused, stranger))
+
+
+def test_a_stream_that_is_refused_is_logged_once(serve, caplog):
+    target = serve(plus_one).target
+    with grpc.insecure_channel(target) as channel:
+        execute = channel.stream_stream("/remote_udf.v1.UdfService/Execute")
+        for request in (b"\xff\xff\xff", pb.ExecuteRequest(open=pb.Open(function="plus_one")).SerializeToString()):
+            list(execute(iter([request])))
+    refused = [record for record in caplog.records if record.levelno >= logging.WARNING]
+    garbage, old = (vars(record) for record in refused)
+    assert garbage["msg"] == old["msg"] == "stream refused"
+    assert garbage["code"] == "PROTOCOL_VIOLATION" and "not a ExecuteRequest" in garbage["why"]
+    assert old["code"] == "UNSUPPORTED_PROTOCOL" and old["function"] == "plus_one"
+    assert garbage["peer"].startswith("ipv4:127.0.0.1:")
 
 
 def test_no_token_is_ever_written_down(serve, access, token_file, caplog, monkeypatch):

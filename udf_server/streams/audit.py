@@ -2,7 +2,7 @@
 
 import logging
 
-from remote_udf.errors import ErrorCode
+from remote_udf.errors import StreamError
 from remote_udf.v1 import message_pb2 as pb
 from udf_server.security.access import Caller
 
@@ -12,9 +12,10 @@ audit = logging.getLogger("udf_server.audit")
 """Records the caller, its address, the function and the number of rows."""
 
 
-def stream_refused(caller: Caller, function: str, code: ErrorCode) -> None:
-    """Log that a stream was refused before its function was opened."""
-    audit.info("stream refused", extra={**_who(caller), "function": function[:200], "code": code})
+def stream_refused(caller: Caller, function: str, refusal: StreamError) -> None:
+    """Log that a stream was refused before its function was opened. It is a warning, because nothing else is logged."""
+    why = {"function": function[:200], "code": refusal.code, "why": refusal.message}
+    audit.warning("stream refused", extra={**_who(caller), **why})
 
 
 def stream_ended(caller: Caller, function: str, end: str, counts: pb.StreamCounts, seconds: float) -> None:

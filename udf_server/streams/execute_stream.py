@@ -207,10 +207,10 @@ class ExecuteStream:
             return error_message(refusal)
         if refusal.code is ErrorCode.INTERNAL:
             log.error("stream failed", exc_info=error, extra={"function": function})
-        else:
+        elif self._call is not None:
             log.warning("stream refused", extra={"function": function, "code": refusal.code, "why": refusal.message})
         if self._call is None:
-            stream_refused(self._caller, self._wanted or "", refusal.code)
+            stream_refused(self._caller, self._wanted or "", refusal)
             self._server_metrics.rejected.labels(refusal.code).inc()
         return error_message(refusal)
 
