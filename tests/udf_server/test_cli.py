@@ -1,6 +1,7 @@
 """The command line, run in this process: functions, describe, call, check, and their errors."""
 
 import json
+import logging
 import sys
 
 import pytest
@@ -86,6 +87,14 @@ def _path_is_put_back(monkeypatch):
         monkeypatch.delenv(name)
 
 
+@pytest.fixture(autouse=True)
+def _log_is_put_back():
+    log = logging.getLogger("udf_server")
+    level = log.level
+    yield
+    log.setLevel(level)
+
+
 @pytest.fixture
 def run(plugin):
     path = plugin(PLUGIN)
@@ -162,6 +171,15 @@ def test_a_call_that_fails_says_why_and_where(run):
     assert "FUNCTION_ERROR: LookupError: no such place" in result.stderr
     assert "in geocode" in result.stderr
     assert result.stdout == ""
+
+
+def test_a_call_that_is_refused_prints_what_is_wrong_and_nothing_of_the_log(run, caplog):
+    result = run("call", "double@2", "text")
+    assert result.stderr == (
+        "Error: ARGUMENT_TYPE: function double@2, parameter 'a': expected bigint, found string; cast the argument: "
+        "double(a bigint) -> bigint\n"
+    )
+    assert caplog.records == []
 
 
 def test_check_says_that_nothing_is_wrong(run):

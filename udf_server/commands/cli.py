@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import logging
 import os
 import shutil
 import signal
@@ -206,6 +207,8 @@ def call(name: str, arguments: tuple[str, ...], file: Path | None, **flags: Any)
     row's error and exit status 1.
     """
     function = _find(_registry(_config(file, flags)), name)
+    # A refusal is this command's own error. The server's warning of it would be a line without its fields.
+    logging.getLogger("udf_server").setLevel(logging.ERROR)
     value, error = asyncio.run(evaluate(function, arguments))
     if error is not None:
         raise click.ClickException(f"{error.code}: {error.message}\n{error.traceback}".rstrip())
