@@ -117,6 +117,27 @@ def test_functions_lists_every_version(run):
     assert any(line.endswith("Where an address lies.") for line in lines)
 
 
+def test_a_long_signature_moves_only_its_own_line(run, plugin):
+    names = ", ".join(f"parameter_{n}: int" for n in range(20))
+    path = plugin(f"import udf_server as udf\n@udf.scalar\ndef long({names}) -> int: ...\n", "long_udfs.py")
+    header, *lines = run("functions", "--plugin", path).stdout.splitlines()
+    assert header.index("VERSION") == 66
+    [moved] = [line for line in lines if len(line.partition(")")[0]) > 200]
+    assert "parameter_19 bigint) -> bigint  1  " in moved
+    assert {line[64:69] for line in lines if line.startswith(("double", "total", "one"))} == {"  1  ", "  2  "}
+
+
+def test_functions_are_listed_for_programs_as_lines_of_json(run):
+    lines = [json.loads(line) for line in run("functions", "--json").stdout.splitlines()]
+    [geocode] = [line for line in lines if line["name"] == "geocode"]
+    assert geocode == {
+        "name": "geocode", "version": "1", "kind": "scalar", "plugin": run.path, "owner": "",
+        "signature": "geocode(address string, limit bigint = ...) -> struct<lat:double,lon:double>",
+        "description": "Where an address lies.\n\nIn detail.",
+    }  # fmt: skip
+    assert [line["version"] for line in lines if line["name"] == "double"] == ["1", "2"]
+
+
 def test_describe_tells_everything(run):
     text = run("describe", "geocode").stdout
     for part in ("geocode(address string", "In detail.", "skip", "timeout=2 s", "async-rows", run.path, "no"):

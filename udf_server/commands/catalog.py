@@ -1,7 +1,8 @@
 """Functions for people: the list, the description of one, and one call of it."""
 
 import inspect
-from collections.abc import Sequence
+import json
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from remote_udf.outcomes import RowError
@@ -14,17 +15,18 @@ from udf_server.base.texts import argument_columns
 from udf_server.hosting.registry import Registry
 from udf_server.testing import FunctionEnvironment
 
-__all__ = ["described", "evaluate", "listed"]
-
+__all__ = ["as_json", "described", "evaluate", "listed"]
 
 LEAST_SIGNATURE = LEAST_DESCRIPTION = 24
 """Characters of signatures and descriptions that are shown on any terminal."""
+WIDEST_SIGNATURE = 64
+"""Without a width, signatures that are longer move the rest of their own line only."""
 
 
 def listed(registry: Registry, width: int | None = None) -> str:
     """A line per function: signature, version, plugin, owner if any has one, first line of the description.
 
-    If lines would be longer than `width`, signatures and descriptions are cut.
+    If lines would be longer than `width`, signatures and descriptions are cut. Without a width nothing is.
     """
     rows = [
         [function.spec.signature, function.spec.version, registry.plugins[function.spec.key],
@@ -35,10 +37,21 @@ def listed(registry: Registry, width: int | None = None) -> str:
     if not any(function.spec.owner for function in registry):
         rows = [[*row[:3], row[4]] for row in rows]
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]) - 1)]
-    if width is not None:
-        widths[0] = min(widths[0], max(width - sum(widths[1:]) - 2 * len(widths) - LEAST_DESCRIPTION, LEAST_SIGNATURE))
-    lines = ["  ".join((*map(_fitted, row, widths), row[-1])).rstrip() for row in rows]
-    return "\n".join(line if width is None else _fitted(line, width).rstrip() for line in lines)
+    if width is None:
+        widths[0] = min(widths[0], WIDEST_SIGNATURE)
+        return "\n".join("  ".join((*map(str.ljust, row, widths), row[-1])).rstrip() for row in rows)
+    widths[0] = min(widths[0], max(width - sum(widths[1:]) - 2 * len(widths) - LEAST_DESCRIPTION, LEAST_SIGNATURE))
+    return "\n".join(_fitted("  ".join((*map(_fitted, row, widths), row[-1])), width).rstrip() for row in rows)
+
+
+def as_json(registry: Registry) -> Iterator[str]:
+    """A line of JSON per function, for programs."""
+    for spec in (function.spec for function in registry):
+        facts = {
+            "name": spec.name, "version": spec.version, "kind": spec.kind, "signature": spec.signature,
+            "plugin": registry.plugins[spec.key], "owner": spec.owner, "description": spec.description,
+        }  # fmt: skip
+        yield json.dumps(facts, ensure_ascii=False)
 
 
 def _fitted(text: str, width: int) -> str:

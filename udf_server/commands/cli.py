@@ -21,7 +21,7 @@ from remote_udf.version import __version__
 from udf_server.base.functions import Function
 from udf_server.base.texts import with_text_keys
 from udf_server.commands import cache
-from udf_server.commands.catalog import described, evaluate, listed
+from udf_server.commands.catalog import as_json, described, evaluate, listed
 from udf_server.commands.new_plugin import new_plugin
 from udf_server.hosting.registry import Registry
 from udf_server.plugins.loading import build_plugin_manager, load_functions
@@ -176,13 +176,18 @@ def health(file: Path | None, alive: bool, **flags: Any) -> None:
 
 
 @main.command()
+@click.option("--json", "lines", is_flag=True, help="Print a line of JSON for each function.")
 @_flags("plugin", "block", "entry_points")
-def functions(file: Path | None, **flags: Any) -> None:
+def functions(file: Path | None, lines: bool, **flags: Any) -> None:
     """List the functions of every plugin; with --no-entry-points, only those of --plugin.
 
     On a terminal, long signatures are cut to its width; `describe` shows all of one.
     """
     registry = _registry(_config(file, flags))
+    if lines:
+        for line in as_json(registry):
+            click.echo(line)
+        return
     click.echo(listed(registry, shutil.get_terminal_size().columns if sys.stdout.isatty() else None))
 
 
