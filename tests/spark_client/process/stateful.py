@@ -35,13 +35,13 @@ def at(seconds):
 
 def state_plan(
     function: Any, *, order_by: Any = (), buckets: int = 3, rows_first: bool = False, schema: pa.Schema = ROW,
-    **options: Any,
+    partition_by: Any = ("k",), time: str = "ts", **options: Any,
 ) -> tuple[StatePlan, Any]:  # fmt: skip
     """A call of a function with one table of `k`, `v`, `ts`, by key and time."""
     declared = declare_process(function)
     name = declared.spec.process.tables[0].name
-    given = TableGiven(schema, ["k"], order_by)
-    process = plan_process_call(declared.spec, {name: given}, {}, ["ts"])
+    given = TableGiven(schema, list(partition_by), order_by)
+    process = plan_process_call(declared.spec, {name: given}, {}, [time])
     call = ProcessTableCall(
         spec=declared.spec, arguments=1, options=canonical(options, source="test", known=(AGGREGATE_OPTIONS,)),
         operation_id="test", config=ClientConfig("test"), policy=ErrorPolicy(), process=process,

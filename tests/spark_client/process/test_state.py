@@ -2,11 +2,13 @@
 
 import collections
 import dataclasses
+import json
 from collections.abc import Iterator
 from typing import Annotated, Any
 
 import hypothesis
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import strategies as st
 
@@ -215,6 +217,34 @@ def test_another_number_of_buckets_is_refused_wherever_the_keys_are(key):
         stream.micro_batch([(key, 5, 2)])
     stream.plan = plan
     assert [row[2] for row in stream.micro_batch([(key, 5, 2)])] == [2]
+    stream.transport.close()
+
+
+def test_state_of_keys_of_another_column_is_refused():
+    plan, declared = state_plan(Machine)
+    stream = Stream(plan, declared)
+    stream.micro_batch([(1, 5, 1)])
+    stream.plan, _ = state_plan(Machine, partition_by=["v"])
+    with pytest.raises(
+        StateMismatch, match=r": columns of the key: found \{'r': \['k'\]\} in the .* \{'r': \['v'\]\}\. "
+    ):
+        stream.micro_batch([(1, 5, 2)])
+    stream.transport.close()
+    renamed = pa.schema([field.with_name(field.name.upper()) for field in ROW])
+    state_plan(Machine, schema=renamed, partition_by=["K"], time="TS")[0].require_fit(plan.description())
+
+
+def test_a_checkpoint_without_the_columns_of_keys_is_used_and_gets_them():
+    stream = Stream(*state_plan(Machine))
+    stream.micro_batch([(1, 5, 1)])
+    for bucket, about in stream.store.values.items():
+        old = json.loads(about[0])
+        del old["columns of the key"]
+        stream.store.values[bucket] = (json.dumps(old), *about[1:])
+    assert [row[2] for row in stream.micro_batch([(1, 5, 2)])] == [2]
+    stream.plan, _ = state_plan(Machine, partition_by=["v"])
+    with pytest.raises(StateMismatch, match="columns of the key"):
+        stream.micro_batch([(1, 5, 2)])
     stream.transport.close()
 
 

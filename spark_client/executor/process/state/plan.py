@@ -13,6 +13,8 @@ __all__ = ["StatePlan"]
 
 FORMAT = 1
 """The version of the format of pages and of their description."""
+KEY_COLUMNS = "columns of the key"
+"""By table. Descriptions of older versions do not have them, and get them with the next micro-batch."""
 
 
 @dataclass(frozen=True)
@@ -46,9 +48,14 @@ class StatePlan:
             for index, (argument, table) in enumerate(zip(spec.process.tables, process.tables, strict=True))
             if table.order_by
         }
+        keys = {
+            argument.name: [table.schema.names[column] for column in table.partition_by]
+            for argument, table in zip(spec.process.tables, process.tables, strict=True)
+            if table.partition_by
+        }
         return json.dumps({
             "format": FORMAT, "uid": self.uid, "function": spec.name, "version": spec.version,
-            "buckets": self.buckets, KEY: [spelled(each.type) for each in key],
+            "buckets": self.buckets, KEY: [spelled(each.type) for each in key], KEY_COLUMNS: keys,
             "state": {each.name: spelled(each.type) for each in spec.process.state}, "held rows": rows,
             "times": process.on_time, "kinds": process.has_row_kinds,
         })  # fmt: skip
@@ -61,6 +68,8 @@ class StatePlan:
         there, here = json.loads(found), json.loads(expected)
         problems = [differs(name, there.get(name), here[name]) for name in ("format", "uid", "function", "buckets")]
         problems.append(differs("types of the key", there[KEY], here[KEY]))
+        if KEY_COLUMNS in there and _by_case(there[KEY_COLUMNS]) != _by_case(here[KEY_COLUMNS]):
+            problems.append(differs(KEY_COLUMNS, there[KEY_COLUMNS], here[KEY_COLUMNS]))
         states = dict.fromkeys([*here["state"], *there["state"]])
         problems += [
             differs(f"state entry {name!r}", there["state"].get(name), here["state"].get(name)) for name in states
@@ -78,3 +87,8 @@ class StatePlan:
                 f"function {key}, uid {self.uid!r}: its state does not fit the checkpoint, which {wrote} wrote: "
                 f"{'; '.join(told)}. Start from a new checkpoint, or call the function as it was"
             )
+
+
+def _by_case(columns: dict[str, list[str]]) -> dict[str, list[str]]:
+    """The columns without the case of their names, which a source may change."""
+    return {table: [name.casefold() for name in names] for table, names in columns.items()}
