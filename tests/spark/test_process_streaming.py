@@ -159,6 +159,19 @@ def test_without_a_watermark_state_is_kept_and_the_time_is_a_plain_column(functi
     assert sorted(run(through, tmp_path, "through")) == [(2, None), (4, None), (6, None)]
 
 
+def test_a_table_whose_time_has_no_watermark_beside_another_one_is_named_in_a_warning(functions, spark, source, caplog):
+    for first, second in (("0 seconds", "1 second"), (None, None), ("0 seconds", None)):
+        assert not caplog.records
+        tables = {"orders": stream_of(spark, source, first), "payments": stream_of(spark, source, second)}
+        frame = functions.process("pairs", tables, partition_by="k", on_time="ts")
+    assert [record.getMessage() for record in caplog.records] == [
+        "function pairs@1: the time 'ts' of table 'payments' has no watermark, but 'ts' of table 'orders' has one: "
+        "timers wait for that one only, and the time of the result has no watermark; call withWatermark on each table "
+        "before the call"
+    ]
+    assert "spark.watermarkDelayMs" not in frame.schema["rowtime"].metadata
+
+
 class Changes(udf.ProcessTableFunction):
     returns = "kind string"
 

@@ -39,7 +39,7 @@ from spark_client.planning.process.inputs import ProcessInput
 from spark_client.planning.process.row_order import RowOrder
 from spark_client.planning.process.streams import StateSettings, require_streams, with_state
 from spark_client.planning.process.uids import StreamUids
-from spark_client.planning.process.upstream import Upstream, is_watermarked
+from spark_client.planning.process.upstream import Upstream, is_watermarked, warn_of_times
 
 __all__ = ["plan_process"]
 
@@ -113,6 +113,7 @@ class _Planner:
         if self._streaming:
             frames = [each.frame for each in self._inputs]
             marks = Upstream.of(self._process, self._signature, frames)
+            warn_of_times(self._call.spec.key, self._process, self._signature, frames)
             marks.require_distinct(self._call.spec.key, self._state.uid if self._by_key else None)
             if self._by_key:
                 frame = with_state(base, plan, schema, marks, self._state)

@@ -1,5 +1,6 @@
 """Upstream: what streams declare in the metadata of their columns: the watermark, and the functions before."""
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -13,8 +14,9 @@ from spark_client.base.identifiers import column_named
 from spark_client.executor.process.plan import OutputSource, ProcessPlan
 from spark_client.windows.columns import TIMED, WATERMARK
 
-__all__ = ["Upstream", "is_watermarked"]
+__all__ = ["Upstream", "is_watermarked", "warn_of_times"]
 
+log = logging.getLogger(__name__)
 UIDS = "remote_udf.uids"
 """The functions with state through which rows have passed: the id of the call by uid."""
 WATERMARKED = "remote_udf.watermarked"
@@ -87,6 +89,24 @@ class Upstream:
 def is_watermarked(field: StructField) -> bool:
     """Whether a column has a watermark, or is in the result of a function through which a watermark passes."""
     return WATERMARK in field.metadata or bool(field.metadata.get(WATERMARKED))
+
+
+def warn_of_times(
+    function: str, process: ProcessCall, signature: ProcessSignature, frames: Sequence[DataFrame]
+) -> None:  # fmt: skip
+    """Warn of streams whose time has no watermark beside one whose time has: timers do not wait for their rows."""
+    marked: dict[bool, list[str]] = {True: [], False: []}
+    for argument, table, frame in zip(signature.tables, process.tables, frames, strict=True):
+        if frame.isStreaming and table.time_column >= 0:
+            name = table.schema.names[table.time_column]
+            field = frame.schema.fields[_place(frame, name)]
+            marked[is_watermarked(field)].append(f"{name!r} of table {argument.name!r}")
+    if marked[True] and marked[False]:
+        log.warning(
+            "function %s: the time %s has no watermark, but %s has one: timers wait for that one only, and the time of "
+            "the result has no watermark; call withWatermark on each table before the call",
+            function, ", ".join(marked[False]), marked[True][0],
+        )  # fmt: skip
 
 
 def _place(frame: DataFrame, name: str) -> int:
