@@ -10,6 +10,8 @@ import pyarrow as pa
 import pytest
 
 import udf_server as udf
+from remote_udf.errors import ErrorCode
+from remote_udf.outcomes import read_errors
 from tests.udf_server.merging import DELAY, host_of, recorded
 from tests.udf_server.streams import Talk, batch, eventually, finish
 from udf_server.base.metrics import ServerMetrics
@@ -161,6 +163,23 @@ async def test_a_guard_counts_a_merged_call_once():
             talk.send(batch(number, 50 * number, range(50)))
             assert (await talk.receive()).result.rows == 50
     assert (len(calls), waits) == (2, 0)
+
+
+async def test_a_common_call_that_its_guard_did_not_let_begin_is_no_call():
+    @udf.scalar(batched=True, max_queue_delay="0 s", timeout="100 ms")
+    async def f(a: list[int]) -> list[int]:
+        return a
+
+    guard = Guard("f@1", GuardSettings.parse("f", {"rate": "1/hour"}), GuardMetrics(ServerMetrics(), "f", "1"))
+    async with Talk(host=FunctionHost(Registry([("test", f)]), guard=guard.wrap)) as talk:
+        await talk.open()
+        talk.send(batch(0, 0, range(5)))
+        assert (await talk.receive()).result.calls == 1
+        talk.send(batch(1, 5, range(5)))
+        result = (await talk.receive()).result
+    errors = read_errors(result.errors)
+    assert {(error.code, error.attempts) for error in errors.values()} == {(ErrorCode.TIMEOUT, 0)}
+    assert (len(errors), result.calls, result.retries) == (5, 0, 0)
 
 
 async def test_a_batch_context_has_the_context_of_each_row(environment):

@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from remote_udf.errors import StreamError
 from remote_udf.outcomes import RowError
+from udf_server.base.attempts import NotCalled
 from udf_server.base.context import BatchContext
 from udf_server.base.errors import FunctionBlocked, RowErrors
 from udf_server.base.functions import Function
@@ -116,7 +117,11 @@ class MergedCall:
             self._end()
             return
         if attempt.told or attempt.overdue:
-            self._places.fail(0, self.rows, self._timed_out(1, ""))
+            made = 1
+            if isinstance(error, NotCalled):
+                made = call.attempt - 1
+                self._places.outcomes.not_called(call.attempt)
+            self._places.fail(0, self.rows, self._timed_out(made, ""))
             self._end()
             return
         self._failure = error if returned is None else next(iter(returned.failed.values()), None)
