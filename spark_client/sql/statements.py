@@ -9,6 +9,7 @@ from sqlglot import exp
 from remote_udf.functions import FunctionKind
 from spark_client.base.errors import PlanError
 from spark_client.base.identifiers import quoted
+from spark_client.sql.argument_counts import require_counts
 from spark_client.sql.call_estimates import CallEstimates
 from spark_client.sql.condition_order import ConditionOrder
 from spark_client.sql.empty_calls import with_shown_names, without_empty_calls
@@ -112,6 +113,7 @@ class _Run:
             return None
         if isinstance(text.args, (list, tuple)) and text.args:
             raise PlanError("this query is run in pieces: give its parameters names, as in :limit")
+        require_counts(functions, text.tree)
         workspace = self._workspace(text)
         plain = with_lateral_calls(workspace, text.tree) if laterals else text.tree
         planned = planned or plain is not text.tree
@@ -170,13 +172,14 @@ class _Run:
     def _of_scalar_calls(self, text: Text) -> DataFrame | None:
         """The DataFrame of a text that would repeat calls unnecessarily; None if Spark can run the text unchanged."""
         called = Counter(name.casefold() for name in text.called if self._functions.is_remote_scalar(name))
-        if isinstance(text.args, (list, tuple)) or not called:
+        if not called:
             return None
         try:
             tree = text.tree
         except PlanError:
             return None  # Spark runs the text, or reports the error
-        if not isinstance(tree, (exp.Query, exp.Insert, exp.Create)):
+        require_counts(self._functions, tree)
+        if isinstance(text.args, (list, tuple)) or not isinstance(tree, (exp.Query, exp.Insert, exp.Create)):
             return None
         workspace = self._workspace(text).as_is()
         ordered = self._limit(workspace, self._ordered(workspace, tree))

@@ -96,11 +96,11 @@ def test_the_command_starts_a_server_runs_its_statements_and_exits_with_a_status
     (tmp_path / "prices.py").write_text(
         "import udf_server as udf\n\n@udf.scalar\ndef twofold(x: int) -> int:\n    return 2 * x\n"
     )
-    statements = ("SELECT shop, twofold(price) AS twice FROM shops ORDER BY shop", "SELECT twofold(1, 2)")
+    statements = ("SELECT shop, twofold(price) AS twice FROM shops ORDER BY shop", "SELECT twofold('red')")
     command = [sys.executable, "-m", "spark_client.shell", "sql", "--spark", "local[1]", "--plugin", "prices.py"]
     command += ["--format", "csv", "shops.csv", *(part for each in statements for part in ("-e", each))]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=110, check=False)
     assert done.stdout == "shop,twice\nnice,4\noslo,8\n"
     assert done.returncode == 1
-    assert "Error: ARGUMENT_COUNT: function twofold@1 takes 1 arguments, got 2" in done.stderr
+    assert "Error: ARGUMENT_TYPE: function twofold@1, parameter 'x': expected bigint, found string" in done.stderr
     assert "Traceback" not in done.stderr

@@ -142,6 +142,33 @@ def test_wrong_arguments_are_clear_errors(remote, spark):
         spark.sql("SELECT plus_ten(1.5D)").collect()
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SELECT id,\n  plus_ten(id, 1) FROM range(3)",
+        "SELECT id\n, PLUS_TEN(id, 1).x FROM range(3)",
+        "SELECT id FROM range(3) WHERE\n  `plus_ten@1`(plus_ten(id), 1) > 0",
+        "SELECT max(id) FROM range(3) GROUP BY\n  plus_ten(id, 1)",
+        "CREATE TEMPORARY VIEW never AS SELECT\n  plus_ten(id, 1) AS a FROM range(3)",
+        "SELECT id FROM range(3) ORDER BY (SELECT\n  plus_ten(:one, 1))",
+    ],
+)
+@pytest.mark.connect
+def test_a_wrong_number_of_arguments_is_refused_before_the_job_starts(remote, text):
+    session = remote(plus_ten, times)
+    with pytest.raises(
+        PlanError, match=r"^line 2, column 3: function plus_ten@1 takes 1 arguments, got 2: plus_ten\(x"
+    ):
+        session.sql(text, args={"one": 1})
+
+
+@pytest.mark.connect
+def test_a_star_stands_for_any_number_of_arguments(remote, spark):
+    session = remote(plus_ten, times)
+    spark.sql("SELECT 2L AS a, 3L AS b").createOrReplaceTempView("pair")
+    assert session.sql("SELECT times(*), times(pair.*) FROM pair").first() == (6, 6)
+
+
 def test_a_dead_letter_is_refused_since_sql_functions_never_see_whole_rows(remote):
     session = remote(plus_ten)
     with pytest.raises(PlanError, match="a dead letter holds whole rows"):
