@@ -3,6 +3,8 @@
 import json
 import logging
 import sys
+import threading
+import warnings
 
 import pytest
 
@@ -12,11 +14,14 @@ from udf_server.testing import FunctionEnvironment
 
 
 @pytest.fixture
-def root():
-    """Restores the root logger afterwards."""
+def root(monkeypatch):
+    """Restores afterwards what `configure_logging` changes."""
+    for module in (sys, threading):
+        monkeypatch.setattr(module, "excepthook", module.excepthook)
     root = logging.getLogger()
     handlers, level = root.handlers[:], root.level
     yield root
+    logging.captureWarnings(False)
     root.handlers[:] = handlers
     root.setLevel(level)
 
@@ -40,6 +45,49 @@ def test_an_exception_is_part_of_its_object(root, capsys):
         logging.getLogger("plugin").exception("failed")
     record = json.loads(capsys.readouterr().err)
     assert "ValueError: why" in record["exception"]
+
+
+@pytest.mark.filterwarnings("default")
+def test_json_has_what_python_would_print_beside_the_log(root, capsys):
+    configure_logging("info", "json")
+    warnings.warn("an old call", UserWarning, stacklevel=1)
+    thread = threading.Thread(target=int, args=("seven",), name="poller")
+    thread.start()
+    thread.join()
+    try:
+        raise ValueError("why")
+    except ValueError:
+        sys.excepthook(*sys.exc_info())
+    warned, threaded, ended = (json.loads(line) for line in capsys.readouterr().err.splitlines())
+    assert (warned["level"], warned["logger"]) == ("warning", "py.warnings")
+    assert "UserWarning: an old call" in warned["event"]
+    assert (threaded["event"], threaded["thread_name"]) == ("a thread ended with an exception", "poller")
+    assert "invalid literal for int() with base 10: 'seven'" in threaded["exception"]
+    assert ended["level"] == "critical" and "ValueError: why" in ended["exception"]
+
+
+def test_fields_do_not_replace_what_every_line_has(root, capsys):
+    configure_logging("info", "json")
+    extra = {"event": "order.paid", "level": 3, "logger": "mine", "timestamp": 0, "order": 7}
+    logging.getLogger("plugin").info("paid", extra=extra)
+    record = json.loads(capsys.readouterr().err)
+    assert (record["event"], record["level"], record["logger"]) == ("paid", "info", "plugin")
+    assert (record["extra_event"], record["extra_level"], record["order"]) == ("order.paid", 3, 7)
+
+
+def test_fields_that_json_does_not_have_are_texts(root, capsys):
+    configure_logging("info", "json")
+    cycle = []
+    cycle.append(cycle)
+    for odd in (float("inf"), {(1, 2): 3}, cycle):
+        logging.getLogger("plugin").info("found", extra={"odd": odd, "order": 7})
+    lines = capsys.readouterr().err.splitlines()
+    found = [json.loads(line, parse_constant=pytest.fail) for line in lines]
+    assert [(line["event"], line["odd"]) for line in found] == [
+        ("found", "inf"),
+        ("found", "{(1, 2): 3}"),
+        ("found", "[[...]]"),
+    ]
 
 
 def test_text_is_for_people(root, capsys):

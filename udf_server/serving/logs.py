@@ -1,28 +1,38 @@
 """Structured logs on standard error: an event and its fields, as text or as one JSON object per line.
 
 Code logs with the standard library (`log.info("stream ended", extra={...})`), so that the logs of plugins
-are included. structlog renders them.
+are included. structlog renders them. What Python itself would print beside them is logged too: warnings of
+libraries, and exceptions that end a thread or the process.
 """
 
+import json
 import logging
 import sys
+import threading
+from types import TracebackType
+from typing import Any
 
 import structlog
 
 __all__ = ["configure_logging"]
 
+log = logging.getLogger(__name__)
+
+OURS = ("event", "level", "logger", "timestamp", "exception")
+"""What lines have by these names is never a field of `extra`."""
+
 
 def configure_logging(level: str, style: str) -> None:
     """Render every log record of the process with structlog. `style` is text or json."""
     shared: list[structlog.typing.Processor] = [
+        _add_fields,
         structlog.stdlib.add_log_level,
         structlog.stdlib.add_logger_name,
-        structlog.stdlib.ExtraAdder(),
         structlog.processors.TimeStamper(fmt="iso", utc=True),
         structlog.processors.format_exc_info,
     ]
     if style == "json":
-        renderer: structlog.typing.Processor = structlog.processors.JSONRenderer(default=str)
+        renderer: structlog.typing.Processor = structlog.processors.JSONRenderer(serializer=_as_json)
     else:
         renderer = structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())
     formatter = structlog.stdlib.ProcessorFormatter(
@@ -36,3 +46,33 @@ def configure_logging(level: str, style: str) -> None:
     root.setLevel(level.upper())
     # The audit log is written at every log level.
     logging.getLogger("udf_server.audit").setLevel(logging.INFO)
+    logging.captureWarnings(True)
+    sys.excepthook = _process_fails
+    threading.excepthook = _thread_fails
+
+
+_extra = structlog.stdlib.ExtraAdder()
+
+
+def _add_fields(logger: Any, name: str, line: structlog.typing.EventDict) -> structlog.typing.EventDict:
+    fields = _extra(logger, name, {"_record": line["_record"]})
+    del fields["_record"]
+    return {**line, **{f"extra_{field}" if field in OURS else field: value for field, value in fields.items()}}
+
+
+def _as_json(line: structlog.typing.EventDict, **_: Any) -> str:
+    try:
+        return json.dumps(line, default=str, allow_nan=False)
+    except (TypeError, ValueError):  # keys, numbers or cycles that JSON does not have
+        return json.dumps({name: value if isinstance(value, str) else repr(value) for name, value in line.items()})
+
+
+def _process_fails(kind: type[BaseException], error: BaseException, traceback: TracebackType | None) -> None:
+    log.critical("the process ends with an exception", exc_info=(kind, error, traceback))
+
+
+def _thread_fails(failed: threading.ExceptHookArgs) -> None:
+    if failed.exc_value is not None and not isinstance(failed.exc_value, SystemExit):
+        name = failed.thread.name if failed.thread is not None else None
+        error = (failed.exc_type, failed.exc_value, failed.exc_traceback)
+        log.error("a thread ended with an exception", exc_info=error, extra={"thread_name": name})
