@@ -8,7 +8,8 @@ import pytest
 import yaml
 
 from tests.deploy.images import ROOT
-from tests.deploy.queries import RULES, catalogue, metrics_of, rules
+from tests.deploy.queries import OUTSIDE, RULES, catalogue, metrics_of, rules
+from udf_server.base.metrics import ServerMetrics
 
 CASES = sorted(Path(__file__).parent.glob("promtool/*.yml"))
 needs_promtool = pytest.mark.skipif(shutil.which("promtool") is None, reason="needs promtool, of Debian's prometheus")
@@ -35,6 +36,16 @@ def test_a_rule_asks_for_metrics_that_there_are(rule):
     asked = metrics_of(rule["expr"])
     assert asked
     assert asked <= catalogue()
+
+
+@pytest.mark.parametrize("alert", [rule for rule in rules() if "alert" in rule], ids=lambda rule: rule["alert"])
+def test_what_an_alert_counts_begins_at_0(alert):
+    """If a counter appears with its first event, its rate lacks that event."""
+    metrics = ServerMetrics()
+    metrics.function("f", "1")
+    begun = {sample.name for family in metrics.registry.collect() for sample in family.samples}
+    counted = {name for name in metrics_of(alert["expr"]) if name.endswith(("_total", "_count"))}
+    assert counted - OUTSIDE <= begun
 
 
 def test_every_alert_fires_in_a_case_and_is_silent_in_one():

@@ -310,7 +310,9 @@ class FunctionMetrics:
         self._server = server
         self._labels = labels
         self._streams = server.streams.labels(*labels)
-        server.crowded.labels(*labels)  # it begins at 0, so that the first second counts
+        # They begin at 0, so that the first second and the first event count.
+        server.crowded.labels(*labels)
+        server.loop_blocked.labels(*labels)
         self._calls = server.calls.labels(*labels)
         self._retries = server.retries.labels(*labels)
         self._calls_lost = server.calls_lost.labels(*labels)
