@@ -141,7 +141,8 @@ def canonical(
         known: The options that are accepted.
 
     Raises:
-        InvalidOption: A name is unknown (the message lists the known ones), a value is malformed, or options conflict.
+        InvalidOption: A name is unknown (the message lists the known ones) or there in both spellings, a value is
+            malformed, or options conflict.
     """
     table = {name: option for options in known for name, option in options.items()}
     result: dict[str, str] = {}
@@ -162,6 +163,8 @@ def canonical(
             raise InvalidOption(f"{source}: {unknown('option', str(key), table, _ELSEWHERE.get(name))}")
         if value is None:
             continue
+        if name in result:
+            raise InvalidOption(f"{source}: option {name!r} is there twice, with a hyphen and with an underscore")
         try:
             result[name] = option.format(option.parse(value))
         except InvalidOption as error:

@@ -106,6 +106,14 @@ WRONG = [
     ('[functions.geocode]\ntimeout = "soon"', "setting functions.geocode: option 'timeout'"),
     ('[functions.geocode]\non_error = "null"', "unknown option 'on_error'"),
     ("port = ", "config file .*server.toml"),
+    ("max-streams = 1\nmax_streams = 2", "setting 'max_streams' is there twice, as 'max-streams' and 'max_streams'"),
+    (
+        'cache_url = "memory:"\n[cache]\nurl = "file:///a"',
+        "'cache_url' is there twice, as 'cache_url' and '.cache. url'",
+    ),
+    ("[functions.f]\nmax_attempts = 1\nmax-attempts = 2", "functions.f: option 'max-attempts' is there twice"),
+    ("[guards.f]\nmax_concurrency = 1\nmax-concurrency = 2", "guards.f: option 'max-concurrency' is there twice"),
+    ("[callers.a]\nbudgets = {usd = 1}", "did you mean 'budget'.*known: budget, max-rows-in-flight"),
 ]
 
 
@@ -113,6 +121,20 @@ WRONG = [
 def test_a_setting_that_makes_no_sense_is_refused(toml, text, why):
     with pytest.raises(InvalidConfig, match=why):
         load_config(toml(text))
+
+
+TEXTS = [setting.name for setting in settings() if setting.type in (str, str | None)]
+
+
+@pytest.mark.parametrize("name", TEXTS)
+@pytest.mark.parametrize("empty", ["", " "])
+def test_an_empty_text_is_not_taken_for_a_setting_that_is_left_out(name, empty):
+    with pytest.raises(InvalidConfig, match=f"setting '{name}': '{empty}'"):
+        load_config(environment={ENVIRONMENT_PREFIX + name.upper(): empty})
+
+
+def test_settings_that_may_be_empty_texts_are_all_tried():
+    assert {"host", "metrics_host", "access_file", "tls_client_ca", "cache_encryption_variable"} <= set(TEXTS)
 
 
 @pytest.mark.parametrize("name", ["UDF_CONFIG_PROT", "UDF_CONFIG_FUNCTIONS", "UDF_CONFIG_"])

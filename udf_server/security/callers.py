@@ -61,7 +61,7 @@ def _texts(name: str, table: Any) -> Mapping[str, str]:
         raise InvalidConfig(f"{source}: {table!r} is not a table; expected one with {', '.join((*_OPTIONS, 'budget'))}")
     try:
         own = {key: value for key, value in table.items() if key != "budget"}
-        return canonical(own, source=source, known=(_OPTIONS,))
+        return canonical(own, source=source, known=(_OPTIONS, _BUDGET))
     except InvalidOption as error:
         raise InvalidConfig(str(error)) from None
 
@@ -96,3 +96,5 @@ _VALUES: Mapping[str, tuple[Callable[[Any], Any], Callable[[Any], str]]] = {
 }
 # The defaults and the documentation are those of the attributes of CallerSettings.
 _OPTIONS = {name: Option(name, *value, None, "") for name, value in _VALUES.items()}
+_BUDGET = {"budget": Option("budget", str, str, None, "")}
+"""It is no text, so it is read apart; errors list its name."""

@@ -41,6 +41,10 @@ AT_LEAST = {
     "max_server_bytes": 1 << 16, "drain_seconds": 0, "cache_max_bytes": 1 << 16,
 }  # fmt: skip
 """The least value of each setting that is a number."""
+_EXPECTED = {
+    bool: "true or false", int: "a whole number", float: "a number", tuple[str, ...]: "a list of texts",
+    str: "a text that is not empty", str | None: "a text that is not empty",
+}  # fmt: skip
 
 
 def _setting(default: Any, doc: str, *, secret: bool = False, divided: bool = False) -> Any:
@@ -247,12 +251,22 @@ def _from_file(path: Path) -> dict[str, Any]:
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise InvalidConfig(f"config file {path}: {error}") from error
     known = {setting.name for setting in dataclasses.fields(ServerConfig)}
+    spelled = [(name, name, value) for name, value in table.items() if name not in GROUPS]
     for group in GROUPS:
-        found = table.pop(group, {})
+        found = table.get(group, {})
         if not isinstance(found, dict):
             raise InvalidConfig(f"config file {path}: setting {group!r}: {found!r} is not a table")
-        table |= {f"{group}_{name}": value for name, value in found.items()}
-    return {_known(name, known, f"config file {path}"): value for name, value in table.items()}
+        spelled += [(f"[{group}] {name}", f"{group}_{name}", value) for name, value in found.items()]
+    values: dict[str, Any] = {}
+    spellings: dict[str, str] = {}
+    for spelling, whole, value in spelled:
+        name = _known(whole, known, f"config file {path}")
+        if name in values:
+            raise InvalidConfig(
+                f"config file {path}: setting {name!r} is there twice, as {spellings[name]!r} and {spelling!r}"
+            )
+        values[name], spellings[name] = value, spelling
+    return values
 
 
 def _known(name: str, known: set[str], source: str) -> str:
@@ -278,7 +292,8 @@ def _parse(name: str, value: Any, hint: Any) -> Any:
                 return number
         if hint is bool and isinstance(value, bool):
             return value
-        if hint in (str, str | None) and isinstance(value, str):
+        # An empty text, as of a variable that is not set, would turn off access, TLS or encryption, or open an address.
+        if hint in (str, str | None) and isinstance(value, str) and value.strip():
             return value
         if name == "guards":
             return {function: GuardSettings.parse(function, table) for function, table in value.items()}
@@ -294,4 +309,4 @@ def _parse(name: str, value: Any, hint: Any) -> Any:
         raise InvalidConfig(f"setting {name!r}: {error}") from None
     except (KeyError, ValueError, TypeError, AttributeError, OverflowError):
         pass
-    raise InvalidConfig(f"setting {name!r}: {value!r} is not valid (expected {getattr(hint, '__name__', hint)})")
+    raise InvalidConfig(f"setting {name!r}: {value!r} is not valid (expected {_EXPECTED.get(hint, 'a table')})")
