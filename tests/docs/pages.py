@@ -3,10 +3,11 @@
 A `python` block is executed; if it begins with a file's name in a comment, it is written to that file instead, and so
 is a `toml` block. A `text` block is the output of the previous block. In a `console` block lines with `$` are commands,
 which continue after a backslash at the end of a line, and the other lines are their output; all commands of a page
-run in one shell. `...` matches anything. A server that a page starts gets free ports instead of those it names, and
-runs until `kill` with the pid that the page shows, or until the page ends. `pip install` of a folder behaves like
-`pip install -e`: into the page's own directory, for its commands alone, and the server then finds only the plugins that
-the page installed. A block that is not run has a comment before it, `<!-- not run: the reason -->`.
+run in one shell. `...` matches anything. A server that a page starts gets free ports instead of those it names, which
+must not be those of another one, and runs until `kill` with the pid that the page shows, or until the page ends.
+`pip install` of a folder behaves like `pip install -e`: into the page's own directory, for its commands alone, and the
+server then finds only the plugins that the page installed.
+A block that is not run has a comment before it, `<!-- not run: the reason -->`.
 """
 
 import contextlib
@@ -52,6 +53,8 @@ class Page:
         self._servers: list[subprocess.Popen[str]] = []
         self._ports: dict[str, str] = {}
         """By the port that the page names, the one in its place; likewise below."""
+        self._held: dict[int, set[str]] = {}
+        """The ports that the page names for a server, by its pid."""
         self._pids: dict[str, int] = {}
         self._installed: list[Path] = []
 
@@ -95,6 +98,8 @@ class Page:
     def console(self, example: Example) -> str | None:
         for command, wanted in _commands(example.parsed):
             if command.startswith("udf-server serve") and wanted.startswith("{"):
+                if (taken := self._taken(command)) is not None:
+                    return taken
                 printed = self._serve(command, wanted)
             elif command.startswith("kill "):
                 printed = ""
@@ -111,6 +116,12 @@ class Page:
                 return f"{command}\n{difference}"
         return None
 
+    def _taken(self, command: str) -> str | None:
+        """Why a reader's server would not start: it gets the ports that the page names."""
+        running = [held for server in self._servers if server.poll() is None for held in self._held[server.pid]]
+        taken = sorted(_named(command).intersection(running))
+        return f"{command}\nport {taken[0]} is that of a server which the page has not stopped" if taken else None
+
     def _serve(self, command: str, wanted: str) -> str:
         variables = self._shell.variables()
         if '"devices"' in wanted:
@@ -120,13 +131,15 @@ class Page:
             cwd=self._shell.directory(), env=variables, stdout=subprocess.PIPE, text=True,
         )  # fmt: skip
         self._servers.append(server)
+        self._held[server.pid] = _named(command)
         assert server.stdout is not None
         line = server.stdout.readline()
         ready = json.loads(line)
-        named = [_option(command, "port", "50051"), _option(command, "metrics-port", "9464")]
-        for port, address in zip(named, [ready["target"], ready["metrics"]], strict=True):
-            self._ports[port] = address.rpartition(":")[2]
-            line = line.replace(address.removeprefix("http://"), f"127.0.0.1:{port}")
+        for name, default, address in (("port", "50051", ready["target"]), ("metrics-port", "9464", ready["metrics"])):
+            if not address.startswith("unix:"):
+                port = _option(command, name, default)
+                self._ports[port] = address.rpartition(":")[2]
+                line = line.replace(address.removeprefix("http://"), f"127.0.0.1:{port}")
         for pid in re.findall(r'"pid": (\d+)', wanted):
             self._pids[pid] = ready["pid"]
             line = line.replace(f'"pid": {ready["pid"]}', f'"pid": {pid}')
@@ -181,6 +194,14 @@ def _commands(block: str) -> Iterator[tuple[str, str]]:
     for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
         command, _, wanted = part.replace("\\\n", "").partition("\n")
         yield command, wanted
+
+
+def _named(command: str) -> set[str]:
+    """The ports that a server of this command would listen on; 0 is a free one."""
+    ports = {_option(command, "metrics-port", "9464")}
+    if "--unix-socket" not in command:
+        ports.add(_option(command, "port", "50051"))
+    return ports - {"0"}
 
 
 def _option(command: str, name: str, default: str) -> str:

@@ -113,6 +113,20 @@ def test_a_command_that_ends_its_shell_fails(directory: Path):
         Page(page, directory).run()
 
 
+def test_two_servers_with_a_port_in_common_fail(directory: Path):
+    (directory / "one_udfs.py").write_text(
+        "import udf_server as udf\n\n@udf.scalar\nasync def one() -> int:\n    return 1\n"
+    )
+    page = directory / "page.md"
+    first = '```console\n$ udf-server serve --plugin one_udfs.py\n{"target": ..., "pid": 4242...}\n```\n'
+    second = '```console\n$ udf-server serve --plugin one_udfs.py --unix-socket a.sock\n{"target": ...}\n```\n'
+    page.write_text(first + "```console\n$ kill 4242\n```\n" + second)
+    assert Page(page, directory).run() == 3
+    page.write_text(first + second)
+    with pytest.raises(AssertionError, match="port 9464 is that of a server which the page has not stopped"):
+        Page(page, directory).run()
+
+
 def test_a_command_that_prints_something_else_fails(directory: Path):
     wrong = directory / "wrong.md"
     wrong.write_text("```console\n$ echo one\none\n$ echo two\nthree\n```\n")
