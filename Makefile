@@ -54,7 +54,7 @@ export DEMO_INPUT DEMO_COLUMN DEMO_ROWS
 help: ## this list
 	@echo 'make TARGET, where TARGET is one of'
 	@grep -E '^[a-z-]+:.*##' $(firstword $(MAKEFILE_LIST)) | sed -E 's/^([a-z-]+):[^#]*## /\1\t/' | \
-		while IFS=$$'\t' read -r target text; do printf '  %-13s%s\n' "$$target" "$$text"; done
+		while IFS=$$'\t' read -r target text; do printf '  %-15s%s\n' "$$target" "$$text"; done
 
 .PHONY: demo
 demo: jdk $(VENV)/.run-stamp ## a PySpark job on real data, timed; DEMO_INPUT=file.csv or .parquet for your own
