@@ -14,6 +14,7 @@ OUTSIDE = {"udf_process_restarts_total", "up"}
 """Of the parent of worker processes, and of Prometheus itself."""
 CHOSEN = {"$job": ".*", "$instance": ".*", "$function": ".*", "$__rate_interval": "5m"}
 WORD = re.compile(r"[a-zA-Z_][\w:]*")
+ABSENT = re.compile(r"^absent\(([^()]*)\)")
 THRESHOLD = re.compile(r"^(.*?) (?:>|<|==) [\d.]+(?: and .*)?$", re.DOTALL)
 
 
@@ -42,8 +43,8 @@ def asked(query: str) -> str:
 
 def measured(expression: str) -> str:
     """What an alert compares with its threshold."""
-    if expression.startswith("absent("):
-        return expression.removeprefix("absent(").removesuffix(")")
+    if absent := ABSENT.match(expression):
+        return absent[1]
     match = THRESHOLD.match(expression)
     assert match is not None, expression
     return match[1]
