@@ -1,16 +1,19 @@
 """`remote-udf`: sql."""
 
 import contextlib
+import dataclasses
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import click
 from pyspark.sql import SparkSession
 
 from remote_udf.errors import RemoteUdfError
 from remote_udf.version import __version__
+from spark_client.base.security import Security
 from spark_client.connecting import connect
 from spark_client.shell.loop import HELP, Shell
 from spark_client.shell.printing import FORMATS
@@ -19,7 +22,27 @@ from spark_client.shell.tables import add_table
 __all__ = ["main"]
 
 PROMPT, MORE = "sql> ", "...> "
-HISTORY = Path.home() / ".remote_udf_history"
+HISTORY = "~/.remote_udf_history"
+SECURITY = {
+    "tls": "Encrypt, and check the server's certificate.",
+    "ca_file": "PEM file of the authority of the server's certificate.",
+    "certificate_file": "PEM file of your certificate.",
+    "key_file": "PEM file of its private key.",
+    "server_name": "Name in the server's certificate, if it is not the target's.",
+    "token_file": "File with a bearer token.",
+    "token_variable": "Environment variable with a bearer token.",
+    "allow_plaintext": "Send the token without TLS.",
+}
+"""What the fields of `Security` are, as options of a command."""
+
+
+def _security(command: Callable[..., Any]) -> Callable[..., Any]:
+    """An option for each field of `Security`."""
+    for field in reversed(dataclasses.fields(Security)):
+        flag = "--" + field.name.replace("_", "-")
+        kind: dict[str, Any] = {"is_flag": True} if field.default is False else {"metavar": "VALUE"}
+        command = click.option(flag, field.name, help=SECURITY[field.name], **kind)(command)
+    return command
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -35,6 +58,7 @@ def main() -> None:
 )
 @click.option("-f", "--file", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="Run a file and exit.")
 @click.option("--target", help="Server to use, as host:port or unix:/path; by default one is started.")
+@_security
 @click.option("--plugin", "plugins", multiple=True, help="Module or .py file for the server that is started.")
 @click.option(
     "--spark", "spark_url", default="local[*]", show_default=True, help="Spark master, or sc://host for Connect."
@@ -47,7 +71,7 @@ def main() -> None:
 @click.option("--timing", is_flag=True, help="Print how long each statement took.")
 def sql(
     tables: Sequence[str], execute: Sequence[str], file: Path | None, target: str | None, plugins: Sequence[str],
-    spark_url: str, conf: Sequence[str], form: str, rows: int, timing: bool,
+    spark_url: str, conf: Sequence[str], form: str, rows: int, timing: bool, **security: Any,
 ) -> None:  # fmt: skip
     """A shell for Spark SQL with remote functions, over tables from files.
 
@@ -58,7 +82,7 @@ def sql(
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     with _session(spark_url, conf) as spark:
         try:
-            remote = connect(spark, target, plugins=plugins)
+            remote = connect(spark, target, plugins=plugins, security=Security(**security))
             for told in tables:
                 add_table(spark, told)
         except (RemoteUdfError, ValueError) as error:
@@ -79,13 +103,15 @@ def sql(
 @contextlib.contextmanager
 def _session(url: str, conf: Sequence[str]) -> Iterator[SparkSession]:
     builder = SparkSession.builder.remote(url) if url.startswith("sc://") else SparkSession.builder.master(url)
-    settings = {"spark.ui.showConsoleProgress": "false", "spark.log.level": "FATAL", "spark.ui.enabled": "false"}
+    settings = {}
+    if not url.startswith("sc://"):
+        settings = {"spark.ui.showConsoleProgress": "false", "spark.log.level": "FATAL", "spark.ui.enabled": "false"}
     for each in conf:
         key, separator, value = each.partition("=")
         if not separator:
             raise click.UsageError(f"--conf is KEY=VALUE, not {each!r}")
         settings[key] = value
-    for key, value in ({} if url.startswith("sc://") else settings).items():
+    for key, value in settings.items():
         builder = builder.config(key, value)
     spark = builder.appName("remote-udf sql").getOrCreate()
     try:
@@ -117,14 +143,15 @@ def _history() -> Iterator[None]:
     except ImportError:
         yield
         return
-    with contextlib.suppress(OSError):
-        readline.read_history_file(HISTORY)
+    with contextlib.suppress(OSError, RuntimeError):
+        readline.read_history_file(Path(HISTORY).expanduser())
     try:
         yield
     finally:
-        with contextlib.suppress(OSError):
+        # A user without an entry and without HOME, as in containers, has no folder for them.
+        with contextlib.suppress(OSError, RuntimeError):
             readline.set_history_length(1000)
-            readline.write_history_file(HISTORY)
+            readline.write_history_file(Path(HISTORY).expanduser())
 
 
 def _complain(message: str) -> None:

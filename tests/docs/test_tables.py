@@ -1,8 +1,11 @@
 """Tables of the documentation agree with the code."""
 
+import dataclasses
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
+import click
 import pytest
 import yaml
 from cogapp import Cog
@@ -14,8 +17,14 @@ from remote_udf.ddl import parse_type
 from remote_udf.errors import ErrorCode, RemoteUdfError
 from remote_udf.types import spelled
 from remote_udf.version import __version__
+from spark_client.base.security import Security
+from spark_client.shell.cli import SECURITY
+from spark_client.shell.cli import main as remote_udf_command
+from tests.docs.pages import PAGES
 from tests.docs.tables import ROOT, modules
 from udf_server.base.annotations import codecs_for
+from udf_server.commands.cli import main as udf_server_command
+from udf_server.serving.config import settings
 
 COGGED = sorted((ROOT / "docs").glob("*.md"))
 
@@ -81,6 +90,36 @@ def test_types_are_what_annotations_become():
         (codec,) = codecs_for(eval(annotation, names), annotation)
         assert codec.type == parse_type(ddl), annotation
         assert spelled(codec.type) == ddl, annotation
+
+
+def commands(name: str, command: click.Command) -> Iterator[tuple[str, click.Command]]:
+    yield name, command
+    if isinstance(command, click.Group):
+        for part, below in command.commands.items():
+            yield from commands(f"{name} {part}", below)
+
+
+COMMANDS = dict([*commands("udf-server", udf_server_command), *commands("remote-udf", remote_udf_command)])
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_commands_and_their_options_are_explained(name: str):
+    """Settings and fields of `Security` have tables or a reference of their own."""
+    pages = "\n".join(page.read_text() for page in PAGES)
+    elsewhere = {setting.name for setting in settings()} | set(SECURITY)
+    flags = {
+        flag
+        for parameter in COMMANDS[name].params
+        if isinstance(parameter, click.Option) and not parameter.hidden and parameter.name not in elsewhere
+        for flag in parameter.opts
+        if flag.startswith("--")
+    }
+    assert re.search(rf"\b{name}\b", pages)
+    assert {flag for flag in flags if flag not in pages} <= {"--version"}
+
+
+def test_a_command_has_every_field_of_security():
+    assert [field.name for field in dataclasses.fields(Security)] == list(SECURITY)
 
 
 def test_changelog_has_this_version():

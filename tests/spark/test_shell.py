@@ -10,6 +10,7 @@ import udf_server as udf
 from spark_client import PlanError
 from spark_client.shell.loop import Shell
 from spark_client.shell.tables import add_table
+from udf_server.security.access import hashed, new_token
 
 
 @udf.scalar(nulls="skip")
@@ -104,3 +105,19 @@ def test_the_command_starts_a_server_runs_its_statements_and_exits_with_a_status
     assert done.returncode == 1
     assert "Error: ARGUMENT_TYPE: function twofold@1, parameter 'x': expected bigint, found string" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_the_command_reaches_a_server_that_wants_a_token(tmp_path):
+    token = new_token()
+    (tmp_path / "token").write_text(token)
+    (tmp_path / "access.toml").write_text(f'[me]\ntoken_sha256 = "{hashed(token)}"\n')
+    (tmp_path / "prices.py").write_text("import udf_server as udf\n\n@udf.scalar\ndef one() -> int:\n    return 1\n")
+    serve = [sys.executable, "-m", "udf_server", "serve", "--plugin", "prices.py", "--access-file", "access.toml"]
+    serve += ["--no-entry-points", "--port", "0", "--metrics-port", "0", "--log-level", "error", "--stop-with-stdin"]
+    with subprocess.Popen(serve, cwd=tmp_path, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as server:
+        target = json.loads(server.stdout.readline())["target"]
+        command = [sys.executable, "-m", "spark_client.shell", "sql", "--spark", "local[1]", "--format", "csv"]
+        command += ["--target", target, "--token-file", str(tmp_path / "token"), "-e", "SELECT one() AS n"]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=110, check=False)
+        server.stdin.close()
+    assert (done.stdout, done.stderr.count("Error"), done.returncode) == ("n\n1\n", 0, 0), done.stderr
