@@ -63,6 +63,21 @@ def test_anything_else_is_not_there(serve, path):
     assert (status, text) == (404, "there are /, /metrics, /livez and /readyz\n")
 
 
+@pytest.mark.parametrize("path", ["/", "/metrics", "/livez", "/readyz", "/catalog.json", "/page.js", "/nothing"])
+def test_head_answers_as_get_without_a_body(serve, path):
+    url = serve(same).server.metrics_url + path
+    request = urllib.request.Request(url, method="HEAD")
+    try:
+        with urllib.request.urlopen(request, timeout=20) as answer:
+            head = answer.status, answer.headers["Content-Type"], answer.read()
+    except urllib.error.HTTPError as error:
+        with error:
+            head = error.code, error.headers["Content-Type"], error.read()
+    assert head[0] == get(url)[0]
+    assert head[1] is not None
+    assert head[2] == b""
+
+
 def test_it_listens_on_ipv6_too():
     try:
         http = HttpServer("::1", 0, CollectorRegistry(), lambda: True, lambda: True)

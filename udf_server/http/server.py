@@ -113,6 +113,8 @@ class HttpServer:
             head = False
             if isinstance(answer, dict):
                 head = answer["REQUEST_METHOD"] == "HEAD"
+                if head:  # the answer of GET, without its body
+                    answer["REQUEST_METHOD"] = "GET"
                 answer = await self._answer(answer)
             if answer is not None:
                 async with asyncio.timeout(REQUEST_SECONDS):
