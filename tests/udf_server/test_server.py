@@ -332,3 +332,13 @@ def test_a_function_without_arguments_gets_batches_without_data(serve, channel):
     rows = encode(pb.ExecuteRequest(batch=pb.Batch(rows=3)))
     answers = execute(channel(serve(one).target), opening("one", arguments=write_schema(empty)), rows, finish())
     assert answers[-1].envelope.finished.counts.rows_ok == 3
+
+
+def test_a_server_without_functions_warns(serve, caplog):
+    def warned():
+        return [record.message for record in caplog.records if record.message.startswith("no function is served")]
+
+    serve(same)
+    assert warned() == []
+    serve()
+    assert len(warned()) == 1

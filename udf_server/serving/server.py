@@ -144,6 +144,8 @@ class Server:
             await self._coordinator.open()
             if (limits := self.config.coordinated) and self.config.coordination_url is None:
                 log.info("limits apply per process: no coordination_url is set", extra={"limits": limits})
+            if not list(self.registry):
+                log.warning("no function is served: install a plugin on this machine, or name one with 'plugin'")
             for ignored in self._host.ignored():
                 log.warning("a setting has no effect", extra=dataclasses.asdict(ignored))
             # OpenTelemetry is imported here so that the first stream does not wait for it.
