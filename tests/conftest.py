@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import hypothesis
 import pytest
 
 from tests.leftovers import Leftovers, watch_streams
@@ -20,14 +19,6 @@ from udf_server.hosting.registry import Registry
 from udf_server.serving.config import ServerConfig
 from udf_server.serving.server import Server
 
-# Deterministic, so that a failure comes back; REMOTE_UDF_SEED=random looks for new ones. Hypothesis prints the seed.
-hypothesis.settings.register_profile("fixed", derandomize=True, deadline=None, print_blob=True)
-hypothesis.settings.register_profile("random", deadline=None, print_blob=True)
-hypothesis.settings.register_profile("unit", derandomize=True, deadline=None, print_blob=True, max_examples=10)
-# `make test`; CI, which runs `make test-all`, draws all.
-RANDOM = os.environ.get("REMOTE_UDF_SEED") == "random"
-hypothesis.settings.register_profile("quick", derandomize=not RANDOM, deadline=None, print_blob=True, max_examples=25)
-hypothesis.settings.load_profile("random" if RANDOM else "fixed")
 watch_streams()
 # A server that a test starts has one process, also where the CPU time of the tests is limited to several cores.
 os.environ.setdefault("UDF_CONFIG_PROCESSES", "1")
