@@ -98,7 +98,7 @@ class Clock:
         self.coordinator = Coordinator(ledgers)
         self.budgets = Budgets(self.coordinator, "id", wall=lambda: self.wall)
         daily = self.budgets.daily("etl", Terms((("usd", BUDGET),)))
-        self._stream = StreamBudget(lambda: daily.today, "f@1")
+        self._stream = StreamBudget(lambda: daily.today, "f@1", time.monotonic)
         self.running = []
 
         @udf.scalar(cost=lambda usd, parts: {"usd": usd})
