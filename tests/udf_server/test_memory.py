@@ -18,6 +18,7 @@ from remote_udf.messages import read_response
 from tests.properties import few_quickly
 from tests.udf_server.streams import batch, finish, opening
 from tests.waiting import wait_until
+from udf_server.runners.room import PIECE_BYTES
 
 PLUGIN = """
 import pyarrow as pa
@@ -150,11 +151,15 @@ def test_results_of_a_client_that_does_not_read_are_bounded_and_neighbours_stay_
 
 
 def test_a_client_that_never_reads_is_ended_and_what_it_held_is_free(server, started):
+    """But for the message that gRPC keeps until the client reads or disconnects."""
     process = server("--idle-seconds", "1")
-    started(process.target, "in_a_loop", batch(0, 0, range(5_000)))
+    call = started(process.target, "in_a_loop", batch(0, 0, range(5_000)))
     wait_until(lambda: process.metric("udf_result_waits_total", function="in_a_loop"))
     wait_until(lambda: not process.metric("udf_streams_open"))
-    wait_until(lambda: not process.metric("udf_held_bytes") and not process.metric("udf_result_bytes"))
+    wait_until(lambda: not process.metric("udf_result_bytes"))
+    wait_until(lambda: 0 < process.metric("udf_held_bytes") < PIECE_BYTES)
+    call.cancel()
+    wait_until(lambda: not process.metric("udf_held_bytes"))
 
 
 def test_a_full_server_says_so_and_a_stream_that_is_read_goes_on(server, started):
