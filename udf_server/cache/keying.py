@@ -16,7 +16,7 @@ __all__ = ["Keying"]
 
 SMALL_ROWS, SMALL_BYTES = 128, 32 << 10
 """A batch of at most this size is read on the event loop: passing it to a thread would take longer."""
-HASHED_ROWS = 4_096
+HASHED_ROWS = 2_048
 """At most this number of rows are hashed at once, because no call of a function ends meanwhile."""
 
 QUEUE_TIMES = 10

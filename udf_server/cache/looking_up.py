@@ -20,7 +20,7 @@ from udf_server.runners.selection import Indexes
 
 __all__ = ["LookUps"]
 
-LOOKED_UP_ROWS = 4_096
+LOOKED_UP_ROWS = 2_048
 """Maximum number of rows of one look-up, so that the event loop does other work in between."""
 PAUSE_SECONDS = 0.001
 """The time between look-ups of rows that miss. Meanwhile calls end, which need the interpreter's lock too."""
