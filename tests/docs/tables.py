@@ -200,7 +200,7 @@ def limits() -> str:
         ("arguments of a row with a key in the cache", LARGEST_ARGUMENTS, "bytes", "the row is called without it"),
         ("outcomes that wait to be written to the cache", QUEUE_BYTES, "bytes", "others are not kept, and are counted"),
         ("rows of lost streams whose calls go on for the cache", MOST_ORPHANS, "rows", "other calls are cancelled"),
-        ("lists of functions that a caller does not read", LISTS_AT_ONCE, "lists", "it waits for further ones"),
+        ("unread lists of functions of a caller, per server process", LISTS_AT_ONCE, "lists", "it waits for others"),
         ("calls of a guard with `adaptive` and no `max-concurrency`", ADAPTIVE_MOST, "calls", "calls wait"),
         ("windows of a row in HOP or CUMULATE", MOST_WINDOWS, "", "the query is refused"),
         ("table that `VECTOR_SEARCH` searches", SEARCHED_BYTES, "bytes", "the query is refused"),
