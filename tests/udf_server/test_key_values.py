@@ -141,7 +141,8 @@ asyncio.run(main())
 def test_of_several_processes_one_sets_each_key(tmp_path):
     command = [sys.executable, "-c", CHILD, f"file://{tmp_path}"]
     children = [subprocess.Popen(command, stdout=subprocess.PIPE) for _ in range(3)]
-    assert sum(int(child.communicate()[0]) for child in children) == 200
+    printed = [child.communicate()[0] for child in children]
+    assert sum(int(text) for text in printed) == 200
 
 
 @with_redis

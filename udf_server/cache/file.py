@@ -6,12 +6,13 @@ import functools
 import secrets
 import sqlite3
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeVar
 
 from udf_server.base.errors import InvalidConfig
+from udf_server.base.sqlite_files import OtherFormat, opened, parts, size_of, transaction
 from udf_server.cache.leases import LEASE_SECONDS, Beats
 from udf_server.cache.store import BEGINNING_BYTES, ENTRY_BYTES, NONE, Store, Stored, StoreError
 
@@ -20,7 +21,6 @@ __all__ = ["FileStore"]
 Result = TypeVar("Result")
 FILE = "outcomes.sqlite3"
 FORMAT = 1
-KEYS_AT_ONCE = 500
 TOUCH_SECONDS = 60.0
 """The time of the last use of an entry is this precise, because writing it takes longer than reading the entry."""
 EVICTED_AT_ONCE = 32
@@ -64,9 +64,9 @@ class FileStore(Store):
         except (OSError, sqlite3.Error) as error:
             await self.close()
             raise InvalidConfig(f"setting 'cache_url': cannot use {self.path}: {error}") from None
-        except InvalidConfig:
+        except OtherFormat as error:
             await self.close()
-            raise
+            raise InvalidConfig(f"setting 'cache_url': {error}") from None
 
     async def close(self) -> None:
         await self._beats.stop()
@@ -112,21 +112,9 @@ class FileStore(Store):
     # The methods below run on the thread.
 
     def _connect(self) -> None:
-        path = self.path
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        path.touch(mode=0o600)
-        self._db = db = sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None)
-        db.execute("PRAGMA journal_mode = WAL")
         # A loss of power may lose the latest entries, but does not damage the file.
-        db.execute("PRAGMA synchronous = NORMAL")
-        found = db.execute("PRAGMA user_version").fetchone()[0]
-        if found not in (0, FORMAT):
-            raise InvalidConfig(
-                f"setting 'cache_url': {path} has format {found}, this version needs {FORMAT}: use another folder"
-            )
-        db.executescript(_TABLES)
-        with _transaction(db):
-            db.execute(f"PRAGMA user_version = {FORMAT}")
+        self._db = db = opened(self.path, _TABLES, FORMAT, "NORMAL", BUSY_SECONDS)
+        with transaction(db):
             if not (chosen := db.execute("PRAGMA application_id").fetchone()[0]):
                 chosen = secrets.randbelow(1 << 31) or 1
                 db.execute(f"PRAGMA application_id = {chosen}")
@@ -146,8 +134,6 @@ class FileStore(Store):
             try:
                 return work(self._db)
             except sqlite3.Error as error:
-                if self._db.in_transaction:
-                    self._db.rollback()
                 raise StoreError(str(error)) from None
 
         if self._thread is None:
@@ -156,8 +142,8 @@ class FileStore(Store):
 
     def _get(self, db: sqlite3.Connection, function: str, keys: Sequence[bytes]) -> list[bytes | None]:
         now, found = self._wall(), {}
-        for part in _parts(keys):
-            text = f"{_ENTRIES} AND key IN ({_marks(part)})"
+        for marks, part in parts(keys):
+            text = f"{_ENTRIES} AND key IN ({marks})"
             for key, entry, used in db.execute(text, (function, now, *part)):
                 found[key] = entry
                 if used < now - TOUCH_SECONDS:
@@ -170,20 +156,20 @@ class FileStore(Store):
 
     def _touch(self, db: sqlite3.Connection) -> None:
         touched, self._touched = self._touched, []
-        with _transaction(db):
+        with transaction(db):
             db.executemany("UPDATE entries SET used = ? WHERE function = ? AND key = ?", touched)
 
     def _put(
         self, db: sqlite3.Connection, function: str, entries: Sequence[tuple[bytes, bytes]], seconds: float
     ) -> None:
         now = self._wall()
-        with _transaction(db):
+        with transaction(db):
             db.executemany(
                 "INSERT OR REPLACE INTO entries VALUES (?, ?, ?, ?, ?)",
                 [(function, key, entry, now + seconds, now) for key, entry in entries],
             )
             db.executemany("DELETE FROM claims WHERE function = ? AND key = ?", [(function, key) for key, _ in entries])
-        while self._size(db) > self._max_bytes:
+        while size_of(db) > self._max_bytes:
             if self._touched:
                 self._touch(db)
             text = (
@@ -200,26 +186,20 @@ class FileStore(Store):
         )
         return db.execute(text, (function, key)).fetchall()
 
-    def _size(self, db: sqlite3.Connection) -> int:
-        pages, free, size = (
-            db.execute(f"PRAGMA {name}").fetchone()[0] for name in ("page_count", "freelist_count", "page_size")
-        )
-        return int((pages - free) * size)
-
     def _claim(
         self, db: sqlite3.Connection, function: str, keys: Sequence[bytes], useless: Mapping[bytes, bytes]
     ) -> list[bool]:
         now, mine = self._wall(), set()
-        with _transaction(db):
+        with transaction(db):
             self._renew(db, self._beats.name)
             db.execute("DELETE FROM claims WHERE server NOT IN (SELECT server FROM servers WHERE until > ?)", (now,))
-            for part in _parts(keys):
-                text = f"{_BEGINNINGS} AND key IN ({_marks(part)})"
+            for marks, part in parts(keys):
+                text = f"{_BEGINNINGS} AND key IN ({marks})"
                 found = db.execute(text, (BEGINNING_BYTES, function, now, *part))
                 there = {key for key, beginning in found if beginning and beginning != useless.get(key)}
                 rows = [(function, key, self._beats.name) for key in part if key not in there]
                 db.executemany("INSERT OR IGNORE INTO claims VALUES (?, ?, ?)", rows)
-                text = f"{_CLAIMS} AND key IN ({_marks(part)})"
+                text = f"{_CLAIMS} AND key IN ({marks})"
                 claims = db.execute(text, (function, self._beats.name, *part))
                 mine |= {key for (key,) in claims if key not in there}
         return [key in mine for key in keys]
@@ -229,29 +209,3 @@ class FileStore(Store):
 
     def _renew(self, db: sqlite3.Connection, name: str) -> None:
         db.execute("INSERT OR REPLACE INTO servers VALUES (?, ?)", (name, self._wall() + LEASE_SECONDS))
-
-
-class _transaction:  # noqa: N801 - it is used like a function
-    """Commit what the block does, or roll it back."""
-
-    def __init__(self, db: sqlite3.Connection) -> None:
-        self._db = db
-
-    def __enter__(self) -> None:
-        # IMMEDIATE, because a transaction that begins with reading fails if another process writes meanwhile.
-        self._db.execute("BEGIN IMMEDIATE")
-
-    def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
-        if kind is None:
-            self._db.execute("COMMIT")
-        elif self._db.in_transaction:  # SQLite has ended it itself if the disk is full
-            self._db.execute("ROLLBACK")
-
-
-def _marks(keys: Sequence[bytes]) -> str:
-    return ",".join("?" * len(keys))
-
-
-def _parts(keys: Sequence[bytes]) -> Iterator[Sequence[bytes]]:
-    for start in range(0, len(keys), KEYS_AT_ONCE):
-        yield keys[start : start + KEYS_AT_ONCE]

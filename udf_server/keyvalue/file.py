@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from udf_server.base.key_value_backend import Backend, Change, KeyValueError
+from udf_server.base.sqlite_files import OtherFormat, opened, parts, size_of, transaction
 
 __all__ = ["KEY_VALUE_FILE", "FileBackend"]
 
@@ -17,7 +18,6 @@ KEY_VALUE_FILE = "keyvalue.sqlite3"
 FORMAT = 1
 BUSY_SECONDS = 10.0
 """How long an operation waits for another process."""
-KEYS_AT_ONCE = 500
 _TABLES = """
     CREATE TABLE IF NOT EXISTS entries (
         function TEXT, key BLOB, value BLOB, expires REAL, PRIMARY KEY (function, key)
@@ -46,9 +46,9 @@ class FileBackend(Backend):
         except (OSError, sqlite3.Error) as error:
             await self.close()
             raise KeyValueError(f"setting 'cache_url': cannot use {self._path}: {error}") from None
-        except KeyValueError:
+        except OtherFormat as error:
             await self.close()
-            raise
+            raise KeyValueError(f"setting 'cache_url': {error}") from None
 
     async def close(self) -> None:
         thread, self._thread = self._thread, None
@@ -65,19 +65,8 @@ class FileBackend(Backend):
     # The methods below run on the thread.
 
     def _connect(self) -> None:
-        self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._path.touch(mode=0o600)
-        self._db = db = sqlite3.connect(self._path, timeout=BUSY_SECONDS, isolation_level=None)
-        db.execute("PRAGMA journal_mode = WAL")
         # Unlike an entry of the cache, a lost entry may cost a second payment.
-        db.execute("PRAGMA synchronous = FULL")
-        found = db.execute("PRAGMA user_version").fetchone()[0]
-        if found not in (0, FORMAT):
-            raise KeyValueError(
-                f"setting 'cache_url': {self._path} has format {found}, this version needs {FORMAT}: use another folder"
-            )
-        db.executescript(_TABLES)
-        db.execute(f"PRAGMA user_version = {FORMAT}")
+        self._db = opened(self._path, _TABLES, FORMAT, "FULL", BUSY_SECONDS)
 
     def _disconnect(self) -> None:
         db, self._db = self._db, None
@@ -92,9 +81,6 @@ class FileBackend(Backend):
                 return work(self._db)
             except sqlite3.Error as error:
                 raise KeyValueError(f"{self._path}: {error}") from None
-            finally:
-                if self._db.in_transaction:
-                    self._db.rollback()
 
         if self._thread is None:
             raise KeyValueError("the key-value store is closed")
@@ -103,37 +89,25 @@ class FileBackend(Backend):
     def _get(self, db: sqlite3.Connection, function: str, keys: Sequence[bytes]) -> list[bytes | None]:
         now = self._wall()
         found: dict[bytes, bytes] = {}
-        for start in range(0, len(keys), KEYS_AT_ONCE):
-            part = keys[start : start + KEYS_AT_ONCE]
-            text = f"{_ENTRIES} AND key IN ({_marks(part)})"
+        for marks, part in parts(keys):
+            text = f"{_ENTRIES} AND key IN ({marks})"
             found.update(db.execute(text, (function, now, *part)).fetchall())
         return [found.get(key) for key in keys]
 
     def _change(self, db: sqlite3.Connection, function: str, changes: Sequence[Change], seconds: float) -> list[bool]:
-        # IMMEDIATE, so that no other process writes between the comparison and the change.
-        db.execute("BEGIN IMMEDIATE")
-        now = self._wall()
-        found = self._get(db, function, [change.key for change in changes])
-        same = [kept == change.before for kept, change in zip(found, changes, strict=True)]
-        rows = [
-            (function, change.key, change.after, now + seconds)
-            for change, made in zip(changes, same, strict=True)
-            if made
-        ]
-        if self._size(db) + sum(len(value) for _, _, value, _ in rows) > self._max_bytes:
-            db.execute("DELETE FROM entries WHERE expires <= ?", (now,))
-            if self._size(db) + sum(len(value) for _, _, value, _ in rows) > self._max_bytes:
-                raise KeyValueError(f"{self._path} is full: cache_max_bytes is {self._max_bytes}")
-        db.executemany("INSERT OR REPLACE INTO entries VALUES (?, ?, ?, ?)", rows)
-        db.execute("COMMIT")
+        # No other process writes between the comparison and the change.
+        with transaction(db):
+            now = self._wall()
+            found = self._get(db, function, [change.key for change in changes])
+            same = [kept == change.before for kept, change in zip(found, changes, strict=True)]
+            rows = [
+                (function, change.key, change.after, now + seconds)
+                for change, made in zip(changes, same, strict=True)
+                if made
+            ]
+            if size_of(db) + sum(len(value) for _, _, value, _ in rows) > self._max_bytes:
+                db.execute("DELETE FROM entries WHERE expires <= ?", (now,))
+                if size_of(db) + sum(len(value) for _, _, value, _ in rows) > self._max_bytes:
+                    raise KeyValueError(f"{self._path} is full: cache_max_bytes is {self._max_bytes}")
+            db.executemany("INSERT OR REPLACE INTO entries VALUES (?, ?, ?, ?)", rows)
         return same
-
-    def _size(self, db: sqlite3.Connection) -> int:
-        pages, free, size = (
-            db.execute(f"PRAGMA {name}").fetchone()[0] for name in ("page_count", "freelist_count", "page_size")
-        )
-        return int((pages - free) * size)
-
-
-def _marks(keys: Sequence[bytes]) -> str:
-    return ",".join("?" * len(keys))
