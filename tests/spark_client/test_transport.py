@@ -66,6 +66,9 @@ def test_streams_of_one_process_share_a_channel(serve, monkeypatch):
     monkeypatch.setattr(
         grpc, "insecure_channel", lambda *a, _make=grpc.insecure_channel, **k: made.append(a) or _make(*a, **k)
     )
+    # As in a process without channels, because this one may have one to an ended server with the same port.
+    pid = os.getpid()
+    monkeypatch.setattr(os, "getpid", lambda: -pid)
     target = serve(plus_one).target
     for _ in range(3):
         call = call_of(plus_one, target)
