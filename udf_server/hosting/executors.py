@@ -6,9 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import uvloop
-
 from remote_udf.threads import THREADS, Threads
+from udf_server.hosting.function_loop import FunctionLoop
 from udf_server.hosting.loop_executor import LoopExecutor
 from udf_server.hosting.thread_executor import ThreadExecutor
 from udf_server.hosting.turns import Turns
@@ -22,7 +21,7 @@ class Executors:
 
     threads: Threads = THREADS
     clock: Callable[[], float] = time.monotonic
-    new_loop: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop
+    new_loop: Callable[[], asyncio.AbstractEventLoop] = FunctionLoop
     new_turns: Callable[[int], Turns] = Turns
     later: Callable[[float, Callable[[], object]], Any] = lambda seconds, callback: (
         asyncio.get_running_loop().call_later(seconds, callback)

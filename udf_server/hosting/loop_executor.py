@@ -7,10 +7,9 @@ from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
-import uvloop
-
 from remote_udf.threads import THREADS, Threads
 from udf_server.base.running import runs
+from udf_server.hosting.function_loop import FunctionLoop
 from udf_server.hosting.turns import DEFAULT_CALLS, Turns
 
 __all__ = ["LoopExecutor"]
@@ -35,7 +34,7 @@ class LoopExecutor:
         calls: int = DEFAULT_CALLS,
         *,
         threads: Threads = THREADS,
-        new_loop: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop,
+        new_loop: Callable[[], asyncio.AbstractEventLoop] = FunctionLoop,
         new_turns: Callable[[int], Turns] = Turns,
     ) -> None:
         """`calls` is the maximum number of rows, or of batches of vectorized functions, in flight."""
