@@ -146,8 +146,10 @@ def test_a_callback_has_the_context_of_its_call_or_the_one_that_is_given(loop):
     own.run(variable.set, "own")
     own.run(loop.call_later, 0.005, lambda: found.append(variable.get()))
     loop.call_later(0.01, lambda: found.append(variable.get()), context=other)
+    empty = contextvars.Context()
+    own.run(lambda: loop.call_later(0.015, lambda: found.append(variable.get()), context=empty))
     run(loop)
-    assert found == ["own", "given"]
+    assert found == ["own", "given", "none"]
 
 
 class Thing:
@@ -171,6 +173,33 @@ def test_a_cancelled_timer_and_a_closed_loop_keep_nothing():
     for delay in (0, 0.01):
         with pytest.raises(RuntimeError, match="closed"):
             loop.call_later(delay, print)
+
+
+class Expiring:
+    """Keeps the timer of its own method, as clients of services do."""
+
+    def __init__(self, loop):
+        self.expired = 0
+        self.timer = loop.call_later(0.005, self.expire, self)
+
+    def expire(self, _):
+        self.expired += 1
+
+
+def test_a_timer_that_was_called_keeps_nothing(loop):
+    """The garbage collector rarely runs a full collection in a server."""
+    gc.disable()
+    try:
+        expiring = Expiring(loop)
+        run(loop)
+        kept, timer = weakref.ref(expiring), weakref.ref(expiring.timer)
+        assert (expiring.expired, expiring.timer.cancelled()) == (1, False)
+        expiring.timer.cancel()
+        assert expiring.timer.cancelled()
+        del expiring
+        assert (kept(), timer()) == (None, None)
+    finally:
+        gc.enable()
 
 
 @pytest.mark.parametrize("delay", [math.inf, 1e9])

@@ -42,7 +42,9 @@ class FunctionLoop(uvloop.Loop):
         due = self._due.get(tick)
         if due is None:
             due = self._due[tick] = {}, super().call_later(delay, self._call, tick)
-        timer = _Timer(self, when, tick, callback, args, context or contextvars.copy_context())
+        # A context without variables is false.
+        own = contextvars.copy_context() if context is None else context
+        timer = _Timer(self, when, tick, callback, args, own)
         due[0][timer] = None
         return cast(asyncio.TimerHandle, timer)
 
@@ -75,7 +77,7 @@ class FunctionLoop(uvloop.Loop):
 class _Timer:
     """Has the methods of an `asyncio.TimerHandle`, which takes twice as long to make."""
 
-    __slots__ = ("_args", "_callback", "_context", "_loop", "_when", "tick")
+    __slots__ = ("__weakref__", "_args", "_callback", "_cancelled", "_context", "_loop", "_when", "tick")
 
     def __init__(
         self,
@@ -92,28 +94,34 @@ class _Timer:
         self._callback: Callable[..., object] | None = callback
         self._args = args
         self._context = context
+        self._cancelled = False
 
     def when(self) -> float:
         return self._when
 
     def cancelled(self) -> bool:
-        return self._callback is None
+        return self._cancelled
 
     def cancel(self) -> None:
-        if self._callback is not None:
-            # What they refer to must not be kept until the timer would be due.
-            self._callback, self._args = None, ()
+        self._cancelled = True
+        if self._taken()[0] is not None:
             self._loop.forget(self)
 
     def call(self) -> None:
-        callback = self._callback
+        callback, args = self._taken()
         if callback is None:
             return  # cancelled by another one of the same millisecond
         try:
-            self._context.run(callback, *self._args)
+            self._context.run(callback, *args)
         except (KeyboardInterrupt, SystemExit):
             raise
         except BaseException as error:
             self._loop.call_exception_handler(
                 {"message": f"Exception in callback {callback!r}", "exception": error, "handle": self}
             )
+
+    def _taken(self) -> tuple[Callable[..., object] | None, tuple[Any, ...]]:
+        """What is to be called, which is then not kept: not until it would be due, nor by who keeps its own timer."""
+        callback, args = self._callback, self._args
+        self._callback, self._args = None, ()
+        return callback, args
