@@ -80,7 +80,8 @@ class ServerMetrics:
         )  # fmt: skip
         self.calls = Counter(
             "udf_calls_total",
-            "Calls of the function: for a row, for a batch if it is vectorized, or for a bundle. Retries count.",
+            "Calls of the function: for a row, for a batch if it is vectorized, or for a bundle. Retries count; calls "
+            "whose rows had no answer when their client was lost do not, though udf_spent_total has what they spent.",
             FUNCTION, registry=registry,
         )  # fmt: skip
         self.retries = Counter(
