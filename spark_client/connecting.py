@@ -1,5 +1,6 @@
 """`connect` creates a RemoteSession."""
 
+import dataclasses
 import uuid
 from collections.abc import Mapping, Sequence
 
@@ -111,6 +112,8 @@ def connect(
         in_process=local_transport,
     )
     functions = list_functions(config)
+    if bound is not None:
+        config = dataclasses.replace(config, budget=dataclasses.replace(bound, ledger=functions.ledger))
     if checkpoint is not None:
         functions = pinned(spark, checkpoint, functions)
     cancel_on_interrupt(spark)

@@ -29,6 +29,8 @@ class Budget:
     """Whether the query fails; otherwise rows that are not called follow their `on_error`."""
     job: str = field(default_factory=lambda: uuid.uuid4().hex, repr=False)
     """A random id, under which servers count."""
+    ledger: str = field(default="", repr=False)
+    """Where the servers that `connect` has met count budgets; empty if they have not said so."""
 
     @classmethod
     def of(cls, given: Mapping[str, object], over: OverBudget) -> "Budget":

@@ -38,13 +38,15 @@ class Functions(Sequence[FunctionSpec]):
 
     def __init__(
         self, functions: Iterable[FunctionSpec], versions: Mapping[str, str] | None = None,
-        weights: Mapping[str, float] | None = None,
+        weights: Mapping[str, float] | None = None, ledger: str = "",
     ) -> None:  # fmt: skip
         """`versions` has the versions of names without one; all other names mean their highest version.
 
-        `weights` has the shares of jobs by "name@version", from which `versions` were chosen.
+        `weights` has the shares of jobs by "name@version", from which `versions` were chosen. `ledger` says where the
+        servers count budgets; it is empty if they do not say so, or count apart.
         """
         self.weights = weights or {}
+        self.ledger = ledger
         self._functions = sorted(functions, key=lambda spec: (spec.name, version_key(spec.version)))
         # In the sorted list, the last function of a name has its highest version.
         self.versions: Mapping[str, str] = {spec.name: spec.version for spec in self._functions} | dict(versions or {})
@@ -137,7 +139,9 @@ def list_functions(
             f"{list(answers[0].protocol_versions)}, this client {PROTOCOL_VERSION}"
         )
     weights = united_weights([answer.weights for answer in usable])
-    return _united([_readable(answer.functions) for answer in usable], weights, config.session)
+    ledgers = {answer.budget for answer in usable}
+    ledger = ledgers.pop() if len(ledgers) == 1 else ""
+    return _united([_readable(answer.functions) for answer in usable], weights, config.session, ledger)
 
 
 def _of_tls(config: ClientConfig, problem: TransportLost) -> str | None:
@@ -172,7 +176,9 @@ def _readable(functions: Iterable[function_pb2.FunctionSpec]) -> list[FunctionSp
     return specs
 
 
-def _united(servers: Sequence[Sequence[FunctionSpec]], weights: Mapping[str, float], session: str) -> Functions:
+def _united(
+    servers: Sequence[Sequence[FunctionSpec]], weights: Mapping[str, float], session: str, ledger: str
+) -> Functions:
     """The functions of all servers. If one differs between servers, any is used: the others refuse its streams."""
     every = {spec.key: spec for functions in servers for spec in functions}
     common = reduce(set.intersection, ({(spec.key, spec.fingerprint) for spec in functions} for functions in servers))
@@ -180,4 +186,4 @@ def _united(servers: Sequence[Sequence[FunctionSpec]], weights: Mapping[str, flo
     for spec in Functions(every[key] for key, _ in common):
         versions[spec.name].append(spec.version)
     chosen = {name: chosen_version(name, known, weights, session) for name, known in versions.items()}
-    return Functions(every.values(), chosen, weights)
+    return Functions(every.values(), chosen, weights, ledger)

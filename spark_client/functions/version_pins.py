@@ -28,7 +28,7 @@ def pinned(spark: SparkSession, checkpoint: str, functions: Functions) -> Functi
     pins = _read(spark, path)
     if new := {name: version for name, version in functions.versions.items() if name not in pins}:
         spark.createDataFrame(list(new.items()), _SCHEMA).coalesce(1).write.mode("append").json(path)
-    return Functions(functions, {**functions.versions, **pins}, functions.weights)
+    return Functions(functions, {**functions.versions, **pins}, functions.weights, functions.ledger)
 
 
 def _read(spark: SparkSession, path: str) -> Mapping[str, str]:

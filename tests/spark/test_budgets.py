@@ -48,6 +48,18 @@ def test_a_job_fails_at_the_cap_of_its_session(serve, spark):
     assert connect(spark, remote.config.target, budget={"usd": 10}).sql("SELECT ask(1)").count() == 1
 
 
+@pytest.mark.connect
+def test_a_server_that_was_restarted_keeps_no_budget_for_tasks_in_new_processes(serve, spark):
+    serving = serve(ask)
+    remote = connect(spark, serving.target, budget={"calls": 100})
+    serving.stop()
+    again = serve(ask, port=int(serving.target.rsplit(":")[-1]))
+    with pytest.raises(Exception, match=r"BudgetNotKept: .* or this one has restarted"):
+        spark.range(10).select(remote.function("ask")("id")).collect()
+    assert again.metric("udf_calls_total", function="ask", version="1") == 0
+    assert len(connect(spark, again.target, budget={"calls": 100}).sql("SELECT ask(1)").collect()) == 1
+
+
 def test_a_job_whose_rows_fail_too_often_fails_over_all_tasks(serve, spark):
     remote = connect(spark, serve(fails).target, budget={"errors": 500})
     frame = spark.range(0, 4_000, 1, 8)

@@ -11,8 +11,10 @@ import pytest
 import udf_server as udf
 from remote_udf.errors import ErrorCode, StreamError
 from spark_client.base.budget import Budget
+from spark_client.base.config import ClientConfig
 from spark_client.base.errors import BudgetExceeded, BudgetNotKept
 from spark_client.executor.stream.budget_ledgers import BudgetLedgers
+from spark_client.functions.directory import list_functions
 from tests.spark_client.scripted import call_of
 from tests.spark_client.streams import rows_through
 from tests.waiting import wait_until
@@ -294,6 +296,23 @@ def test_a_server_that_has_forgotten_what_was_spent_is_refused():
     assert "has restarted" in ledgers.problem("a", "two", 1)
     assert ledgers.problem("b", "two", 1) == ledgers.problem("b", "shared", 3) == ""
     assert "too old" in ledgers.problem("b", "", 1)
+
+
+def test_a_process_that_has_met_no_server_knows_which_one_the_driver_has_met():
+    """Spark ends a process whose task has failed, and repeats the task in a new one."""
+    assert "has restarted" in BudgetLedgers().problem("a", "two", 1, first="one")
+    assert "has restarted" in BudgetLedgers().problem("a", "two", 1, first="shared")
+    assert BudgetLedgers().problem("a", "one", 1, first="one") == ""
+    assert BudgetLedgers().problem("a", "shared", 3, first="shared") == ""
+
+
+def test_a_task_that_meets_another_server_than_the_driver_is_refused(serve):
+    met, other = serve(ask).target, serve(ask).target
+    known = dataclasses.replace(budget(calls=5), ledger=list_functions(ClientConfig(met)).ledger)
+    with pytest.raises(BudgetNotKept, match="another server has counted the budget so far"):
+        results(other, ask, [1], known)
+    found, _ = results(met, ask, [1], dataclasses.replace(known, job="another"))
+    assert found == {0: 1}
 
 
 # Calls that never end.

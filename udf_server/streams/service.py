@@ -191,6 +191,7 @@ class UdfService:
             server_version=__version__,
             protocol_versions=[PROTOCOL_VERSION],
             weights={spec.key: self._weights[spec.key] for spec in specs if spec.key in self._weights},
+            budget="" if self._budgets is None else self._budgets.identity,
         )
 
     async def get_progress(

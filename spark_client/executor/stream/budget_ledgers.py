@@ -19,10 +19,11 @@ class BudgetLedgers:
         self._seen: collections.OrderedDict[str, str] = collections.OrderedDict()
         self._lock = threading.Lock()
 
-    def problem(self, job: str, ledger: str, servers: int) -> str:
+    def problem(self, job: str, ledger: str, servers: int, first: str = "") -> str:
         """Why a server does not keep the budget of a job as one; empty if it does.
 
-        `ledger` is what the server has sent, and `servers` the number of those that are listed.
+        `ledger` is what the server has sent, `servers` the number of those that are listed, and `first` what the driver
+        was told: Spark repeats a task that has failed in a new process, which has met no server.
         """
         if not ledger:
             return "a server is too old to keep a budget; update it"
@@ -31,7 +32,7 @@ class BudgetLedgers:
         if servers > 1:
             return f"{servers} servers are listed, and each would keep a budget of its own; {_ADVICE}"
         with self._lock:
-            seen = self._seen.setdefault(job, ledger)
+            seen = self._seen.setdefault(job, first or ledger)
             while len(self._seen) > MOST_JOBS:
                 self._seen.popitem(last=False)
         if seen != ledger:

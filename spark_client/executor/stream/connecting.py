@@ -137,7 +137,7 @@ class Connector:
         budget = self._call.config.budget
         if budget is None:
             return
-        problem = process_ledgers().problem(budget.job, connection.budget, len(servers))
+        problem = process_ledgers().problem(budget.job, connection.budget, len(servers), budget.ledger)
         if problem:
             connection.close(cancel=True)
             raise BudgetNotKept(f"function {self._call.spec.key}, servers at {self._call.config.target}: {problem}")
