@@ -28,7 +28,7 @@ from spark_client.sql.calls import (
 )
 from spark_client.sql.dialect import generate
 from spark_client.sql.grouping import read_grouping
-from spark_client.sql.hidden import HiddenColumns, is_computed
+from spark_client.sql.hidden import HiddenColumns, is_computed, named_as_written
 from spark_client.sql.key_conditions import split_having
 from spark_client.sql.nodes import Node
 from spark_client.sql.outer_keys import tables_of_keys
@@ -195,7 +195,8 @@ class GroupedSelect:
         panes = over_panes(self._workspace, self._source, items) if remotes_only else None
         base = panes or self._source.base(items)
         keys = list(self._keys.values())
-        return plan_group_by(GroupBy(base, keys, self._grouping.sets, order_by, None), expressions)
+        with named_as_written(items):
+            return plan_group_by(GroupBy(base, keys, self._grouping.sets, order_by, None), expressions)
 
     def _explain(self) -> None:
         trees = [aggregate_of(tree) for _, tree in self._aggregates.values() if tree is not None]

@@ -4,12 +4,15 @@ If FILTER, CASE or a similar construct may skip an expression, it stays an expre
 columns that it refers to.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 from sqlglot import exp
 
+from remote_udf.errors import UnsupportedType
+from spark_client.base.errors import PlanError
 from spark_client.functions.aggregate import AggregateExpression
 from spark_client.sql.calls import RemoteCall, call_of
 from spark_client.sql.dialect import generate
@@ -18,7 +21,7 @@ from spark_client.sql.parsing import error_at
 from spark_client.sql.sources import Source, column
 from spark_client.sql.workspace import HIDDEN, Workspace
 
-__all__ = ["HiddenColumns", "is_column_of_rows", "is_computed", "keep_field_names"]
+__all__ = ["HiddenColumns", "is_column_of_rows", "is_computed", "keep_field_names", "named_as_written"]
 
 _QUERIES = (exp.Any, exp.All, exp.Exists, exp.In)
 """Conditions on a query: the query is not an expression without them."""
@@ -80,6 +83,18 @@ class HiddenColumns:
             over = self.guarded(each)
             arguments.append(over.name if isinstance(over, exp.Column) else F.expr(generate(over)))
         return call_of(make, read, arguments).filter(self.name(read.condition))
+
+
+@contextmanager
+def named_as_written(items: Mapping[str, Node]) -> Iterator[None]:
+    """Errors that name a hidden column have the text and the position of its expression instead."""
+    try:
+        yield
+    except (PlanError, UnsupportedType) as error:
+        for name, tree in items.items():
+            if repr(name) in str(error):
+                raise error_at(tree, str(error).replace(repr(name), generate(tree))) from None
+        raise
 
 
 def keep_field_names(node: Node) -> None:

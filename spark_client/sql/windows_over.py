@@ -13,7 +13,7 @@ from spark_client.base.errors import PlanError
 from spark_client.functions.aggregate import OverExpression
 from spark_client.planning.over.planner import plan_over
 from spark_client.sql.calls import has_remote, is_remote_window, read_remote
-from spark_client.sql.hidden import HiddenColumns, is_column_of_rows
+from spark_client.sql.hidden import HiddenColumns, is_column_of_rows, named_as_written
 from spark_client.sql.nodes import Node
 from spark_client.sql.parsing import error_at
 from spark_client.sql.sources import (
@@ -158,4 +158,5 @@ class WindowedSelect:
         items = self._hidden.items()
         windows = self._select.args.get("windows") or ()
         base = self._source.base(items, stars, windows)
-        return plan_over(base.toDF(*hidden_stars, *items), self._overs)
+        with named_as_written(items):
+            return plan_over(base.toDF(*hidden_stars, *items), self._overs)

@@ -225,6 +225,11 @@ def test_arguments_are_computed_for_the_rows_of_their_filter(remote, spark):
         ("SELECT my_sum(k), count(DISTINCT *) FROM pairs", "name the columns instead of"),
         ("SELECT struct(*, my_sum(v) OVER ()) FROM pairs", "name the columns instead of"),
         ("SELECT shown(DISTINCT 'a' COLLATE UTF8_LCASE) FROM pairs", "shown@1, DISTINCT argument 1: .*a text without"),
+        (
+            "SELECT my_sum(v) OVER (PARTITION BY upper('a' COLLATE UTF8_LCASE)) FROM pairs",
+            r"column 37: window, column upper\(.a. COLLATE UTF8_LCASE\): type .* a text without",
+        ),
+        ("SELECT k, shown('a') FROM pairs GROUP BY k, map(k, v)", r"column 45: key map\(k, v\): type"),
         ("SELECT v + 1 AS x, my_sum(x) OVER () FROM pairs", "cannot name another item .*, as in Spark"),
         ("SELECT -v AS v, my_sum(v) OVER () FROM pairs QUALIFY v > 1", "column 54: v in QUALIFY is ambiguous"),
     ],
