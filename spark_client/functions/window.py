@@ -12,7 +12,7 @@ from remote_udf.durations import parse_seconds
 from spark_client.base.errors import PlanError
 from spark_client.executor.aggregate.frame import TO_CURRENT, WHOLE, Frame
 
-__all__ = ["Descending", "Months", "Window", "WindowSpec", "desc"]
+__all__ = ["Months", "Ordered", "Window", "WindowSpec", "desc"]
 
 _UNBOUNDED = (1 << 63) - 1
 """Integers at or beyond this are unbounded, as in Spark. An infinite number is too, but no other number."""
@@ -21,15 +21,23 @@ _MONTHS = re.compile(r"(-?)\s*(\d+)\s*(month|year)s?", re.IGNORECASE)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Descending:
-    """A column to order by, in descending order with nulls last."""
+class Ordered:
+    """A column to order by, its direction, and the position of its nulls."""
 
     column: Column | str
+    descending: bool
+    nulls_first: bool
+
+    def applied(self, column: Column) -> Column:
+        """The sort expression of a column that has the values of this one."""
+        if self.descending:
+            return column.desc_nulls_first() if self.nulls_first else column.desc_nulls_last()
+        return column.asc_nulls_first() if self.nulls_first else column.asc_nulls_last()
 
 
-def desc(column: Column | str) -> Descending:
+def desc(column: Column | str) -> Ordered:
     """Order a window by a column in descending order, with nulls last."""
-    return Descending(column)
+    return Ordered(column, descending=True, nulls_first=False)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,14 +59,14 @@ class WindowSpec:
     """The partitions, the order and the frame of a window; every method returns a new object."""
 
     partition: tuple[Column | str, ...] = ()
-    order: tuple[Column | str | Descending, ...] = ()
+    order: tuple[Column | str | Ordered, ...] = ()
     explicit: Frame | None = None
 
     def partitionBy(self, *columns: Column | str) -> "WindowSpec":  # noqa: N802 - as pyspark.sql.Window
         """Set the columns of the partitions: a frame has rows with equal values in these columns."""
         return dataclasses.replace(self, partition=columns)
 
-    def orderBy(self, *columns: Column | str | Descending) -> "WindowSpec":  # noqa: N802
+    def orderBy(self, *columns: Column | str | Ordered) -> "WindowSpec":  # noqa: N802
         """Set the order of the rows in a partition; use `desc("ts")` for descending order.
 
         ROWS frames also take Spark's own sort expressions, such as `F.col("ts").desc_nulls_first()`.

@@ -10,7 +10,7 @@ from pyspark.sql import types as T
 from sqlglot import exp
 
 from spark_client.base.errors import PlanError
-from spark_client.functions.window import Descending, Months, Window, WindowSpec
+from spark_client.functions.window import Months, Ordered, Window, WindowSpec
 from spark_client.sql.nodes import Node
 from spark_client.sql.parsing import error_at
 from spark_client.sql.workspace import Workspace
@@ -36,8 +36,7 @@ def read_window(
     spec = WindowSpec(partition=tuple(hide(each) for each in definition.args.get("partition_by") or ()))
     order = definition.args.get("order")
     frame = definition.args.get("spec")
-    columns = [column for each in (order.expressions if order else ()) for column in _order(each, hide)]
-    spec = spec.orderBy(*columns)
+    spec = spec.orderBy(*(_order(each, hide) for each in (order.expressions if order else ())))
     if frame is None:
         return spec
     if frame.args.get("exclude"):
@@ -48,11 +47,6 @@ def read_window(
         spec = between(*bounds)
     except PlanError as error:
         raise error_at(window, str(error)) from None
-    if spec.frame.has_offsets and len(columns) > len(order.expressions if order else ()):
-        raise error_at(
-            window, "a RANGE frame with offsets has nulls first in ascending order and last in descending order: "
-            "omit NULLS FIRST and NULLS LAST, or use ROWS"
-        )  # fmt: skip
     return spec
 
 
@@ -65,17 +59,13 @@ def _refers_to(definition: Node) -> str | None:
     return str(alias.name)
 
 
-def _order(ordered: Node, hide: Callable[[Node], str]) -> list[str | Descending]:
-    """The columns of one sort expression. A column in front of it places nulls where Spark's default would not."""
+def _order(ordered: Node, hide: Callable[[Node], str]) -> str | Ordered:
+    """The column of one sort expression, with its direction unless that is Spark's default."""
     tree = ordered.this if isinstance(ordered, exp.Ordered) else ordered
     down = bool(ordered.args.get("desc"))
     first = bool(ordered.args.get("nulls_first", not down))
     name = hide(tree)
-    columns: list[str | Descending] = [Descending(name) if down else name]
-    if first == down:
-        isnull = hide(exp.Is(this=exp.paren(tree.copy()), expression=exp.null()))
-        columns.insert(0, Descending(isnull) if first else isnull)
-    return columns
+    return Ordered(name, descending=down, nulls_first=first) if down or not first else name
 
 
 def _bound(frame: Node, side: str, window: Node, workspace: Workspace) -> int | float | datetime.timedelta | Months:

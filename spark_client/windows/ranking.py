@@ -8,7 +8,7 @@ from pyspark.sql import functions as F
 
 from spark_client.base.errors import PlanError
 from spark_client.base.identifiers import column_named, identifiers_of
-from spark_client.functions.window import Descending
+from spark_client.functions.window import Ordered, desc
 from spark_client.windows.columns import (
     WATERMARK,
     WINDOW_END,
@@ -23,7 +23,7 @@ from spark_client.windows.netting import ARRIVAL, changes_of, settled
 
 __all__ = ["window_deduplicate", "window_top_n"]
 
-Order = Sequence[str | Descending] | str | Descending
+Order = Sequence[str | Ordered] | str | Ordered
 
 _RANKS = {"row_number": F.row_number, "rank": F.rank, "dense_rank": F.dense_rank}
 _RANK, _ROWS, _ARRIVAL, _ORDER = hidden("rank"), hidden("rows"), hidden("arrival"), hidden("order")
@@ -91,7 +91,7 @@ def window_deduplicate(
     if keep not in ("first", "last"):
         raise PlanError(f"window_deduplicate: keep {keep!r} is neither first nor last")
     field_named(frame, order_by, "window_deduplicate: order_by")
-    order = order_by if keep == "first" else Descending(order_by)
+    order = order_by if keep == "first" else desc(order_by)
     return window_top_n(frame, 1, order, partition_by, changelog=changelog)
 
 
@@ -112,13 +112,13 @@ def _groups(frame: DataFrame, partition_by: Sequence[str] | str, what: str) -> l
 
 def _ordering(frame: DataFrame, order_by: Order) -> list[tuple[str, bool]]:
     """Names of columns, each with whether it is descending."""
-    given = [order_by] if isinstance(order_by, (str, Descending)) else list(order_by)
+    given = [order_by] if isinstance(order_by, (str, Ordered)) else list(order_by)
     if not given:
         raise PlanError("window_top_n: order_by is empty")
     order = []
     for each in given:
-        down = isinstance(each, Descending)
-        name = each.column if isinstance(each, Descending) else each
+        down = isinstance(each, Ordered)
+        name = each.column if isinstance(each, Ordered) else each
         if not isinstance(name, str):
             raise PlanError("window_top_n: order_by takes names of columns, and spark_client.desc of them")
         order.append((field_named(frame, name, "window_top_n: order_by").name, down))

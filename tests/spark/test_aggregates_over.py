@@ -169,6 +169,44 @@ def test_days_and_months_of_ranges_are_those_of_the_sessions_calendar(functions,
         spark.conf.set("spark.sql.session.timeZone", before)
 
 
+@pytest.mark.parametrize(
+    ("order", "other", "operators"),
+    [("t DESC", "t DESC NULLS LAST", 1), ("t NULLS LAST", "t NULLS LAST", 1), ("t DESC", "t DESC NULLS FIRST", 2)],
+)
+def test_windows_with_the_same_order_share_an_operator(functions, frame, capsys, order, other, operators):
+    windows = [f"total(v) OVER (PARTITION BY k ORDER BY {by})" for by in (order, other)]
+    functions.sql(f"SELECT {windows[0]} AS a, {windows[1]} AS b FROM {{frame}}", frame=frame).explain()
+    assert capsys.readouterr().out.count("MapInArrow") == operators
+
+
+def test_rows_are_ordered_by_a_text_with_a_collation(functions, frame):
+    text = "(format_string('%s%s', if(id % 2 = 0, 'a', 'A'), t) COLLATE UTF8_LCASE)"
+    for direction in ("", " DESC", " DESC NULLS FIRST"):
+        window = f"OVER (PARTITION BY k ORDER BY {text}{direction}, id ROWS 1 PRECEDING)"
+        found = functions.sql(f"SELECT id, total(v) {window} AS w FROM {{frame}}", frame=frame).collect()
+        expected = frame.selectExpr("id", f"sum(v) {window} AS w").collect()
+        assert {row.id: row.w.sum for row in found} == {row.id: row.w or 0 for row in expected}
+
+
+@pytest.mark.parametrize("direction", ["NULLS LAST", "DESC NULLS FIRST"])
+def test_nulls_of_ranges_are_first_or_last_as_written(functions, frame, direction):
+    bounds = ["1 PRECEDING AND 2 FOLLOWING", "UNBOUNDED PRECEDING AND 1 FOLLOWING"]
+    bounds.append("1 FOLLOWING AND UNBOUNDED FOLLOWING")
+    days = ["INTERVAL 2 DAYS PRECEDING AND CURRENT ROW", "INTERVAL 1 MONTH PRECEDING AND INTERVAL 0 MONTH PRECEDING"]
+    times = [*days, "UNBOUNDED PRECEDING AND INTERVAL '20' MINUTE PRECEDING"]
+    frames = {"t": bounds, "price": bounds, "f": bounds, "day": days, "at": times}
+    windows = {
+        f"{by}_{number}": f"OVER (PARTITION BY k ORDER BY {by} {direction} RANGE BETWEEN {each})"
+        for by, every in frames.items()
+        for number, each in enumerate(every)
+    }
+    calls = ", ".join(f"total(v) {window} AS {name}" for name, window in windows.items())
+    found = functions.sql(f"SELECT id, {calls} FROM {{frame}}", frame=frame).collect()
+    expected = frame.selectExpr("id", *(f"sum(v) {window} AS {name}" for name, window in windows.items())).collect()
+    for name, window in windows.items():
+        assert {row.id: row[name].sum for row in found} == {row.id: row[name] or 0 for row in expected}, window
+
+
 def test_floats_from_the_largest_down_begin_with_nan(functions, frame):
     total = functions.function("total")
     found = ours(

@@ -21,7 +21,7 @@ from spark_client.executor.aggregate.segment_columns import AggregateInput
 from spark_client.executor.engine.policy import ERROR_TYPE
 from spark_client.functions.aggregate import OverExpression
 from spark_client.functions.scalar import column_of
-from spark_client.functions.window import Descending, WindowSpec
+from spark_client.functions.window import Ordered, WindowSpec
 from spark_client.planning.argument_types import require_arguments
 from spark_client.planning.key_columns import normalized, require_sorting
 from spark_client.planning.operators import OutputField, apply_operator, output_schema, with_hidden_names
@@ -207,15 +207,14 @@ class _Operator:
         compares = any(not call.window.frame.rows for call in self._calls.values())
         names, directions = [], []
         for item in self._window.order:
-            column = item.column if isinstance(item, Descending) else item
-            if not compares and not isinstance(item, Descending):
-                directions.append(column_of(column))
-                continue
-            if not isinstance(column, str):
+            column = item.column if isinstance(item, Ordered) else item
+            if not isinstance(column, str) and (compares or isinstance(item, Ordered)):
                 self._require_value(column)
-            name = self._compared("order", column)
-            names.append(name)
-            directions.append(F.col(name).desc() if isinstance(item, Descending) else F.col(name).asc())
+            value = column_of(column)
+            if compares:
+                names.append(self._compared("order", column))
+                value = F.col(names[-1])
+            directions.append(item.applied(value) if isinstance(item, Ordered) else value)
         return names, directions
 
     def _shifts(self, schema: StructType, order: Sequence[str]) -> dict[tuple[bool, float], Column]:
@@ -233,7 +232,8 @@ class _Operator:
             days = frame.of_time and isinstance(type_, T.TimestampType)
             for offset in (frame.start, frame.end):
                 if offset and (frame.of_months or (days and abs(offset) >= DAY)):
-                    signed = -offset if isinstance(self._window.order[0], Descending) else offset
+                    item = self._window.order[0]
+                    signed = -offset if isinstance(item, Ordered) and item.descending else offset
                     if frame.of_months:
                         shifts[True, offset] = F.expr(f"interval '{int(signed)}' month")
                     else:
@@ -264,7 +264,13 @@ def _check_offsets(call: OverExpression, type_: T.DataType) -> None:
         )
 
 
-def _same(one: Sequence[object], other: Sequence[object]) -> bool:
-    return len(one) == len(other) and all(
-        a is b or (isinstance(a, str) and isinstance(b, str) and a == b) for a, b in zip(one, other, strict=True)
-    )
+def _same(one: Sequence[Column | str | Ordered], other: Sequence[Column | str | Ordered]) -> bool:
+    return len(one) == len(other) and all(a is b or _named(a, b) for a, b in zip(one, other, strict=True))
+
+
+def _named(one: Column | str | Ordered, other: Column | str | Ordered) -> bool:
+    """Whether both are the same name, in the same direction."""
+    if isinstance(one, Ordered) and isinstance(other, Ordered):
+        same = one.descending is other.descending and one.nulls_first is other.nulls_first
+        return same and _named(one.column, other.column)
+    return isinstance(one, str) and isinstance(other, str) and one == other
