@@ -194,12 +194,13 @@ def test_nulls_of_ranges_are_first_or_last_as_written(functions, frame, directio
     bounds.append("1 FOLLOWING AND UNBOUNDED FOLLOWING")
     days = ["INTERVAL 2 DAYS PRECEDING AND CURRENT ROW", "INTERVAL 1 MONTH PRECEDING AND INTERVAL 0 MONTH PRECEDING"]
     times = [*days, "UNBOUNDED PRECEDING AND INTERVAL '20' MINUTE PRECEDING"]
-    frames = {"t": bounds, "price": bounds, "f": bounds, "day": days, "at": times}
+    frames = {"t": bounds, "price": bounds, "f": bounds, "day": days, "at": times, "age": times[2:]}
     windows = {
         f"{by}_{number}": f"OVER (PARTITION BY k ORDER BY {by} {direction} RANGE BETWEEN {each})"
         for by, every in frames.items()
         for number, each in enumerate(every)
     }
+    frame = frame.withColumn("age", F.expr("at - TIMESTAMP '2024-03-10'"))
     calls = ", ".join(f"total(v) {window} AS {name}" for name, window in windows.items())
     found = functions.sql(f"SELECT id, {calls} FROM {{frame}}", frame=frame).collect()
     expected = frame.selectExpr("id", *(f"sum(v) {window} AS {name}" for name, window in windows.items())).collect()
@@ -314,6 +315,8 @@ def test_what_a_window_cannot_have_is_refused(functions, frame, spark):
         Window.orderBy("at").rangeBetween("-1 month", "1 day")
     with pytest.raises(PlanError, match=r"offsets that are durations, and its order is by int"):
         plan(Window.orderBy("t").rangeBetween("-1 month", 0))
+    with pytest.raises(PlanError, match=r"offsets that are durations, and its order is by interval day to second"):
+        plan(Window.orderBy(F.expr("at - date'2024-03-10'")).rangeBetween("-1 month", 0))
     with pytest.raises(PlanError, match="every frame would be empty"):
         Window.orderBy("t").rowsBetween(2, 1)
     with pytest.raises(PlanError, match="DISTINCT"):

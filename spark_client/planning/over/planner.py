@@ -256,6 +256,8 @@ def _check_offsets(call: OverExpression, type_: T.DataType) -> None:
     """Raises PlanError for offsets that cannot be added to the column by which the window is ordered."""
     of_time = call.window.frame.of_time or call.window.frame.of_months
     fits = (T.TimestampType, T.TimestampNTZType, T.DateType) if of_time else (T.NumericType, T.DateType)
+    if call.window.frame.of_time:
+        fits = (*fits, T.DayTimeIntervalType)
     if not isinstance(type_, fits):
         offsets = "durations" if of_time else "numbers"
         raise PlanError(
