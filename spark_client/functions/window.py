@@ -49,6 +49,9 @@ class Months:
     def __neg__(self) -> "Months":
         return Months(-self.count)
 
+    def __str__(self) -> str:
+        return f"{self.count} months"
+
 
 Offset: TypeAlias = int | float | str | timedelta | Months
 """A bound of a RANGE frame."""
@@ -90,7 +93,7 @@ class WindowSpec:
         kinds = {kind for offset, kind in bounds if offset not in (None, 0)}
         if len(kinds) > 1:
             raise PlanError(
-                f"a frame from {start!r} to {end!r} has offsets of two kinds; give two numbers, two durations or two "
+                f"a frame from {start} to {end} has offsets of two kinds; give two numbers, two durations or two "
                 "numbers of months or years"
             )
         kind = kinds.pop() if kinds else _NUMBER

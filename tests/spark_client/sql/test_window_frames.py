@@ -4,7 +4,7 @@ import pytest
 
 from spark_client import PlanError, Window
 from spark_client.executor.aggregate.frame import Frame
-from spark_client.functions.window import Ordered
+from spark_client.functions.window import Months, Ordered
 from spark_client.sql.parsing import Text
 from spark_client.sql.window_frames import named_windows, read_window
 
@@ -75,6 +75,11 @@ def test_a_named_window_is_its_definition(over):
 def test_a_window_that_cannot_be_is_refused_with_its_place(over, message):
     with pytest.raises(PlanError, match=message):
         window(over)
+
+
+def test_an_offset_is_shown_as_text():
+    with pytest.raises(PlanError, match="a frame from -3 months to 20 minutes has offsets of two kinds"):
+        Window.orderBy("a").rangeBetween(-Months(3), "20 minutes")
 
 
 def test_only_infinity_and_the_names_of_spark_are_unbounded():
