@@ -115,4 +115,11 @@ def _range(draw: Choices, scope: Scope) -> Both:
     offsets = draw.of(OFFSETS[field.type])
     start = draw.of(("UNBOUNDED PRECEDING", "CURRENT ROW", *(f"{offset} PRECEDING" for offset in offsets)))
     end = draw.of(("CURRENT ROW", "UNBOUNDED FOLLOWING", *(f"{offset} FOLLOWING" for offset in offsets)))
+    if draw.chance(30):
+        scope.tags.add("RANGE on one side")
+        at = draw.of(offsets)
+        start, end = draw.of((
+            (f"{at} PRECEDING", f"{at} PRECEDING"), (f"{at} FOLLOWING", f"{at} FOLLOWING"),
+            ("UNBOUNDED PRECEDING", f"{at} PRECEDING"), (f"{at} FOLLOWING", "UNBOUNDED FOLLOWING"),
+        ))  # fmt: skip
     return both("{} RANGE BETWEEN {} AND {}", order, start, end)

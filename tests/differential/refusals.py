@@ -6,7 +6,6 @@ __all__ = ["accepted"]
 
 DOCUMENTED: tuple[tuple[str, str], ...] = (
     ("first ORDER BY column must be ascending", "process functions take rows by ascending time (FLIP-440)"),
-    ("a RANGE frame with offsets has nulls first", "frames of values have nulls where Spark has them by default"),
     (
         "type .*(variant|interval year to month).* cannot be sent to a remote function",
         "variants and months are not sent",
