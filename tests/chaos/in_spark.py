@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import socket
 import subprocess
 import sys
 import tempfile
@@ -14,6 +13,7 @@ import pyspark
 
 from tests.chaos.jobs import Tally
 from tests.chaos.servers import ChaosServer
+from tests.ports import free_port
 
 __all__ = ["SPARK_FAULTS"]
 
@@ -138,8 +138,7 @@ def rows_served(url):
 @contextlib.contextmanager
 def cluster():
     """The URL of a standalone cluster whose two workers have different hosts: Spark copies no task to the same host."""
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
+    port = free_port()
     url, started = f"spark://127.0.0.1:{port}", []
     roles = [("master.Master", ["--host", "127.0.0.1", "--port", str(port), "--webui-port", "0"])] + [
         ("worker.Worker", ["--host", host, "--webui-port", "0", "-c", "1", "-m", "1g", url])

@@ -3,7 +3,6 @@
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -11,15 +10,11 @@ from pathlib import Path
 
 import psutil
 
-__all__ = ["ChaosServer", "free_port"]
+from tests.ports import free_port
+
+__all__ = ["ChaosServer"]
 
 PLUGIN = str(Path(__file__).with_name("plugin.py"))
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 class ChaosServer:

@@ -4,7 +4,6 @@ import json
 import os
 import re
 import signal
-import socket
 import subprocess
 import tempfile
 import zipfile
@@ -15,6 +14,7 @@ import pytest
 
 from remote_udf.version import __version__
 from tests.deploy.images import ROOT, Container, Images, why_not, write_base
+from tests.ports import free_port
 
 pytestmark = [
     pytest.mark.long,
@@ -75,12 +75,6 @@ def write_wheel(path: Path) -> None:
         wheel.writestr(f"{info}/RECORD", "")
 
 
-def free_port() -> str:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return str(probe.getsockname()[1])
-
-
 def test_the_image_says_how_it_is_run(images: Images):
     config = images.config("localhost/udf-server")
     assert config["User"] == "10001:10001"
@@ -99,7 +93,7 @@ def test_a_server_in_the_image_serves_a_spark_job(images: Images, spark, tmp_pat
     for folder in tmp_path.parents[:2]:
         folder.chmod(0o755)
     (tmp_path / "server.toml").write_text('drain_seconds = 5.0\n[functions.who]\ntimeout = "20 s"\n')
-    ports = {"UDF_CONFIG_PORT": free_port(), "UDF_CONFIG_METRICS_PORT": free_port()}
+    ports = {"UDF_CONFIG_PORT": str(free_port()), "UDF_CONFIG_METRICS_PORT": str(free_port())}
     with images.mounted("localhost/child") as root:
         closed = Container(root, config, tmp_path, **ports).run(*config["Entrypoint"], *config["Cmd"])
         assert closed.returncode == 1

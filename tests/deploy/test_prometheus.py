@@ -4,7 +4,6 @@ import json
 import math
 import os
 import shutil
-import socket
 import subprocess
 import sys
 import time
@@ -20,6 +19,7 @@ import yaml
 from tests.deploy.drawing import draw
 from tests.deploy.images import ROOT
 from tests.deploy.queries import RULES, measured, panel_queries, rules
+from tests.ports import free_port
 from udf_server.security.access import hashed, new_token
 
 PICTURE = os.environ.get("UDF_DASHBOARD_PICTURE")
@@ -125,9 +125,7 @@ class Prometheus:
         config["rule_files"] = [str(path) for path in RULES]
         config["scrape_configs"][0]["static_configs"] = [{"targets": [scraped]}]
         (folder / "prometheus.yml").write_text(yaml.safe_dump(config))
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            address = f"127.0.0.1:{probe.getsockname()[1]}"
+        address = f"127.0.0.1:{free_port()}"
         self._url = f"http://{address}/api/v1"
         assert PROMETHEUS is not None
         self.process = subprocess.Popen(

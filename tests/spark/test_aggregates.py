@@ -1,7 +1,6 @@
 """Remote aggregates in DataFrames: `remote.group_by(...).agg(...)`."""
 
 import decimal
-import socket
 import threading
 
 import numpy as np
@@ -15,6 +14,7 @@ from pyspark.sql import types as T
 import udf_server as udf
 from spark_client import PlanError, connect
 from spark_client.planning.aggregate.builtins import Builtin, of_stream
+from tests.ports import free_port
 from tests.spark_client.aggregate.world import ALL, Total
 from udf_server.aggregate.declaration import declare_aggregate
 
@@ -366,9 +366,7 @@ def test_columns_of_one_name_and_odd_names_do_no_harm(functions, spark):
 
 def test_a_server_lost_in_the_middle_is_replaced_by_another(spark, serve):
     """Two servers have one address; one stops while bundles are in flight."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
 
     class Stopping(Total):
         name = "stopping"

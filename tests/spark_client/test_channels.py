@@ -2,7 +2,6 @@
 
 import gc
 import queue
-import socket
 import threading
 import time
 import weakref
@@ -20,6 +19,7 @@ from spark_client.executor.stream.channels import Channels
 from spark_client.executor.stream.endpoints import Endpoint
 from spark_client.executor.stream.transport import transport_for
 from spark_client.functions.directory import list_functions
+from tests.ports import free_port
 from tests.spark_client.scripted import call_of, chunk_of, everything, stream_of
 
 
@@ -63,8 +63,7 @@ def ca(tmp_path):
 @pytest.fixture
 def nobody():
     """An address without a server."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        return f"127.0.0.1:{free.getsockname()[1]}"
+    return f"127.0.0.1:{free_port()}"
 
 
 def list_them(config):

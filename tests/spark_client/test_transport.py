@@ -19,6 +19,7 @@ from spark_client.executor.stream.channels import process_channels
 from spark_client.executor.stream.transport import GrpcTransport, NoGrpcServer, translated, transport_for
 from spark_client.functions.directory import list_functions
 from spark_client.testing import LocalTransport, local_transport
+from tests.ports import free_port
 from tests.spark_client.scripted import call_of, chunk_of, everything, stream_of
 
 
@@ -164,8 +165,7 @@ def test_a_server_that_hangs_up_may_be_one_of_ours_that_is_starting():
 
 
 def test_nothing_there_is_an_error_with_the_target_the_time_and_the_reason():
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        target = f"127.0.0.1:{free.getsockname()[1]}"
+    target = f"127.0.0.1:{free_port()}"
     with pytest.raises(
         ServerUnavailable, match=rf"no remote-udf server at {target} within 0.3 s: UNAVAILABLE: .*refused"
     ):
@@ -180,9 +180,7 @@ def test_nothing_there_is_an_error_with_the_target_the_time_and_the_reason():
 
 def test_only_the_servers_that_are_named_are_asked_for_progress_and_each_has_its_own_id(serve):
     servers = [serve(plus_one).target for _ in range(2)]
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        gone = f"127.0.0.1:{free.getsockname()[1]}"
-    transport = GrpcTransport(ClientConfig(",".join([*servers, gone])))
+    transport = GrpcTransport(ClientConfig(",".join([*servers, f"127.0.0.1:{free_port()}"])))
     found = transport.progress("s", 20, transport.servers())
     assert set(found) == {*servers}
     assert len({answer.server for answer in found.values()} - {""}) == 2

@@ -4,9 +4,11 @@ import os
 import shutil
 import socket
 import subprocess
-import time
 
 import pytest
+
+from tests.ports import free_port
+from tests.waiting import wait_until
 
 SECRET = "pa55"
 WITH_REDIS = (
@@ -24,21 +26,20 @@ def with_redis(test):
 
 class RedisProcess:
     def __init__(self):
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port = probe.getsockname()[1]
+        self.port = free_port()
         self.url = f"redis://:{SECRET}@127.0.0.1:{self.port}/0"
         self._process = None
 
     def start(self, *settings):
         command = ["redis-server", "--port", str(self.port), "--save", "", "--requirepass", SECRET, *settings]
         self._process = subprocess.Popen(command, stdout=subprocess.DEVNULL, env=os.environ)
-        for _ in range(1_000):
-            with socket.socket() as probe:
-                if probe.connect_ex(("127.0.0.1", self.port)) == 0:
-                    return self
-            time.sleep(0.01)
-        raise AssertionError("redis-server does not answer")
+        wait_until(self._answers)
+        return self
+
+    def _answers(self):
+        assert self._process.poll() is None, "redis-server has ended"
+        with socket.socket() as probe:
+            return probe.connect_ex(("127.0.0.1", self.port)) == 0
 
     def stop(self):
         if self._process is not None:

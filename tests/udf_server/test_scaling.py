@@ -22,7 +22,7 @@ from spark_client.base.config import ClientConfig
 from spark_client.executor.engine.row_engine import PlannedCall, RowEngine
 from spark_client.executor.stream.runtime import RUNTIME
 from spark_client.functions.directory import list_functions
-from tests.chaos.servers import free_port
+from tests.ports import free_port
 
 pytestmark = [pytest.mark.long, pytest.mark.slow, pytest.mark.timeout(900)]
 

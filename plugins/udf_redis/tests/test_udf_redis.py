@@ -1,8 +1,10 @@
 """The lookups run against a real Redis server on this machine."""
 
 import asyncio
+import contextlib
 import importlib.metadata
 import logging
+import secrets
 import shutil
 import socket
 import subprocess
@@ -26,8 +28,12 @@ class RedisServer:
     """A server that requires a password and stores nothing on disk."""
 
     def __init__(self):
-        with socket.create_server(("127.0.0.1", 0)) as taken:
-            self.port = taken.getsockname()[1]
+        # Below those that the kernel gives to whoever asks for any: it must stay free while the server is stopped.
+        self.port = 0
+        while not self.port:
+            port = 20_000 + secrets.randbelow(10_000)
+            with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
+                self.port = port
         self.client = redis.Redis(port=self.port, password=SECRET)
         self.start()
 

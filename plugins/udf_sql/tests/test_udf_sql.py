@@ -1,9 +1,11 @@
 """The lookups run against a SQLite file and, if it is installed, against PostgreSQL."""
 
 import asyncio
+import contextlib
 import importlib.metadata
 import logging
 import os
+import secrets
 import shutil
 import socket
 import sqlite3
@@ -271,8 +273,12 @@ class PostgreSQL:
         self.user = {"user": "postgres", "group": "postgres", "extra_groups": []} if os.geteuid() == 0 else {}
         if self.user:
             shutil.chown(folder, "postgres", "postgres")
-        with socket.create_server(("127.0.0.1", 0)) as taken:
-            self.port = taken.getsockname()[1]
+        # Below those that the kernel gives to whoever asks for any: it must stay free while the server is stopped.
+        self.port = 0
+        while not self.port:
+            port = 20_000 + secrets.randbelow(10_000)
+            with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
+                self.port = port
         (folder / "password").write_text(SECRET)
         self._run(
             "initdb", "-D", f"{folder}/data", "-U", "shop", "-A", "scram-sha-256", f"--pwfile={folder}/password", "-N"
