@@ -89,7 +89,7 @@ class Last(udf.ProcessTableFunction):
     def on_timer(self, ctx, count):
         yield (-count.n,)
 """
-GUARDS = '[guards.guarded]\nbreaker-failures = 3\nbreaker-delay = "30 s"\nmax-concurrency = 9\nrate = "1000/second"\n'
+GUARDS = '[guards.guarded]\nbreaker-failures = 3\nbreaker-delay = "10 min"\nmax-concurrency = 9\nrate = "1000/second"\n'
 CALLERS = "[callers.job]\nshare = 3\n[callers.other]\nbudget = {usd = 5}\n"
 
 
