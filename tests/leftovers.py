@@ -1,6 +1,7 @@
-"""What a test must not leave behind in this process: streams that go on, and their mappings, files and threads."""
+"""What a test must not leave behind: streams that go on, with their mappings, files and threads; ended processes."""
 
 import contextlib
+import os
 import re
 import sys
 import threading
@@ -66,6 +67,7 @@ def _present() -> Counter[str]:
     found = Counter({"stream": len(_running)})
     found["thread"] = sum(_THREADS.fullmatch(thread.name) is not None for thread in threading.enumerate())
     if sys.platform == "linux":
+        found.update(_not_waited_for())
         found["mapping of shared memory"] += _mapped_here()
         for descriptor in Path("/proc/self/fd").iterdir():
             with contextlib.suppress(OSError):  # the one of the listing itself
@@ -78,6 +80,14 @@ def _mapped_here() -> int:
     if _mappings["found"] or _mappings["made"] != _mappings["counted"]:
         _mappings.update(counted=_mappings["made"], found=mapped())
     return _mappings["found"]
+
+
+def _not_waited_for() -> list[str]:
+    """A process that has ended, if there is one: Python warns when its Popen is collected, and a later test fails."""
+    with contextlib.suppress(ChildProcessError):  # there is no process at all
+        if ended := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT):
+            return [f"process {ended.si_pid}, which has ended and was not waited for"]
+    return []
 
 
 def mapped(process: int | str = "self") -> int:
