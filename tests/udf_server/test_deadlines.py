@@ -231,9 +231,9 @@ async def test_a_vectorized_function_that_must_wait_too_long_for_one_row_answers
 
 
 async def test_waiting_rows_have_not_begun_their_time(environment):
-    @udf.scalar(timeout="500 ms", buffer_capacity=1)
+    @udf.scalar(timeout="1500 ms", buffer_capacity=1)
     async def f(a: int) -> int:
-        await asyncio.sleep(0.1)
+        await asyncio.sleep(0.2)
         return a
 
     assert (await environment.run(f, range(8))).to_pylist() == list(range(8))
