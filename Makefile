@@ -209,7 +209,7 @@ $(VENV)/.run-stamp: pyproject.toml constraints.txt $(PLUGINS)
 $(BUILD)/.stamp: pyproject.toml constraints.txt
 	@test -x $(BUILD)/bin/python || $(PYTHON) -m venv $(BUILD)
 	@echo 'installing into $(BUILD), once'
-	@$(BUILD)/bin/python -m pip install -q -c constraints.txt $$($(PYTHON) -c \
+	@$(BUILD)/bin/python -m pip install -q --no-compile -c constraints.txt $$($(PYTHON) -c \
 		'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]["release"])')
 	@touch $@
 

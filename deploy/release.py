@@ -90,11 +90,11 @@ def release(root: Path, out: Path, test: str, run: Callable[..., str]) -> list[P
 def _bill_of_materials(root: Path, wheel: Path, target: Path, run: Callable[..., str]) -> None:
     """Install the wheel with its extras into an empty environment, and list what is there as CycloneDX."""
     with tempfile.TemporaryDirectory() as folder:
-        venv.create(folder, with_pip=True)
+        venv.create(folder, with_pip=False)
         python = str(Path(folder) / "bin/python")
-        run(python, "-m", "pip", "install", "-q", "-c", "constraints.txt", f"{wheel}[{EXTRAS}]")
-        run(python, "-m", "pip", "check")
-        run(python, "-m", "pip", "uninstall", "-q", "-y", "pip", "setuptools")
+        pip = (sys.executable, "-m", "pip", "--python", python)
+        run(*pip, "install", "-q", "--no-compile", "-c", "constraints.txt", f"{wheel}[{EXTRAS}]")
+        run(*pip, "check")
         run(
             sys.executable, "-m", "cyclonedx_py", "environment", python, "--pyproject", str(root / "pyproject.toml"),
             "--mc-type", "library", "--output-reproducible", "-o", str(target),

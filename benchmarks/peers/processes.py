@@ -91,7 +91,9 @@ def _environment(directory: Path) -> Path:
     done = directory / "installed"
     if not done.exists() or done.read_text().split() != VERSIONS:
         print("  installing " + " and ".join(VERSIONS), flush=True)
-        venv.create(directory, with_pip=True, clear=True)
-        subprocess.run([python, "-m", "pip", "-q", "install", *VERSIONS], check=True, stdout=sys.stderr)
+        venv.create(directory, with_pip=False, clear=True)
+        # Python compiles the few modules that it imports, pip would compile all.
+        pip = [sys.executable, "-m", "pip", "--python", str(python), "-q", "install", "--no-compile"]
+        subprocess.run([*pip, *VERSIONS], check=True, stdout=sys.stderr)
         done.write_text("\n".join(VERSIONS))
     return python
