@@ -19,14 +19,17 @@ PLUGIN = """
 import asyncio, os
 import udf_server as udf
 
-paid = open(os.environ["PAID"], "a", buffering=1)
+paid, killed = open(os.environ["PAID"], "a", buffering=1), os.environ["KILLED"]
 
 @udf.scalar(cache_ttl="1 h", buffer_capacity=10, timeout="30 s")
 async def charge(x: int) -> int:
     print(x, file=paid)
     await asyncio.sleep(0.1)
+    while x % 200 >= 100 and not os.path.exists(killed):
+        await asyncio.sleep(0.05)
     return -x
 """
+"""A half of the rows of a task, less those in flight, is not paid for until the application has been killed."""
 START = """
 import sys
 from pyspark.sql import SparkSession
@@ -58,11 +61,12 @@ class World:
     """A server, and the arguments of all calls that its function got."""
 
     def __init__(self, folder, cache):
-        self.folder, self.paid_file = folder, folder / "paid.txt"
+        self.folder, self.paid_file, self.killed_file = folder, folder / "paid.txt", folder / "killed"
         plugin = folder / "charging.py"
         plugin.write_text(PLUGIN)
         self.paid_file.touch()
-        self.server = ChaosServer("--cache-url", cache, plugin=str(plugin), PAID=str(self.paid_file))
+        files = {"PAID": str(self.paid_file), "KILLED": str(self.killed_file)}
+        self.server = ChaosServer("--cache-url", cache, plugin=str(plugin), **files)
 
     def paid(self):
         return sorted(int(line) for line in self.paid_file.read_text().split())
@@ -83,6 +87,7 @@ class World:
         for each in [*psutil.Process(process.pid).children(recursive=True), process]:
             each.send_signal(signal.SIGKILL)
         process.communicate()
+        self.killed_file.touch()
 
     def run(self, script):
         _, problems = self.spark(script).communicate(timeout=100)
