@@ -177,8 +177,31 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     # More than one, for rows of a key must meet; few, for each partition has a task, and on streams a state store.
     session.conf.set("spark.sql.shuffle.partitions", "2")
     session.conf.set("spark.sql.session.timeZone", SESSION_ZONE)
+    _sessions.append((session, dict(session.conf.getAll)))
     yield session
+    _sessions.clear()
     session.stop()
+
+
+_sessions: list[tuple[Any, dict[str, str]]] = []
+"""The session, once it has been started, with its settings then."""
+
+
+def set_back(session: Any, settings: dict[str, str]) -> None:
+    """Gives a session these settings and no others."""
+    found = dict(session.conf.getAll)
+    for key in found.keys() - settings.keys():
+        session.conf.unset(key)
+    for key, value in settings.items() - found.items():
+        session.conf.set(key, value)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _settings_are_set_back() -> Iterator[None]:
+    """No file depends on settings of those that ran before it in its process."""
+    yield
+    for session, settings in _sessions:
+        set_back(session, settings)
 
 
 @pytest.fixture

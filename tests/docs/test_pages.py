@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.conftest import set_back
 from tests.docs.pages import NOT_RUN, PAGES, ROOT, Page, languages, not_run, python_of
 
 PICTURES = {"mermaid"}
@@ -39,11 +40,7 @@ def settings(spark) -> Iterator[None]:
     """Restores the session settings that a page changes."""
     before = dict(spark.conf.getAll)
     yield
-    for key, value in dict(spark.conf.getAll).items():
-        if key not in before:
-            spark.conf.unset(key)
-        elif value != before[key]:
-            spark.conf.set(key, before[key])
+    set_back(spark, before)
 
 
 @named(USES_SPARK)

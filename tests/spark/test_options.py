@@ -8,6 +8,7 @@ from pyspark.sql import functions as F
 
 import udf_server as udf
 from remote_udf.errors import InvalidOption
+from tests.conftest import set_back
 from udf_server.aggregate.declaration import declare_aggregate
 
 PREFIX = "spark.remoteudf.async-scalar"
@@ -26,6 +27,16 @@ def session_settings(spark):
     yield lambda values: set_(**values)
     for key in keys:
         spark.conf.unset(key)
+
+
+@pytest.mark.connect
+def test_settings_of_tests_are_set_back(spark):
+    before = dict(spark.conf.getAll)
+    spark.conf.set("spark.sql.session.timeZone", "UTC")
+    spark.conf.set(f"{PREFIX}.timeout", "9 s")
+    spark.conf.unset("spark.sql.shuffle.partitions")
+    set_back(spark, before)
+    assert dict(spark.conf.getAll) == before
 
 
 @pytest.mark.connect
