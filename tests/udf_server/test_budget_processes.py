@@ -78,7 +78,8 @@ def check(found, calls, processes):
 @pytest.mark.timeout(180)
 def test_worker_processes_share_the_budgets_of_jobs(plugin):
     with server(plugin(PLUGIN), "--processes", "2") as (_, ready, _):
-        found = in_parallel([ready["target"]] * 8, 100, Budget.of({"calls": 500}, "on-error"))
+        # The kernel chooses a process for each connection: of 8, one process had all in 1 of 128 runs.
+        found = in_parallel([ready["target"]] * 24, 25, Budget.of({"calls": 500}, "on-error"))
         check(found, 500, set(ready["processes"]))
 
 

@@ -98,7 +98,8 @@ def _a_connection_for_each_channel(monkeypatch):
 @pytest.mark.timeout(180)
 def test_worker_processes_share_the_guards_of_their_server(plugin):
     with server(plugin(PLUGIN), "--processes", "2") as (process, ready, log):
-        calls = in_parallel([ready["target"]] * 12, [10] * 8)
+        # The kernel chooses a process for each connection: of 12, one process had all in 1 of 2,048 runs.
+        calls = in_parallel([ready["target"]] * 24, [10] * 4)
         assert len(calls) == 96
         assert {pid for pid, _, _ in calls} == set(ready["processes"])
         assert most_at_once(calls) <= 2
