@@ -25,10 +25,7 @@ from udf_server.security.access import hashed, new_token
 PICTURE = os.environ.get("UDF_DASHBOARD_PICTURE")
 """Where to draw the dashboard to, with what this job made."""
 PROMETHEUS = shutil.which("prometheus")
-pytestmark = [
-    pytest.mark.skipif(PROMETHEUS is None, reason="needs Debian's prometheus"),
-    pytest.mark.timeout(240),
-]
+pytestmark = pytest.mark.skipif(PROMETHEUS is None, reason="needs Debian's prometheus")
 
 FUNCTIONS = """
 import asyncio, time

@@ -158,7 +158,6 @@ def test_the_moving_mean_is_highest_on_warm_afternoons(spark):
 
 
 @pytest.mark.long
-@pytest.mark.timeout(240)
 def test_a_job_that_is_killed_pays_once(spark, tmp_path, monkeypatch):
     with LookupProcess() as service:
         monkeypatch.setenv("UDF_HTTP_BASE_URL", service.base_url)

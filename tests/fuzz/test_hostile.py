@@ -12,7 +12,6 @@ pytestmark = pytest.mark.long
 SECONDS = 12.0
 
 
-@pytest.mark.timeout(180)
 def test_a_server_under_attack_answers_its_neighbour_and_stays_as_it_was():
     hostile = Hostile(seed=11)
     hostile.run(range(1_000), SECONDS)

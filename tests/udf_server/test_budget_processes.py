@@ -75,7 +75,6 @@ def check(found, calls, processes):
     assert set(refused) == {"BUDGET_SPENT"}
 
 
-@pytest.mark.timeout(180)
 def test_worker_processes_share_the_budgets_of_jobs(plugin):
     with server(plugin(PLUGIN), "--processes", "2") as (_, ready, _):
         # The kernel chooses a process for each connection: of 8, one process had all in 1 of 128 runs.
@@ -84,7 +83,6 @@ def test_worker_processes_share_the_budgets_of_jobs(plugin):
 
 
 @with_redis
-@pytest.mark.timeout(240)
 def test_servers_with_a_redis_share_the_budgets_of_jobs(plugin):
     redis, path = RedisProcess().start(), plugin(PLUGIN)
     environment = {"UDF_CONFIG_COORDINATION_URL": redis.url}

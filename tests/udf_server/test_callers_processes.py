@@ -67,7 +67,6 @@ def server(plugin, tmp_path):
         process.communicate()
 
 
-@pytest.mark.timeout(180)
 @pytest.mark.parametrize("function", ["numbered", "threaded"])
 def test_a_caller_with_three_shares_gets_three_times_the_calls_of_another(server, function, monkeypatch):
     target, tokens = server

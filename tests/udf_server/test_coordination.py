@@ -164,7 +164,6 @@ def test_a_server_starts_without_its_redis_and_uses_it_later(serve, redis_proces
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(120)
 def test_a_server_with_other_settings_for_a_guard_is_refused_with_both(serve, ledger_server):
     @udf.scalar(name="f")
     async def plain(x: int) -> int:
@@ -177,7 +176,6 @@ def test_a_server_with_other_settings_for_a_guard_is_refused_with_both(serve, le
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(120)
 def test_a_server_waits_for_one_with_other_settings_that_is_leaving(serve, ledger_server):
     @udf.scalar(name="f")
     async def plain(x: int) -> int:

@@ -95,7 +95,6 @@ def _a_connection_for_each_channel(monkeypatch):
     monkeypatch.setattr(channels, "CHANNEL_OPTIONS", options)
 
 
-@pytest.mark.timeout(180)
 def test_worker_processes_share_the_guards_of_their_server(plugin):
     with server(plugin(PLUGIN), "--processes", "2") as (process, ready, log):
         # The kernel chooses a process for each connection: of 12, one process had all in 1 of 2,048 runs.
@@ -110,7 +109,6 @@ def test_worker_processes_share_the_guards_of_their_server(plugin):
 
 @with_redis
 @pytest.mark.long
-@pytest.mark.timeout(240)
 def test_a_server_that_is_killed_loses_what_it_has_leased(plugin):
     redis, path = RedisProcess().start(), plugin(PLUGIN)
     environment = {"UDF_CONFIG_COORDINATION_URL": redis.url}

@@ -89,7 +89,6 @@ def computed(target, rows):
     return [(device, int(pid), int(row)) for device, pid, row in map(str.split, found)]
 
 
-@pytest.mark.timeout(240)
 def test_each_device_has_a_process_and_keeps_it_when_the_process_is_killed(devices, tmp_path):
     with workers(devices, "--devices", "0,1") as (process, ready):
         assert ready["devices"] == ["cuda:0", "cuda:1"]
@@ -125,7 +124,6 @@ def test_each_device_has_a_process_and_keeps_it_when_the_process_is_killed(devic
     assert [line["device"] for line in log if line["event"] == "worker ended"] == ["cuda:1"]
 
 
-@pytest.mark.timeout(120)
 def test_a_server_of_one_device_sees_no_other_one(devices, monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "6,7")
     command = [sys.executable, "-m", "udf_server", "serve", "--plugin", devices, "--no-entry-points", "--devices", "1"]

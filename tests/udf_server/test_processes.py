@@ -79,7 +79,6 @@ def page(url):
         return answer.read().decode()
 
 
-@pytest.mark.timeout(180)
 def test_workers_share_a_port_and_metrics_and_a_crashed_one_comes_back(plugin, monkeypatch):
     # Otherwise all channels of this process to one address share a connection.
     options = (*channels.CHANNEL_OPTIONS, ("grpc.use_local_subchannel_pool", 1))
@@ -104,7 +103,6 @@ def test_workers_share_a_port_and_metrics_and_a_crashed_one_comes_back(plugin, m
                 os.kill(pid, 0)
 
 
-@pytest.mark.timeout(180)
 def test_workers_end_with_the_process_that_started_them(plugin):
     with workers(plugin(PLUGIN)) as (process, ready):
         process.kill()
@@ -119,7 +117,6 @@ def test_workers_end_with_the_process_that_started_them(plugin):
         wait_until(lambda: all(gone(pid) for pid in ready["processes"]))
 
 
-@pytest.mark.timeout(180)
 def test_a_worker_that_cannot_be_started_for_now_is_started_later(plugin, monkeypatch):
     """Memory is scarce where workers run out of it, and a fork needs some."""
     monkeypatch.setattr(processes, "RESTART_SECONDS", (0.01, 0.02))
@@ -172,7 +169,6 @@ def opened_streams(target, tries):
     return found
 
 
-@pytest.mark.timeout(180)
 def test_a_limit_of_streams_is_that_of_all_workers_together(plugin, monkeypatch):
     options = (*channels.CHANNEL_OPTIONS, ("grpc.use_local_subchannel_pool", 1))
     monkeypatch.setattr(channels, "CHANNEL_OPTIONS", options)
@@ -185,7 +181,6 @@ def test_a_limit_of_streams_is_that_of_all_workers_together(plugin, monkeypatch)
             stream.close()
 
 
-@pytest.mark.timeout(180)
 def test_a_server_is_alive_while_the_loops_of_all_its_workers_run(plugin):
     with workers(plugin(PLUGIN)) as (_, ready):
         assert page(ready["metrics"] + "/livez") == "ok\n"

@@ -102,7 +102,6 @@ def test_grpc_gets_a_certificate_once_for_each_change_of_the_files(serve, pki, m
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(120)
 def test_a_server_survives_many_handshakes_at_once_good_and_bad(pki, tmp_path):
     certificate, key = pki.issue("server")
     plugin = tmp_path / "plugin.py"
