@@ -2,6 +2,7 @@
 
 import json
 import logging
+import os
 import random
 import socket
 import threading
@@ -109,7 +110,7 @@ PIECES = (
 
 def test_odd_requests_never_make_the_server_fail(port, caplog):
     """Half of them are whole calls in which one byte was changed, or a piece put in."""
-    seed = random.randrange(1 << 32)
+    seed = random.randrange(1 << 32) if os.environ.get("REMOTE_UDF_SEED") == "random" else 11
     print("seed", seed)
     rng = random.Random(seed)
     good = [HEALTH, sized(b'{"function": "half", "arguments": ["1"]}'), HEALTH.replace(b"livez", b"metrics")]
