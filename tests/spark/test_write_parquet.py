@@ -264,7 +264,7 @@ def test_an_interrupt_ends_the_tasks_before_it_cleans_up(remote, spark, tmp_path
         for batch in batches:
             name = batch.column(0)[0].as_py()
             (world / f"begun-{name}").touch()
-            until = time.monotonic() + 15
+            until = time.monotonic() + 60
             while time.monotonic() < until:
                 time.sleep(0.05)
             (world / f"ended-{name}").touch()
