@@ -165,15 +165,17 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """The process's Spark session, with two local executors' worth of cores."""
     from pyspark.sql import SparkSession
 
+    from tests.spark_connect import connect_session
+
     os.environ["PYSPARK_PYTHON"] = sys.executable
     if SPARK_MODE == "connect":
-        builder = SparkSession.builder.remote("local[2]")
+        session = connect_session(SparkSession.builder)
     else:
         builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
         builder = builder.config("spark.driver.bindAddress", "127.0.0.1")
         # Not in the working directory, which other processes have, too.
         builder = builder.config("spark.sql.warehouse.dir", str(tmp_path_factory.mktemp("warehouse")))
-    session = builder.getOrCreate()
+        session = builder.getOrCreate()
     # More than one, for rows of a key must meet; few, for each partition has a task, and on streams a state store.
     session.conf.set("spark.sql.shuffle.partitions", "2")
     session.conf.set("spark.sql.session.timeZone", SESSION_ZONE)

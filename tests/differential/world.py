@@ -20,6 +20,7 @@ from pyspark.sql.types import DataType, IntegerType, StringType, StructField, St
 from spark_client import Window, connect, desc
 from spark_client import windows as w
 from tests.differential.compare import difference, outcome
+from tests.spark_connect import connect_session
 
 __all__ = [
     "F", "SparkWindow", "Window", "clock", "compare", "configure", "desc", "estimated", "inf", "nan", "remote", "spark",
@@ -42,7 +43,7 @@ nan, inf = float("nan"), float("inf")
 def _session() -> SparkSession:
     os.environ["PYSPARK_PYTHON"] = sys.executable
     over_connect = os.environ.get(CONNECT) == "1"
-    builder = SparkSession.builder.remote("local[2]") if over_connect else SparkSession.builder.master("local[2]")
+    builder = SparkSession.builder
     conf = {
         "spark.ui.enabled": "false", "spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1",
         "spark.default.parallelism": "1", "spark.sql.shuffle.partitions": "2", "spark.ui.showConsoleProgress": "false",
@@ -54,9 +55,11 @@ def _session() -> SparkSession:
     }  # fmt: skip
     for key, value in conf.items():
         builder = builder.config(key, value)
-    session = builder.appName("differential").getOrCreate()
-    if not over_connect:
-        session.sparkContext.setLogLevel("OFF")
+    builder = builder.appName("differential")
+    if over_connect:
+        return connect_session(builder)
+    session = builder.master("local[2]").getOrCreate()
+    session.sparkContext.setLogLevel("OFF")
     return session
 
 
