@@ -35,6 +35,12 @@ async def plus(x: int) -> int:
     return x + 1
 """
 
+INTERPRETED = (
+    "--conf spark.ui.enabled=false --conf spark.sql.codegen.wholeStage=false "
+    "--conf spark.sql.codegen.factoryMode=NO_CODEGEN pyspark-shell"
+)
+"""Compiling small queries takes long. The same tests have Spark compile them in classic sessions."""
+
 
 def run(arguments, **environment):
     return subprocess.run(
@@ -63,6 +69,7 @@ def test_every_test_marked_so_passes_on_spark_connect():
     done = run(
         ["-m", "pytest", "-q", "-x", "-m", "connect", "-p", "no:cacheprovider", "-p", "no:xdist", "tests/spark"],
         REMOTE_UDF_TEST_SPARK="connect",
+        PYSPARK_SUBMIT_ARGS=INTERPRETED,
     )
     assert done.returncode == 0, done.stdout[-5000:] + done.stderr[-2000:]
     assert "passed" in done.stdout.splitlines()[-1]
