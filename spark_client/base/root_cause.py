@@ -25,6 +25,8 @@ _HINTS = (
     (re.compile("UNRESOLVED_ROUTINE|UNRESOLVABLE_TABLE_VALUED_FUNCTION"),
      "if it is a remote function, use remote.sql in place of spark.sql; remote.register() makes scalar functions known "
      "to spark.sql"),
+    (re.compile(r"STATE_STORE_(?:KEY|VALUE)_SCHEMA_NOT_COMPATIBLE|STATE_STORE_INVALID_CONFIG_AFTER_RESTART"),
+     "the query is another one than its checkpoint was written by: start from a new checkpoint, or run it as it was"),
 )  # fmt: skip
 """What to do about errors that Spark reports."""
 

@@ -6,6 +6,7 @@ from functools import reduce
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
+from spark_client.base.collected_state import described
 from spark_client.base.errors import PlanError
 from spark_client.base.identifiers import column_named, identifiers_of
 from spark_client.functions.window import Ordered, desc
@@ -143,7 +144,9 @@ def _ranked_stream(frame: DataFrame, groups: Sequence[str], order: Sequence[tupl
     keys = [F.col(place[name]).alias(hidden(f"key_{index}")) for index, name in enumerate(groups)]
     parts = [F.col(place[name]).alias(str(index)) for index, (name, _) in enumerate(order)]
     row = F.struct(F.struct(*parts).alias(_ORDER), F.struct(*names).alias("row"))
-    gathered = frame.toDF(*names).groupBy(*keys).agg(F.collect_list(row).alias(_ROWS))
+    ordering = ", ".join(name for name, _ in order)
+    description = f"rows {frame.schema.simpleString()} in the order of ({ordering}) by ({', '.join(groups)})"
+    gathered = frame.toDF(*names).groupBy(*keys).agg(described(F.collect_list(row), description).alias(_ROWS))
     compare = [down for _, down in order]
     in_order = gathered.select(
         "*", F.array_sort(_ROWS, lambda one, other: _compared(one, other, compare)).alias("rows")

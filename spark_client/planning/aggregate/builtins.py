@@ -14,6 +14,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from spark_client.base.changelogs import CHANGE_TYPE
+from spark_client.base.collected_state import described
 from spark_client.base.errors import PlanError
 from spark_client.base.identifiers import column_named, identifiers_of, quoted
 from spark_client.planning.key_columns import normalized, require_sorting
@@ -115,6 +116,7 @@ def of_stream(builtin: Builtin) -> Column:
 def _of_distinct(builtin: Builtin, value: Column) -> Column:
     assert builtin.argument is not None
     values = F.collect_set(normalized(value, builtin.argument))
+    values = described(values, f"values {builtin.argument.simpleString()}")
     count = F.size(values)
     if isinstance(builtin.argument, (T.StructType, T.ArrayType)):
         # If Spark's hash aggregation falls back to sorting, the set may contain equal structs and arrays twice.

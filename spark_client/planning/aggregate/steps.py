@@ -10,6 +10,8 @@ from pyspark.sql.types import StructField, StructType
 from remote_udf.functions import NullCall
 from remote_udf.row_kinds import ROW_KIND, RowKind
 from remote_udf.segments import AppliedField
+from remote_udf.types import spelled
+from spark_client.base.collected_state import described
 from spark_client.base.identifiers import hidden, is_hidden
 from spark_client.base.types import spark_type
 from spark_client.executor.aggregate.bundles import PartialPlan
@@ -38,11 +40,18 @@ class Steps:
         partial = self._query.spread(self.mapped(base, mapped)) if mapped else base
         # Spark makes a column from a text in fewer requests than from a function.
         collected: list[Column | str] = list(self._query.builtins)
+        streaming = base.isStreaming
         for remote in self._query.remotes:
             if remote.strategy is Strategy.ROWS:
-                collected.append(self._collected_rows(remote, base).alias(remote.accumulator))
+                rows = self._collected_rows(remote, base)
+                rows = described(rows, self._description(remote, base)) if streaming else rows
+                collected.append(rows.alias(remote.accumulator))
                 continue
-            collected.append(f"collect_list({remote.accumulator}) AS {remote.accumulator}")
+            if streaming:
+                accumulators = described(F.collect_list(remote.accumulator), self._description(remote))
+                collected.append(accumulators.alias(remote.accumulator))
+            else:
+                collected.append(f"collect_list({remote.accumulator}) AS {remote.accumulator}")
             if remote.keeps_errors:
                 collected.append(f"first({remote.error}, true) AS {remote.error}")
         count = hidden("count")
@@ -144,6 +153,20 @@ class Steps:
             names=tuple(field.name for field in schema),
         )
         return apply_operator(partial, map_grouped, plan, StructType(schema))
+
+    def _description(self, remote: Remote, base: DataFrame | None = None) -> str:
+        """What a stream collects for a call, by which keys: its rows, of `base`, or its accumulators."""
+        spec, keys = remote.call.spec, ", ".join(self._query.key_names)
+        if base is None:
+            assert spec.accumulator is not None
+            return f"{spec.name}: accumulators {spelled(spec.accumulator)} by ({keys})"
+        types = {field.name: field.dataType.simpleString() for field in base.schema.fields}
+        order = [hidden(f"order_{index}") for index in range(len(self._query.order_by))]
+        changes = ["row_kind"] if self._query.kind is not None else []
+        rows, by = (", ".join(names) for names in (
+            [*changes, *(types[name] for name in remote.arguments)], (types[name] for name in order)
+        ))  # fmt: skip
+        return f"{spec.name}: rows ({rows}) in the order of ({by}) by ({keys})"
 
     def _collected_rows(self, remote: Remote, base: DataFrame) -> Column:
         """The rows of a key for one call, gathered by Spark."""
