@@ -69,7 +69,7 @@ class FunctionLoop(uvloop.Loop):
             for timer in timers:
                 timer.call()
         except BaseException:
-            # It ends `run_forever`. The others are called if the loop runs again.
+            # It ends `run_forever`. The others are called all the same, at the latest when the loop runs again.
             self.call_soon(self._call_each, timers)
             raise
 
