@@ -13,7 +13,7 @@ import grpc
 
 from remote_udf.messages import read_response
 from tests.fuzz.http2 import EXECUTE
-from tests.udf_server.streams import batch, finish, opening
+from tests.udf_server.talk import batch, finish, opening
 
 NAP_SECONDS = 0.02
 WORK_SECONDS = 0.002

@@ -19,7 +19,7 @@ from spark_client.sql.process_functions import arguments_of
 from spark_client.sql.statement_sets import statements_of
 from spark_client.sql.table_calls import described, given_table
 from spark_client.sql.window_functions import is_window_call, read_window_call
-from tests.spark_client.aggregate.world import Total
+from tests.spark_client.executor.aggregate.world import Total
 from udf_server import ArgumentTrait
 from udf_server.aggregate.declaration import declare_aggregate
 from udf_server.process.declaration import declare_process

@@ -10,7 +10,7 @@ import pyarrow as pa
 import udf_server as udf
 from remote_udf.errors import ErrorCode
 from remote_udf.messages import read_response
-from tests.udf_server.streams import batch, finish, opening
+from tests.udf_server.talk import batch, finish, opening
 from udf_server.base.metrics import ServerMetrics
 from udf_server.hosting.function_host import FunctionHost
 from udf_server.hosting.registry import Registry

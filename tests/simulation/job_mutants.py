@@ -13,7 +13,7 @@ from spark_client.executor.process.state.processor import BucketProcessor
 from spark_client.executor.scalar.dead_letter import DeadLetterWriter
 from spark_client.executor.scalar.earlier_letters import EarlierLetters
 from tests.simulation.mutant import Mutant, nothing
-from tests.spark_client.process.stateful import Times
+from tests.spark_client.executor.process.stateful import Times
 
 __all__ = ["JOB_MUTANTS"]
 

@@ -29,7 +29,7 @@ from tests.simulation.keyed_functions import Counted, Totals
 from tests.simulation.oracles import Violation, allowed_codes
 from tests.simulation.scenario import JobPlan
 from tests.simulation.spark import config_of, options_of, scalar_calls
-from tests.spark_client.process.stateful import ROW, state_plan
+from tests.spark_client.executor.process.stateful import ROW, state_plan
 from udf_server.aggregate.declaration import declare_aggregate
 
 __all__ = ["LETTERS", "AggregateJob", "Job", "LetterJob", "ProcessJob", "check_letters", "process_plan", "row_plan"]

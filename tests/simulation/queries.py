@@ -23,7 +23,7 @@ from tests.simulation.jobs import EPOCH, Job, check_letters, process_plan, row_p
 from tests.simulation.keyed_functions import GAP_SECONDS
 from tests.simulation.oracles import Violation
 from tests.simulation.scenario import JobPlan
-from tests.spark_client.process.stateful import ROW, Store, Times
+from tests.spark_client.executor.process.stateful import ROW, Store, Times
 
 __all__ = ["Query"]
 
