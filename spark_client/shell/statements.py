@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from sqlglot.errors import SqlglotError
 from sqlglot.tokens import Token, TokenType
 
-from spark_client.sql.dialect import RemoteSpark
+from spark_client.sql.text.dialect import RemoteSpark
 
 __all__ = ["split_statements"]
 

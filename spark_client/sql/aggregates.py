@@ -26,14 +26,11 @@ from spark_client.sql.calls import (
     is_remote,
     read_remote,
 )
-from spark_client.sql.dialect import generate
 from spark_client.sql.grouping import read_grouping
 from spark_client.sql.hidden import HiddenColumns, is_computed, named_as_written
 from spark_client.sql.key_conditions import split_having
-from spark_client.sql.nodes import Node
 from spark_client.sql.outer_keys import tables_of_keys
 from spark_client.sql.over_groups import OverGroups
-from spark_client.sql.parsing import error_at
 from spark_client.sql.sources import (
     Source,
     column,
@@ -43,6 +40,9 @@ from spark_client.sql.sources import (
     several_columns,
     without_rows,
 )
+from spark_client.sql.text.dialect import generate
+from spark_client.sql.text.nodes import Node
+from spark_client.sql.text.parsing import error_at
 from spark_client.sql.window_groups import groups_windows, key_names, names_window, over_panes, with_time
 from spark_client.sql.workspace import Workspace
 from spark_client.windows.updates import is_only_updated, update_times

@@ -4,8 +4,8 @@ from sqlglot import exp
 
 from remote_udf.errors import StreamError
 from spark_client.sql.functions import SqlFunctions
-from spark_client.sql.nodes import Node
-from spark_client.sql.parsing import error_at
+from spark_client.sql.text.nodes import Node
+from spark_client.sql.text.parsing import error_at
 
 __all__ = ["require_counts"]
 

@@ -20,12 +20,12 @@ from spark_client.base.root_cause import root_cause
 from spark_client.functions.registration import ONCE
 from spark_client.planning.estimate import Estimate, counted, estimated
 from spark_client.sql.calls import walk_query
-from spark_client.sql.dialect import generate
 from spark_client.sql.functions import SqlFunctions
-from spark_client.sql.nodes import Node, conjuncts
 from spark_client.sql.predictions import predictions_in
 from spark_client.sql.single_calls import visible_ctes
 from spark_client.sql.sources import Source
+from spark_client.sql.text.dialect import generate
+from spark_client.sql.text.nodes import Node, conjuncts
 from spark_client.sql.workspace import Workspace
 
 __all__ = ["CallEstimates"]

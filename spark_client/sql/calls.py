@@ -9,8 +9,8 @@ from sqlglot import exp
 from spark_client.base.errors import PlanError
 from spark_client.functions.aggregate import AggregateExpression
 from spark_client.sql.names import FunctionNames
-from spark_client.sql.nodes import Node
-from spark_client.sql.parsing import error_at
+from spark_client.sql.text.nodes import Node
+from spark_client.sql.text.parsing import error_at
 
 __all__ = [
     "CLAUSES", "RemoteCall", "aggregate_of", "call_of", "has_aggregate", "has_remote", "is_aggregate", "is_remote",

@@ -16,11 +16,11 @@ from sqlglot import exp
 from spark_client.base.call_costs import CallCost
 from spark_client.base.errors import PlanError
 from spark_client.base.root_cause import root_cause
-from spark_client.sql.dialect import generate
 from spark_client.sql.functions import SqlFunctions
-from spark_client.sql.nodes import Node, conjuncts
 from spark_client.sql.single_calls import visible_ctes
 from spark_client.sql.sources import Source, column
+from spark_client.sql.text.dialect import generate
+from spark_client.sql.text.nodes import Node, conjuncts
 from spark_client.sql.workspace import Workspace
 
 __all__ = ["ConditionOrder"]

@@ -15,8 +15,8 @@ from sqlglot.errors import SqlglotError
 from spark_client.base.errors import PlanError
 from spark_client.base.identifiers import identifiers_of
 from spark_client.executor.parquet.scan import ScanColumn
-from spark_client.sql.dialect import RemoteSpark, generate
-from spark_client.sql.nodes import Node, conjuncts
+from spark_client.sql.text.dialect import RemoteSpark, generate
+from spark_client.sql.text.nodes import Node, conjuncts
 
 __all__ = ["Conditions"]
 

@@ -10,8 +10,8 @@ from sqlglot import exp
 
 from remote_udf.types import spelled
 from spark_client.base.errors import PlanError
-from spark_client.sql.dialect import generate
-from spark_client.sql.nodes import Node
+from spark_client.sql.text.dialect import generate
+from spark_client.sql.text.nodes import Node
 from spark_client.sql.workspace import Workspace
 
 __all__ = ["evaluated"]

@@ -15,8 +15,8 @@ from sqlglot.tokens import Token, TokenType
 from spark_client.base.errors import PlanError
 from spark_client.base.identifiers import quoted
 from spark_client.functions.registration import EMPTY
-from spark_client.sql.dialect import RemoteSpark
-from spark_client.sql.parsing import Text, in_place, place_of_token
+from spark_client.sql.text.dialect import RemoteSpark
+from spark_client.sql.text.parsing import Text, in_place, place_of_token
 
 __all__ = ["with_shown_names", "without_empty_calls"]
 

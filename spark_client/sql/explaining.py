@@ -14,8 +14,8 @@ from sqlglot.tokens import TokenType
 
 from spark_client.base.errors import PlanError
 from spark_client.functions.registration import ONCE
-from spark_client.sql.dialect import RemoteSpark
-from spark_client.sql.parsing import Text
+from spark_client.sql.text.dialect import RemoteSpark
+from spark_client.sql.text.parsing import Text
 
 __all__ = [
     "called_in",

@@ -6,7 +6,7 @@ from pyspark.sql import DataFrame
 
 from remote_udf.functions import FunctionSpec
 from spark_client.sql.functions import SqlFunctions
-from spark_client.sql.parsing import Text
+from spark_client.sql.text.parsing import Text
 
 __all__ = ["description_of_function"]
 

@@ -24,12 +24,12 @@ from sqlglot import exp
 from spark_client.executor.scalar.column import field_of
 from spark_client.functions.fused import CallOfColumns
 from spark_client.sql.calls import has_aggregate
-from spark_client.sql.dialect import generate
 from spark_client.sql.functions import SqlFunctions
 from spark_client.sql.needed_items import AROUND, OPERATORS, Needed, needed_calls, needed_items
-from spark_client.sql.nodes import Node, conjuncts
 from spark_client.sql.single_calls import visible_ctes
 from spark_client.sql.sources import Source, makes_rows, output_names
+from spark_client.sql.text.dialect import generate
+from spark_client.sql.text.nodes import Node, conjuncts
 from spark_client.sql.workspace import Workspace
 
 __all__ = ["FusedCalls", "is_of_row"]

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from sqlglot import exp
 
-from spark_client.sql.nodes import Node
-from spark_client.sql.parsing import error_at
 from spark_client.sql.sources import Source, alias_in, is_column
+from spark_client.sql.text.nodes import Node
+from spark_client.sql.text.parsing import error_at
 
 __all__ = ["Grouping", "read_grouping"]
 

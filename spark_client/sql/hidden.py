@@ -15,10 +15,10 @@ from remote_udf.errors import UnsupportedType
 from spark_client.base.errors import PlanError
 from spark_client.functions.aggregate import AggregateExpression
 from spark_client.sql.calls import RemoteCall, call_of
-from spark_client.sql.dialect import generate
-from spark_client.sql.nodes import Node
-from spark_client.sql.parsing import error_at
 from spark_client.sql.sources import Source, column
+from spark_client.sql.text.dialect import generate
+from spark_client.sql.text.nodes import Node
+from spark_client.sql.text.parsing import error_at
 from spark_client.sql.workspace import HIDDEN, Workspace
 
 __all__ = ["HiddenColumns", "is_column_of_rows", "is_computed", "keep_field_names", "named_as_written"]

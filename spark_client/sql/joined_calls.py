@@ -20,7 +20,7 @@ from sqlglot import exp
 
 from spark_client.functions.registration import ONCE
 from spark_client.sql.explaining import conditions_in, evaluated_in, plan_of
-from spark_client.sql.nodes import Node
+from spark_client.sql.text.nodes import Node
 from spark_client.sql.workspace import Workspace
 
 __all__ = ["DerivedCalls", "without_derived_calls"]

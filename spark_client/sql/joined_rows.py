@@ -16,8 +16,8 @@ from typing import TypeGuard
 from sqlglot import exp
 
 from spark_client.base.errors import PlanError
-from spark_client.sql.nodes import Node, conjuncts
-from spark_client.sql.parsing import error_at
+from spark_client.sql.text.nodes import Node, conjuncts
+from spark_client.sql.text.parsing import error_at
 from spark_client.sql.workspace import Workspace
 
 __all__ = ["JoinedRows", "conditions_of", "without_common_parts"]

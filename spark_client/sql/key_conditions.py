@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from sqlglot import exp
 
 from spark_client.sql.names import FunctionNames
-from spark_client.sql.nodes import Node, conjuncts
+from spark_client.sql.text.nodes import Node, conjuncts
 
 __all__ = ["split_having"]
 

@@ -13,9 +13,9 @@ from spark_client.functions.registration import EMPTY, carrier_of
 from spark_client.sql.functions import SqlFunctions
 from spark_client.sql.joined_rows import JoinedRows, conditions_of, without_common_parts
 from spark_client.sql.lookup_joins import is_lookup, put_lookup
-from spark_client.sql.nodes import Node
-from spark_client.sql.parsing import in_place, place_of
 from spark_client.sql.table_calls import call_of_relation
+from spark_client.sql.text.nodes import Node
+from spark_client.sql.text.parsing import in_place, place_of
 from spark_client.sql.whole_structs import keep_structs_whole
 from spark_client.sql.workspace import Workspace
 

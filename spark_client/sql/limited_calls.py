@@ -19,9 +19,9 @@ from sqlglot import exp
 from spark_client.sql.calls import has_aggregate, walk_query
 from spark_client.sql.functions import SqlFunctions
 from spark_client.sql.fused_calls import is_of_row
-from spark_client.sql.nodes import Node
 from spark_client.sql.single_calls import columns_of, leave_out, only_relation, visible_ctes
 from spark_client.sql.sources import Source, column, makes_rows, output_names
+from spark_client.sql.text.nodes import Node
 from spark_client.sql.workspace import Workspace
 
 __all__ = ["LimitedCalls"]

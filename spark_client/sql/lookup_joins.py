@@ -14,11 +14,11 @@ from sqlglot import exp
 from remote_udf.functions import FunctionKind, FunctionSpec
 from spark_client.base.errors import PlanError
 from spark_client.base.identifiers import quoted
-from spark_client.sql.dialect import generate
 from spark_client.sql.joined_rows import JoinedRows, conditions_of
-from spark_client.sql.nodes import Node
-from spark_client.sql.parsing import in_place, place_of
 from spark_client.sql.single_calls import visible_ctes
+from spark_client.sql.text.dialect import generate
+from spark_client.sql.text.nodes import Node
+from spark_client.sql.text.parsing import in_place, place_of
 from spark_client.sql.workspace import Workspace
 
 __all__ = ["is_lookup", "put_lookup"]

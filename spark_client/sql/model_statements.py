@@ -24,7 +24,7 @@ from spark_client.planning.argument_types import require_arguments
 from spark_client.sql.functions import SqlFunctions
 from spark_client.sql.model_constants import constant
 from spark_client.sql.models import Model, outputs_of, require_scalar, type_name
-from spark_client.sql.parsing import Text, place_of_token
+from spark_client.sql.text.parsing import Text, place_of_token
 
 __all__ = ["is_model_statement", "run_model_statement"]
 

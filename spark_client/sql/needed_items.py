@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 from sqlglot import exp
 
-from spark_client.sql.nodes import Node
+from spark_client.sql.text.nodes import Node
 
 __all__ = ["AROUND", "OPERATORS", "Needed", "needed_calls", "needed_items"]
 

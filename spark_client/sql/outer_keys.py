@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from pyspark.errors import AnalysisException
 from sqlglot import exp
 
-from spark_client.sql.nodes import Node
 from spark_client.sql.sources import Source, column
+from spark_client.sql.text.nodes import Node
 
 __all__ = ["tables_of_keys"]
 

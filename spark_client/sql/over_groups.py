@@ -7,9 +7,9 @@ from sqlglot import exp
 from spark_client.sql.calls import aggregate_of, is_aggregate
 from spark_client.sql.hidden import keep_field_names
 from spark_client.sql.names import FunctionNames
-from spark_client.sql.nodes import Node
-from spark_client.sql.parsing import error_at
 from spark_client.sql.sources import Source, alias_in, column, is_column
+from spark_client.sql.text.nodes import Node
+from spark_client.sql.text.parsing import error_at
 
 __all__ = ["OverGroups"]
 

@@ -6,10 +6,10 @@ from sqlglot import exp
 from spark_client.base.errors import PlanError
 from spark_client.planning.parquet.reading import plan_scan
 from spark_client.sql.conditions import Conditions
-from spark_client.sql.dialect import generate
-from spark_client.sql.nodes import Node
-from spark_client.sql.parsing import in_place, place_of
 from spark_client.sql.table_calls import call_of_relation, put_in_place
+from spark_client.sql.text.dialect import generate
+from spark_client.sql.text.nodes import Node
+from spark_client.sql.text.parsing import in_place, place_of
 from spark_client.sql.workspace import Workspace
 
 __all__ = ["NAME", "put_parquet"]

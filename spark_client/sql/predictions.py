@@ -16,10 +16,10 @@ from spark_client.base.identifiers import error_column, quoted
 from spark_client.planning.rows.planner import plan_with_columns
 from spark_client.sql.model_constants import literal
 from spark_client.sql.models import Model
-from spark_client.sql.nodes import Node
-from spark_client.sql.parsing import in_place, place_of
 from spark_client.sql.stream_times import without_time
 from spark_client.sql.table_calls import by_name, call_of_relation, described, plain_table, put_in_place
+from spark_client.sql.text.nodes import Node
+from spark_client.sql.text.parsing import in_place, place_of
 from spark_client.sql.workspace import Workspace
 
 __all__ = ["predictions_in", "put_prediction"]

@@ -14,14 +14,14 @@ from sqlglot import exp
 from remote_udf.functions import FunctionKind, FunctionSpec
 from remote_udf.table_arguments import ChangelogMode
 from spark_client.base.errors import PlanError
-from spark_client.sql.arguments import TableArgument
 from spark_client.sql.constants import evaluated
-from spark_client.sql.dialect import generate
-from spark_client.sql.nodes import Node
-from spark_client.sql.parsing import error_at, in_place, place_of
 from spark_client.sql.shared_calls import SharedCalls
 from spark_client.sql.stream_times import without_time
 from spark_client.sql.table_calls import GivenTable, call_of_relation, described, given_table, put_in_place
+from spark_client.sql.text.arguments import TableArgument
+from spark_client.sql.text.dialect import generate
+from spark_client.sql.text.nodes import Node
+from spark_client.sql.text.parsing import error_at, in_place, place_of
 from spark_client.sql.window_functions import is_window_call
 from spark_client.sql.workspace import Workspace
 

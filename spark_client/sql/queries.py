@@ -25,8 +25,8 @@ from spark_client.sql.explaining import (
 )  # fmt: skip
 from spark_client.sql.functions import SqlFunctions
 from spark_client.sql.models import Model
-from spark_client.sql.parsing import Text
 from spark_client.sql.statements import run_text
+from spark_client.sql.text.parsing import Text
 
 __all__ = ["SqlQueries"]
 

@@ -9,12 +9,12 @@ from spark_client.base.changelogs import kind_column
 from spark_client.sql.aggregates import GroupedSelect
 from spark_client.sql.calls import has_aggregate, is_remote, is_remote_window, remote_in, walk_query
 from spark_client.sql.grouping import read_grouping
-from spark_client.sql.nodes import Node
-from spark_client.sql.parsing import error_at
 from spark_client.sql.predictions import put_prediction
 from spark_client.sql.sources import Source
 from spark_client.sql.stream_times import carry, is_carried_out
 from spark_client.sql.table_calls import call_of_relation
+from spark_client.sql.text.nodes import Node
+from spark_client.sql.text.parsing import error_at
 from spark_client.sql.vector_search import put_search
 from spark_client.sql.window_functions import is_window_call, put_windows, window_call_of
 from spark_client.sql.window_groups import groups_windows, with_plain_grouping_id

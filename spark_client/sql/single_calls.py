@@ -18,8 +18,8 @@ from sqlglot import exp
 
 from spark_client.sql.calls import has_aggregate, walk_query
 from spark_client.sql.functions import SqlFunctions
-from spark_client.sql.nodes import Node, conjuncts
 from spark_client.sql.sources import Source, alias_in, column, output_names
+from spark_client.sql.text.nodes import Node, conjuncts
 from spark_client.sql.workspace import Workspace
 
 __all__ = ["SingleCalls", "columns_of", "leave_out", "only_relation", "visible_ctes"]

@@ -8,8 +8,8 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame
 from sqlglot import exp
 
-from spark_client.sql.dialect import generate
-from spark_client.sql.nodes import Node
+from spark_client.sql.text.dialect import generate
+from spark_client.sql.text.nodes import Node
 from spark_client.sql.workspace import Workspace, picked
 
 __all__ = [

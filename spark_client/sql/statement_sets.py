@@ -14,10 +14,10 @@ from sqlglot import exp
 from sqlglot.tokens import Token, TokenType
 
 from spark_client.base.errors import PlanError
-from spark_client.sql.dialect import generate
-from spark_client.sql.nodes import Node
-from spark_client.sql.parsing import Text, error_at, place_of_token
 from spark_client.sql.shared_calls import SharedCalls, readable
+from spark_client.sql.text.dialect import generate
+from spark_client.sql.text.nodes import Node
+from spark_client.sql.text.parsing import Text, error_at, place_of_token
 from spark_client.sql.workspace import HIDDEN, Workspace
 
 __all__ = ["run_set", "statements_of"]

@@ -20,16 +20,16 @@ from spark_client.sql.joined_calls import without_derived_calls
 from spark_client.sql.lateral_calls import may_have_lateral_calls, with_lateral_calls
 from spark_client.sql.limited_calls import LimitedCalls
 from spark_client.sql.model_statements import is_model_statement, run_model_statement
-from spark_client.sql.nodes import Node
 from spark_client.sql.parquet_tables import NAME as REMOTE_PARQUET
 from spark_client.sql.parquet_tables import put_parquet
-from spark_client.sql.parsing import Text, error_at
 from spark_client.sql.process_functions import ProcessFunctions
 from spark_client.sql.rewriting import MODEL_CALLS, Rewriting
 from spark_client.sql.shared_calls import SharedCalls
 from spark_client.sql.single_calls import SingleCalls
 from spark_client.sql.statement_sets import run_set, statements_of
 from spark_client.sql.stream_times import without_time
+from spark_client.sql.text.nodes import Node
+from spark_client.sql.text.parsing import Text, error_at
 from spark_client.sql.unknown_names import naming_unknown
 from spark_client.sql.unused_columns import without_unused_columns
 from spark_client.sql.window_functions import has_window_calls

@@ -12,8 +12,8 @@ from pyspark.sql.types import StructField
 from sqlglot import exp
 
 from spark_client.base.identifiers import identifiers_of
-from spark_client.sql.nodes import Node
 from spark_client.sql.sources import Source, column
+from spark_client.sql.text.nodes import Node
 from spark_client.sql.workspace import HIDDEN, Workspace
 from spark_client.windows.columns import WATERMARK, WINDOW_TIME
 

@@ -7,9 +7,9 @@ from pyspark.sql import DataFrame
 from sqlglot import exp
 
 from spark_client.base.errors import PlanError
-from spark_client.sql.arguments import TableArgument
-from spark_client.sql.dialect import generate
-from spark_client.sql.nodes import Node
+from spark_client.sql.text.arguments import TableArgument
+from spark_client.sql.text.dialect import generate
+from spark_client.sql.text.nodes import Node
 from spark_client.sql.workspace import Workspace
 
 __all__ = [

@@ -9,7 +9,7 @@ from sqlglot.tokens import Token, TokenType
 
 from spark_client.base.errors import PlanError, UnknownFunction
 from spark_client.sql.functions import SqlFunctions
-from spark_client.sql.parsing import Text, place_of_token
+from spark_client.sql.text.parsing import Text, place_of_token
 from spark_client.sql.window_functions import WINDOW_FUNCTIONS
 
 __all__ = ["naming_unknown"]

@@ -10,8 +10,8 @@ from sqlglot import exp
 
 from spark_client.sql.calls import has_aggregate
 from spark_client.sql.names import FunctionNames
-from spark_client.sql.nodes import Node
 from spark_client.sql.sources import makes_rows
+from spark_client.sql.text.nodes import Node
 
 __all__ = ["without_unused_columns"]
 

@@ -19,10 +19,10 @@ from spark_client.base.errors import InvalidVector, PlanError
 from spark_client.base.identifiers import hidden, quoted
 from spark_client.executor.nearest import Nearest, unit_vectors
 from spark_client.sql.constants import evaluated
-from spark_client.sql.nodes import Node
-from spark_client.sql.parsing import in_place, place_of
 from spark_client.sql.stream_times import without_time
 from spark_client.sql.table_calls import by_name, call_of_relation, described, plain_table
+from spark_client.sql.text.nodes import Node
+from spark_client.sql.text.parsing import in_place, place_of
 from spark_client.sql.workspace import Workspace
 
 __all__ = ["put_search"]

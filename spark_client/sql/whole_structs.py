@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from sqlglot import exp
 
-from spark_client.sql.nodes import Node
+from spark_client.sql.text.nodes import Node
 
 __all__ = ["keep_structs_whole"]
 

@@ -11,8 +11,8 @@ from sqlglot import exp
 
 from spark_client.base.errors import PlanError
 from spark_client.functions.window import Months, Ordered, Window, WindowSpec
-from spark_client.sql.nodes import Node
-from spark_client.sql.parsing import error_at
+from spark_client.sql.text.nodes import Node
+from spark_client.sql.text.parsing import error_at
 from spark_client.sql.workspace import Workspace
 
 __all__ = ["named_windows", "read_window"]

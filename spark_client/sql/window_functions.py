@@ -14,12 +14,12 @@ from sqlglot import exp
 from sqlglot.tokens import Token, TokenType
 
 from spark_client.base.errors import PlanError
-from spark_client.sql.arguments import TableArgument
-from spark_client.sql.dialect import generate
-from spark_client.sql.nodes import Node
-from spark_client.sql.parsing import in_place, place_of
 from spark_client.sql.stream_times import without_time
 from spark_client.sql.table_calls import GivenTable, by_name, call_of_relation, described, given_table, put_in_place
+from spark_client.sql.text.arguments import TableArgument
+from spark_client.sql.text.dialect import generate
+from spark_client.sql.text.nodes import Node
+from spark_client.sql.text.parsing import in_place, place_of
 from spark_client.sql.workspace import Workspace
 from spark_client.windows import cumulate, hop, session, tumble, tumble_rows
 

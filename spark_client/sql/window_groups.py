@@ -11,9 +11,9 @@ from sqlglot import exp
 
 from spark_client.sql.calls import CLAUSES
 from spark_client.sql.grouping import Grouping
-from spark_client.sql.nodes import Node
 from spark_client.sql.sources import Source, column
 from spark_client.sql.stream_times import time_name
+from spark_client.sql.text.nodes import Node
 from spark_client.sql.workspace import Workspace
 from spark_client.windows.columns import WINDOW_COLUMNS, WINDOW_END, WINDOW_START
 from spark_client.windows.panes import assign

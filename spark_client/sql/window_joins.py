@@ -11,9 +11,9 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from sqlglot import exp
 
-from spark_client.sql.nodes import Node, conjuncts
 from spark_client.sql.sources import Source
 from spark_client.sql.stream_times import TIME, is_stream, time_fields, time_name
+from spark_client.sql.text.nodes import Node, conjuncts
 from spark_client.sql.workspace import Workspace
 from spark_client.windows.columns import WATERMARK, WINDOW_END, WINDOW_START, watermark_of, without_watermark
 from spark_client.windows.partners import each_once, with_row_ids, without_repeats

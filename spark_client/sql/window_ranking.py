@@ -16,9 +16,9 @@ from sqlglot import exp
 
 from spark_client.functions.window import desc
 from spark_client.sql.calls import CLAUSES
-from spark_client.sql.nodes import Node
 from spark_client.sql.sources import Source, column
 from spark_client.sql.stream_times import TIME, is_stream, time_fields, time_name
+from spark_client.sql.text.nodes import Node
 from spark_client.sql.workspace import Workspace
 from spark_client.windows.columns import WINDOW_END, WINDOW_START, WINDOW_TIME
 from spark_client.windows.ranking import window_top_n

@@ -14,8 +14,6 @@ from spark_client.functions.aggregate import OverExpression
 from spark_client.planning.over.planner import plan_over
 from spark_client.sql.calls import has_remote, is_remote_window, read_remote
 from spark_client.sql.hidden import HiddenColumns, is_column_of_rows, named_as_written
-from spark_client.sql.nodes import Node
-from spark_client.sql.parsing import error_at
 from spark_client.sql.sources import (
     Source,
     alias_in,
@@ -26,6 +24,8 @@ from spark_client.sql.sources import (
     several_columns,
     without_rows,
 )
+from spark_client.sql.text.nodes import Node
+from spark_client.sql.text.parsing import error_at
 from spark_client.sql.window_frames import named_windows, read_window
 from spark_client.sql.workspace import Workspace
 

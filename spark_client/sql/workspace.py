@@ -20,10 +20,10 @@ from spark_client.base.identifiers import Identifiers, identifiers_of, quoted
 from spark_client.planning.scans import projected, scan_of, selected
 from spark_client.planning.selections import selected_as
 from spark_client.sql.conditions import Conditions
-from spark_client.sql.dialect import generate
 from spark_client.sql.functions import SqlFunctions
-from spark_client.sql.nodes import Node
-from spark_client.sql.parsing import Text
+from spark_client.sql.text.dialect import generate
+from spark_client.sql.text.nodes import Node
+from spark_client.sql.text.parsing import Text
 
 __all__ = ["HIDDEN", "Workspace", "picked"]
 

@@ -11,13 +11,13 @@ from sqlglot import exp
 import udf_server as udf
 from spark_client.base.errors import PlanError
 from spark_client.functions.directory import Functions
-from spark_client.sql.dialect import generate
 from spark_client.sql.explaining import query_of
 from spark_client.sql.names import FunctionNames
-from spark_client.sql.parsing import Text
 from spark_client.sql.process_functions import arguments_of
 from spark_client.sql.statement_sets import statements_of
 from spark_client.sql.table_calls import described, given_table
+from spark_client.sql.text.dialect import generate
+from spark_client.sql.text.parsing import Text
 from spark_client.sql.window_functions import is_window_call, read_window_call
 from tests.spark_client.executor.aggregate.world import Total
 from udf_server import ArgumentTrait

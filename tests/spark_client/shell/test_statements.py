@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from sqlglot.errors import SqlglotError
 
 from spark_client.shell.statements import split_statements
-from spark_client.sql.dialect import RemoteSpark
+from spark_client.sql.text.dialect import RemoteSpark
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,8 @@ from sqlglot import exp
 from spark_client import PlanError
 from spark_client.base.identifiers import Identifiers
 from spark_client.sql.grouping import read_grouping
-from spark_client.sql.parsing import Text
 from spark_client.sql.sources import Source
+from spark_client.sql.text.parsing import Text
 
 
 class Rows(Source):

@@ -9,9 +9,9 @@ import udf_server as udf
 from remote_udf.functions import FunctionKind
 from spark_client import PlanError
 from spark_client.base.identifiers import Identifiers
-from spark_client.sql.dialect import generate
 from spark_client.sql.lateral_calls import may_have_lateral_calls, with_lateral_calls
-from spark_client.sql.parsing import Text
+from spark_client.sql.text.dialect import generate
+from spark_client.sql.text.parsing import Text
 
 
 @udf.scalar(rows=True, returns="a int, b string")

@@ -3,9 +3,9 @@
 import pytest
 from sqlglot import exp
 
-from spark_client.sql.dialect import generate
 from spark_client.sql.needed_items import needed_calls, needed_items
-from spark_client.sql.parsing import Text
+from spark_client.sql.text.dialect import generate
+from spark_client.sql.text.parsing import Text
 
 
 def tree(sql):

@@ -4,11 +4,11 @@ import pytest
 from sqlglot import exp
 
 from spark_client import PlanError
-from spark_client.sql.dialect import generate
-from spark_client.sql.parsing import Text, error_at, place_of
 from spark_client.sql.process_functions import arguments_of
 from spark_client.sql.statement_sets import statements_of
 from spark_client.sql.table_calls import call_of_relation, described, given_table
+from spark_client.sql.text.dialect import generate
+from spark_client.sql.text.parsing import Text, error_at, place_of
 from spark_client.sql.window_functions import has_window_calls, is_window_call, read_window_call
 
 

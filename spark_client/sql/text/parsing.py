@@ -14,8 +14,8 @@ from sqlglot.errors import SqlglotError
 from sqlglot.tokens import Token, TokenType
 
 from spark_client.base.errors import PlanError
-from spark_client.sql.dialect import TOO_DEEP, RemoteSpark
-from spark_client.sql.nodes import Node
+from spark_client.sql.text.dialect import TOO_DEEP, RemoteSpark
+from spark_client.sql.text.nodes import Node
 
 __all__ = ["Parameters", "Text", "error_at", "in_place", "place_of", "place_of_token"]
 

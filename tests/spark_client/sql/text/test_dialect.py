@@ -5,8 +5,8 @@ import sqlglot
 from sqlglot.tokens import TokenType
 
 from spark_client.base.errors import PlanError
-from spark_client.sql.dialect import RemoteSpark, generate
-from spark_client.sql.parsing import Text
+from spark_client.sql.text.dialect import RemoteSpark, generate
+from spark_client.sql.text.parsing import Text
 
 LEFT_OUT = {"AS", "ASC", "INNER", "OUTER"}
 AS_WRITTEN = r"""

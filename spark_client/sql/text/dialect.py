@@ -11,9 +11,9 @@ from sqlglot.dialects.spark import Spark
 from sqlglot.tokens import Token, TokenType
 
 from spark_client.base.errors import PlanError
-from spark_client.sql.arguments import TableArgument
-from spark_client.sql.nodes import Node
-from spark_client.sql.relations import STREAM, RelationsParser
+from spark_client.sql.text.arguments import TableArgument
+from spark_client.sql.text.nodes import Node
+from spark_client.sql.text.relations import STREAM, RelationsParser
 
 __all__ = ["TOO_DEEP", "RemoteSpark", "generate"]
 

@@ -7,7 +7,7 @@ from sqlglot import exp
 from sqlglot.dialects.spark import Spark
 from sqlglot.tokens import TokenType
 
-from spark_client.sql.nodes import Node
+from spark_client.sql.text.nodes import Node
 
 __all__ = ["ArgumentsParser", "TableArgument"]
 

@@ -5,8 +5,8 @@ import sqlglot
 from sqlglot import exp
 
 from spark_client import PlanError
-from spark_client.sql.dialect import RemoteSpark, generate
-from spark_client.sql.parsing import Text, error_at
+from spark_client.sql.text.dialect import RemoteSpark, generate
+from spark_client.sql.text.parsing import Text, error_at
 
 
 def rewritten(sql):

@@ -4,7 +4,7 @@ from typing import Any
 
 from sqlglot.tokens import TokenType
 
-from spark_client.sql.arguments import ArgumentsParser
+from spark_client.sql.text.arguments import ArgumentsParser
 
 __all__ = ["STREAM", "RelationsParser"]
 
