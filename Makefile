@@ -31,6 +31,9 @@ FILES := org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedC
 QUICK := --conf spark.ui.enabled=false --conf spark.sql.codegen.wholeStage=false \
 	--conf spark.sql.codegen.factoryMode=NO_CODEGEN --conf spark.sql.streaming.checkpointFileManagerClass=$(FILES)
 TESTS ?=
+# `make test ORDER=8` shuffles the files and the tests in them; the same seed gives the same order.
+ORDER ?=
+SHUFFLED = $(if $(ORDER),--order=$(ORDER))
 # What `make check` runs of them; CI: TEST=test-all.
 TEST ?= test
 UNIT_TESTS := tests/remote_udf tests/udf_server tests/spark_client tests/packaging/test_imports.py
@@ -61,14 +64,14 @@ demo: jdk $(VENV)/.run-stamp ## a PySpark job on real data, timed; DEMO_INPUT=fi
 	@$(RUN) -m examples.demo
 
 .PHONY: test
-test: jdk prepared ## the tests but the long ones; TESTS=tests/spark for some of them
+test: jdk prepared ## the tests but the long ones; TESTS=tests/spark for some of them, ORDER=8 in a random order
 	@PYSPARK_SUBMIT_ARGS='$(QUICK) pyspark-shell' \
 		$(RUN) -m pytest -q -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m 'not long' \
-		--hypothesis-profile=quick $(TESTS)
+		--hypothesis-profile=quick $(SHUFFLED) $(TESTS)
 
 .PHONY: test-all
 test-all: jdk prepared ## the tests and the long ones; names the slowest
-	@$(RUN) -m pytest -q -n $(WORKERS) --dist loadfile --no-loadscope-reorder --durations=40 $(TESTS)
+	@$(RUN) -m pytest -q -n $(WORKERS) --dist loadfile --no-loadscope-reorder --durations=40 $(SHUFFLED) $(TESTS)
 
 # Both at once: an installation keeps one core busy.
 .PHONY: prepared
@@ -82,7 +85,7 @@ build/spark.jsa: $(VENV)/.run-stamp tests/class_archive.py
 
 .PHONY: unit
 unit: $(VENV)/.dev-stamp ## the fast tests: no Spark, no container, no browser, no process is started
-	@$(RUN) -m pytest -q -n $(UNIT_WORKERS) -m 'not slow and not long' --hypothesis-profile=unit $(UNIT_TESTS)
+	@$(RUN) -m pytest -q -n $(UNIT_WORKERS) -m 'not slow and not long' --hypothesis-profile=unit $(SHUFFLED) $(UNIT_TESTS)
 
 .PHONY: hooks
 hooks: $(VENV)/.dev-stamp ## have git run lint and types before each commit, in this checkout

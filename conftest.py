@@ -1,8 +1,11 @@
-"""The profiles of hypothesis, for the tests of the project and of its plugins, also where only some of them run."""
+"""The profiles of hypothesis and the order of tests, for the project and its plugins, also where only some are run."""
 
 import os
 
 import hypothesis
+import pytest
+
+from tests.order import in_order
 
 # Deterministic, so that a failure comes back; REMOTE_UDF_SEED=random looks for new ones. Hypothesis prints the seed.
 hypothesis.settings.register_profile("fixed", derandomize=True, deadline=None, print_blob=True)
@@ -12,3 +15,15 @@ hypothesis.settings.register_profile("unit", derandomize=True, deadline=None, pr
 RANDOM = os.environ.get("REMOTE_UDF_SEED") == "random"
 hypothesis.settings.register_profile("quick", derandomize=not RANDOM, deadline=None, print_blob=True, max_examples=25)
 hypothesis.settings.load_profile("random" if RANDOM else "fixed")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Adds what `make test ORDER=8` sets."""
+    parser.addoption("--order", metavar="SEED", help="shuffle the files, and the tests in them")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Comes before pytest, which keeps tests together that share a fixture with parameters."""
+    if seed := config.getoption("order"):
+        items[:] = in_order(items, seed)

@@ -1,11 +1,8 @@
 """The ports of tests: each is given once, and nobody else gets it by chance."""
 
-import secrets
 import socket
 
-import pytest
-
-from tests.ports import free_port
+from tests.ports import Ports, free_port
 
 
 def test_no_socket_that_takes_any_port_gets_one_of_a_test():
@@ -16,9 +13,13 @@ def test_no_socket_that_takes_any_port_gets_one_of_a_test():
             assert server.getsockname()[1] > max(ports)
 
 
-def test_a_port_that_is_taken_is_not_given(monkeypatch: pytest.MonkeyPatch):
-    drawn = iter([0, 0, 1, 2])
-    monkeypatch.setattr(secrets, "randbelow", lambda count: 9_990 + next(drawn))
-    first = free_port()
-    with socket.create_server(("127.0.0.1", first + 1)):
-        assert free_port() == first + 2
+def test_a_port_that_is_taken_is_not_given():
+    taken, free = free_port(), free_port()
+    with socket.create_server(("127.0.0.1", taken)):
+        assert Ports(iter([taken, free]).__next__).free() == free
+
+
+def test_a_port_is_given_once():
+    first, second = free_port(), free_port()
+    ports = Ports(iter([first, first, second]).__next__)
+    assert [ports.free(), ports.free()] == [first, second]
