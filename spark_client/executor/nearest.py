@@ -1,7 +1,13 @@
-"""The rows of a table with the vectors that are most similar to a given one, by cosine; for VECTOR_SEARCH."""
+"""The rows of a table with the vectors that are most similar to a given one, by cosine; for VECTOR_SEARCH.
+
+A score is a function of its two vectors alone: it is computed in double, by operations on single numbers in an order
+that their count determines. The sums of a matrix product depend on the shape of the matrices and on the machine, so the
+product only selects the pairs whose scores may be among the highest, with a margin for its error.
+"""
 
 import functools
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -9,10 +15,12 @@ import pyarrow as pa
 from remote_udf.types import spelled
 from spark_client.base.errors import InvalidVector
 
-__all__ = ["Nearest"]
+__all__ = ["Nearest", "numbers_of"]
 
 _SCORES = 1 << 22
-"""Maximum number of scores that are computed at a time."""
+"""Maximum number of scores that are estimated at a time, and of numbers of vectors that are multiplied at a time."""
+_ROUNDING = 2.0**-24
+"""The relative error of an operation on single-precision numbers."""
 _NUMBERS = (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal, pa.types.is_null)
 
 
@@ -32,8 +40,8 @@ class Nearest:
         return batches[0] if batches else pa.RecordBatch.from_pylist([], table.schema)
 
     @functools.cached_property
-    def _unit(self) -> np.ndarray:
-        return unit_vectors(self._table.column(self.column), "the searched table")
+    def _vectors(self) -> "_Vectors":
+        return _Vectors.of(numbers_of(self._table.column(self.column), "the searched table"))
 
     def search(self, vectors: pa.Array, most: int) -> pa.Array:
         """For each vector a list of at most `most` rows with their score, the most similar first.
@@ -41,19 +49,20 @@ class Nearest:
         The list is empty for a null. In a list, rows with equal scores keep the order of the table. Raises
         InvalidVector.
         """
-        known = vectors.drop_null()
-        queries = unit_vectors(known, "the query")
-        table = self._unit
-        if len(queries) and len(table) and queries.shape[1] != table.shape[1]:
+        queries = _Vectors.of(numbers_of(vectors.drop_null(), "the query"))
+        table = self._vectors
+        width = queries.numbers.shape[1]
+        if len(queries.numbers) and len(table.numbers) and width != table.numbers.shape[1]:
             raise InvalidVector(
-                f"VECTOR_SEARCH: a vector of {queries.shape[1]} numbers cannot be compared with those of the searched "
-                f"table, which have {table.shape[1]}; both must be of one model"
+                f"VECTOR_SEARCH: a vector of {width} numbers cannot be compared with those of the searched "
+                f"table, which have {table.numbers.shape[1]}; both must be of one model"
             )
-        count = min(most, len(table))
-        step = max(1, _SCORES // max(1, len(table)))
-        found = [_best(queries[at : at + step], table, count) for at in range(0, len(queries) if count else 0, step)]
-        positions = np.concatenate([part[0].ravel() for part in found]) if found else np.empty(0, np.int64)
-        scores = np.concatenate([part[1].ravel() for part in found]) if found else np.empty(0)
+        count = min(most, len(table.numbers))
+        step = max(1, _SCORES // max(1, len(table.numbers)))
+        starts = range(0, len(queries.numbers) if count else 0, step)
+        found = [_best(queries.part(at, at + step), table, count) for at in starts]
+        positions = np.concatenate([part[0] for part in found]) if found else np.empty(0, np.int64)
+        scores = np.concatenate([part[1] for part in found]) if found else np.empty(0)
         taken = self._table.take(pa.array(positions))
         names = [*self._table.schema.names, self.score]
         columns = [*taken.columns, pa.array(scores, pa.float64())]
@@ -62,8 +71,41 @@ class Nearest:
         return pa.ListArray.from_arrays(pa.array(offsets), pa.StructArray.from_arrays(columns, names))
 
 
-def unit_vectors(vectors: pa.Array, where: str) -> np.ndarray:
-    """The vectors with length 1 as rows of a matrix; zeros stay zeros. Raises InvalidVector, which names `where`."""
+class _Vectors(NamedTuple):
+    """Vectors as rows. A vector of zeros has the unit vector 0, and the score 0 with any other one."""
+
+    numbers: np.ndarray
+    largest: np.ndarray
+    """The largest magnitude in each vector, as a column; 1 for zeros."""
+    squares: np.ndarray
+    """The sum of the squares of each vector that is divided by its largest magnitude; 1 for zeros."""
+    units: np.ndarray
+    """The vectors with length 1, in single precision."""
+
+    @classmethod
+    def of(cls, numbers: np.ndarray) -> "_Vectors":
+        count, width = numbers.shape
+        largest, squares, units = np.ones((count, 1)), np.ones(count), np.empty((count, width), np.float32)
+        step = max(1, _SCORES // max(1, width))
+        for at in range(0, count, step):
+            part = slice(at, at + step)
+            peaks = np.abs(numbers[part]).max(axis=1, keepdims=True, initial=0).astype(np.float64)
+            largest[part] = np.where(peaks > 0, peaks, 1)
+            scaled = numbers[part] / largest[part]
+            sums = _sums(scaled * scaled)
+            squares[part] = np.where(sums > 0, sums, 1)
+            units[part] = scaled / np.sqrt(squares[part, np.newaxis])
+        return cls(numbers, largest, squares, units)
+
+    def part(self, begin: int, end: int) -> "_Vectors":
+        return _Vectors(*(each[begin:end] for each in self))
+
+    def scaled(self, rows: np.ndarray) -> np.ndarray:
+        return self.numbers[rows] / self.largest[rows]
+
+
+def numbers_of(vectors: pa.Array, where: str) -> np.ndarray:
+    """The vectors as rows of a matrix of single or double precision. Raises InvalidVector, which names `where`."""
     if not pa.types.is_list(vectors.type) or not any(is_(vectors.type.value_type) for is_ in _NUMBERS):
         raise InvalidVector(f"VECTOR_SEARCH: {where} is {spelled(vectors.type)}; an array of numbers is expected")
     lengths = vectors.value_lengths().to_numpy(zero_copy_only=False) if len(vectors) else np.empty(0, np.int32)
@@ -80,16 +122,39 @@ def unit_vectors(vectors: pa.Array, where: str) -> np.ndarray:
     matrix = matrix.reshape(len(vectors), -1) if len(vectors) and len(values) else matrix.reshape(len(vectors), 0)
     if not np.isfinite(matrix).all():
         raise InvalidVector(f"VECTOR_SEARCH: {where} has a vector with NaN or an infinite number in it")
-    norms = np.linalg.norm(matrix, axis=1, keepdims=True)
-    return np.divide(matrix, norms, out=np.zeros_like(matrix), where=norms > 0)
+    return matrix
 
 
-def _best(queries: np.ndarray, table: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
+def _best(queries: _Vectors, table: _Vectors, count: int) -> tuple[np.ndarray, np.ndarray]:
     """The positions and the scores of the best rows for each query, the best first."""
-    # Rounding may exceed 1.
-    scores = np.clip(queries @ table.T, -1, 1)
-    kth = min(count, len(table) - 1)
-    positions = np.sort(np.argpartition(-scores, kth, axis=1)[:, :count], axis=1)
-    chosen = np.take_along_axis(scores, positions, axis=1)
-    order = np.argsort(-chosen, axis=1, kind="stable")
-    return np.take_along_axis(positions, order, axis=1), np.take_along_axis(chosen, order, axis=1)
+    estimates = queries.units @ table.units.T
+    kth = np.partition(estimates, -count, axis=1)[:, -count, np.newaxis].astype(np.float64)
+    # Sums of products of unit vectors differ from the exact one by this much, in whichever order they are added.
+    terms = (table.units.shape[1] + 8) * _ROUNDING
+    error = terms / (1 - terms) if terms < 0.5 else 2.0
+    near = estimates >= kth - 2 * error
+    near[~queries.units.any(axis=1), count:] = False  # all scores of zeros are equal
+    of_query, positions = np.nonzero(near)
+    scores = np.empty(len(positions))
+    step = max(1, _SCORES // max(1, table.units.shape[1]))
+    for at in range(0, len(positions), step):
+        part = slice(at, at + step)
+        ours, theirs = of_query[part], positions[part]
+        products = _sums(queries.scaled(ours) * table.scaled(theirs))
+        # The root of a product, for the score of equal vectors is then exactly 1.
+        scores[part] = products / np.sqrt(queries.squares[ours] * table.squares[theirs])
+    np.clip(scores, -1, 1, out=scores)  # rounding may exceed 1
+    order = np.lexsort((positions, -scores, of_query))
+    ends = np.cumsum(np.bincount(of_query, minlength=len(queries.numbers)))
+    begins = np.concatenate([[0], ends[:-1]])
+    chosen = order[(begins[:, np.newaxis] + np.arange(count)).ravel()]
+    return positions[chosen], scores[chosen]
+
+
+def _sums(products: np.ndarray) -> np.ndarray:
+    """The sum of each row, which is overwritten: its halves are added until one number is left."""
+    while (width := products.shape[1]) > 1:
+        half = (width + 1) // 2
+        products[:, : width - half] += products[:, half:]
+        products = products[:, :half]
+    return products[:, 0] if width else np.zeros(len(products))

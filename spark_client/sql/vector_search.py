@@ -17,7 +17,7 @@ from sqlglot import exp
 
 from spark_client.base.errors import InvalidVector, PlanError
 from spark_client.base.identifiers import hidden, quoted
-from spark_client.executor.nearest import Nearest, unit_vectors
+from spark_client.executor.nearest import Nearest, numbers_of
 from spark_client.sql.constants import evaluated
 from spark_client.sql.stream_times import without_time
 from spark_client.sql.table_calls import by_name, call_of_relation, described, plain_table
@@ -80,7 +80,7 @@ def _registered(workspace: Workspace, frame: DataFrame, column: str) -> tuple[st
             "select fewer columns, or call a function that asks a vector database"
         )
     try:
-        unit_vectors(rows.column(position).combine_chunks(), "the searched table")
+        numbers_of(rows.column(position).combine_chunks(), "the searched table")
     except InvalidVector as error:
         raise PlanError(str(error)) from None
     sink = pa.BufferOutputStream()
