@@ -11,8 +11,6 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from sqlglot import exp
 
-from remote_udf.row_kinds import ROW_KIND
-from spark_client.base.changelogs import CHANGE_TYPE
 from spark_client.base.identifiers import error_column, hidden
 from spark_client.functions.aggregate import AggregateExpression
 from spark_client.planning.aggregate.planner import plan_group_by
@@ -51,7 +49,6 @@ __all__ = ["GroupedSelect"]
 
 GROUPING_ID = hidden("grouping_id")
 """The column in which the planner numbers grouping sets."""
-_KINDS = (ROW_KIND, CHANGE_TYPE)
 _FIRST = ("any_value", "first", "first_value")
 """Spark evaluates the argument of these functions until it has a value. It evaluates the first argument of any other
 aggregate for every row, and a second one, as in `count(a, b)`, only where it needs it.
@@ -75,7 +72,7 @@ class GroupedSelect:
         self._hidden = HiddenColumns(workspace, source)
         self._aggregates: dict[str, tuple[str, Node | None]] = {}
         """Name and tree of each aggregate, by `Source.same`; the tree of a grouping set's number is None."""
-        self._remote = has_aggregate(select, self._functions, remote=True) or (planned and not self._names_kind())
+        self._remote = has_aggregate(select, self._functions, remote=True) or (planned and not source.uses_kind)
 
     def rewritten(self) -> Node:
         """The SELECT over its groups. Raises PlanError, which names the position in the text."""
@@ -224,19 +221,12 @@ class GroupedSelect:
     def _base_items(self) -> dict[str, Node]:
         items = dict(zip(self._keys.values(), self._grouping.keys, strict=True))
         items |= self._hidden.items()
-        kinds = [name for name in self._source.columns if self._source.key(name) in _KINDS]
-        if kinds and not self._names_kind():
-            items[kinds[0]] = exp.column(kinds[0])
+        if (kind := self._source.kind_column) is not None:
+            items[kind] = exp.column(kind)
         if groups_windows(self._source, self._grouping.keys) and is_only_updated(self._source.frame):
             times = update_times(self._source.frame)
             items |= {self._workspace.hidden("update"): column(name) for name in times}
         return items
-
-    def _names_kind(self) -> bool:
-        """Whether the query uses the column with the kind of a row as data."""
-        clauses = [*self._select.expressions, *(self._select.args.get(part) for part in ("group", *CLAUSES))]
-        nodes = (node for clause in clauses if clause is not None for node in clause.walk())
-        return any(isinstance(node, exp.Column) and self._source.key(node.name) in _KINDS for node in nodes)
 
     def _order(self, calls: Sequence[RemoteCall]) -> list[Column]:
         """The order of the rows, evaluated only for rows that a call receives. Raises PlanError for two orders."""

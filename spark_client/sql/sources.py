@@ -8,8 +8,12 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame
 from sqlglot import exp
 
+from remote_udf.row_kinds import ROW_KIND
+from spark_client.base.changelogs import CHANGE_TYPE
+from spark_client.sql.calls import CLAUSES
 from spark_client.sql.text.dialect import generate
 from spark_client.sql.text.nodes import Node
+from spark_client.sql.text.parsing import error_at
 from spark_client.sql.workspace import Workspace, picked
 
 __all__ = [
@@ -26,6 +30,7 @@ __all__ = [
 
 _ROWS = ("hint", "from_", "joins", "laterals", "where")
 """Parts of a SELECT that determine its rows."""
+_KINDS = (ROW_KIND, CHANGE_TYPE)
 _GENERATORS = ("inline", "inline_outer", "json_tuple", "posexplode", "posexplode_outer", "stack")
 """Functions of Spark's that return several columns."""
 _OF_ONE_COLUMN = ("explode", "explode_outer", "variant_explode", "variant_explode_outer")
@@ -72,6 +77,25 @@ class Source:
     def columns(self) -> list[str]:
         """The names of the columns."""
         return list(self.frame.columns)
+
+    @property
+    def kind_column(self) -> str | None:
+        """The column that makes the rows a changelog; None if there is none, or if the SELECT uses it as data."""
+        if self.uses_kind:
+            return None
+        kinds = [name for name in self.columns if self.key(name) in _KINDS]
+        if len(set(map(self.key, kinds))) < len(kinds):
+            what = f"several tables have a column {kinds[0]!r}, and a join of changelogs is not a changelog"
+            raise error_at(self._select, f"{what}: name the columns that are needed of each in a subquery")
+        return kinds[0] if kinds else None
+
+    @property
+    def uses_kind(self) -> bool:
+        """Whether the SELECT names the column with the kind of a row outside of WHERE."""
+        clauses = [*self._select.expressions, *(self._select.args.get(part) for part in ("group", *CLAUSES))]
+        clauses += self._select.args.get("windows") or ()
+        nodes = (node for clause in clauses if clause is not None for node in clause.walk())
+        return any(isinstance(node, exp.Column) and self.key(node.name) in _KINDS for node in nodes)
 
     @property
     def only_table(self) -> exp.Table | None:

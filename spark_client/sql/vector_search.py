@@ -24,6 +24,7 @@ from spark_client.sql.table_calls import by_name, call_of_relation, described, p
 from spark_client.sql.text.nodes import Node
 from spark_client.sql.text.parsing import in_place, place_of
 from spark_client.sql.workspace import Workspace
+from spark_client.windows.netting import ARRIVAL, changes_of, settled
 
 __all__ = ["put_search"]
 
@@ -48,13 +49,19 @@ def put_search(workspace: Workspace, node: Node, ctes: Sequence[Node]) -> None:
         most = evaluated(workspace, given["TOP_K"], pa.int32())
         if not isinstance(most, int) or isinstance(most, bool) or not 0 < most < 1 << 31:
             raise PlanError(f"{_NAME}: TOP_K is a positive number, not {most!r}")
-        frame = without_time(workspace.run(table, ctes))
+        frame = _settled(without_time(workspace.run(table, ctes)))
         name, rows = _registered(workspace, frame, columns[0])
     except PlanError as error:
         raise in_place(place_of(call), error) from None
     search = exp.Anonymous(this=name, expressions=[given["COLUMN_TO_QUERY"].copy(), exp.Literal.number(most)])
     node.set("this", exp.Anonymous(this="inline", expressions=[search]))
     workspace.stages.append(f"{_NAME}: {rows} rows, read now, are compared in Spark's workers")
+
+
+def _settled(frame: DataFrame) -> DataFrame:
+    """The rows that remain after a changelog, in the order of their arrival; any other frame unchanged."""
+    kind = None if frame.isStreaming else changes_of(frame, None, f"{_NAME}: SEARCH_TABLE")
+    return frame if kind is None else settled(frame, kind).sort(ARRIVAL).drop(ARRIVAL)
 
 
 def _registered(workspace: Workspace, frame: DataFrame, column: str) -> tuple[str, int]:

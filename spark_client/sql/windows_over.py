@@ -24,6 +24,7 @@ from spark_client.sql.sources import (
     several_columns,
     without_rows,
 )
+from spark_client.sql.text.dialect import generate
 from spark_client.sql.text.nodes import Node
 from spark_client.sql.text.parsing import error_at
 from spark_client.sql.window_frames import named_windows, read_window
@@ -45,6 +46,8 @@ class WindowedSelect:
         self._named = named_windows(select)
         self._hidden = HiddenColumns(workspace, source)
         self._overs: dict[str, OverExpression] = {}
+        self._kind = source.kind_column
+        """The column that makes the rows a changelog, whose net rows have the values; None for a table."""
 
     def rewritten(self) -> Node:
         """The SELECT over the values. Raises PlanError with the position in the text."""
@@ -54,7 +57,7 @@ class WindowedSelect:
         stars = [item for item, name in zip(select.expressions, shown, strict=True) if name is None and not ours(item)]
         of_star = [(len(self._source.base({}, [star]).columns), star) for star in stars]
         star_names = self._source.base({}, stars).columns if stars else []
-        hidden_stars = [self._workspace.hidden("star") for _ in star_names]
+        hidden_stars = [self._kind if name == self._kind else self._workspace.hidden("star") for name in star_names]
         left = iter(zip(hidden_stars, star_names, strict=True))
         widths = iter(width for width, _ in of_star)
         items: list[Node] = []
@@ -152,10 +155,18 @@ class WindowedSelect:
             self._overs[name] = expression.over(spec)
         except PlanError as error:
             raise error_at(read.tree, str(error)) from None
+        rows = "" if self._kind is None else f", over the net rows of a changelog (column {self._kind!r})"
+        self._workspace.stages.append(f"{generate(window)}: {read.name} on the server, for each row{rows}")
         return column(name)
 
     def _values(self, stars: list[Node], hidden_stars: list[str]) -> DataFrame:
         items = self._hidden.items()
+        for tree in items.values() if self._kind is not None else ():
+            if (window := tree.find(exp.Window)) is not None:
+                raise error_at(window, f"a window of Spark's own beside a remote one counts the retracted rows of a "
+                               f"changelog (column {self._kind!r}): compute it in a query of its own")  # fmt: skip
+        if self._kind is not None and self._kind not in hidden_stars:
+            items[self._kind] = column(self._kind)
         windows = self._select.args.get("windows") or ()
         base = self._source.base(items, stars, windows)
         with named_as_written(items):

@@ -1,8 +1,8 @@
-"""Changelogs over windows: the net rows of a window when it ends.
+"""The net rows of a changelog: of a table, or of a window when it ends.
 
--U and -D retract one row with the same values from the window of their own time. Spark sums up the kinds of equal rows.
-On a stream it does so until the watermark has passed the window, and then drops the state. So the next operator, such
-as an aggregate, a join or a ranking, receives each row of a window once and not late.
+-U and -D retract one row with the same values, from the window of their own time if there is one. Spark sums up the
+kinds of equal rows. On a stream it does so until the watermark has passed the window, and then drops the state. So the
+next operator, such as an aggregate, a join or a ranking, receives each row of a window once and not late.
 """
 
 from pyspark.sql import Column, DataFrame
@@ -14,7 +14,7 @@ from spark_client.base.changelogs import kind_code, kind_column, require_retract
 from spark_client.base.errors import PlanError
 from spark_client.windows.columns import WINDOW_TIME, hidden, watermark_of
 
-__all__ = ["ARRIVAL", "changes_of", "net_changes", "settled", "sign_of"]
+__all__ = ["ARRIVAL", "changes_of", "net_changes", "net_rows", "settled", "sign_of"]
 
 ARRIVAL = hidden("first_arrival")
 """When the first of equal rows arrived: its position; on a stream the time of its micro-batch."""
@@ -39,7 +39,7 @@ def sign_of(kind: str) -> Column:
 
 
 def net_changes(frame: DataFrame, kind: str) -> DataFrame:
-    """A windowed changelog without rows that cancel out. The others are +I, or -D if more were retracted than added.
+    """A changelog without rows that cancel out. The others are +I, or -D if more were retracted than added.
 
     The result has the same columns, and ARRIVAL. On a stream, rows are emitted when their window ends. Raises
     PlanError.
@@ -47,7 +47,7 @@ def net_changes(frame: DataFrame, kind: str) -> DataFrame:
     fields = frame.schema.fields
     for field in fields:
         if isinstance(field.dataType, (T.MapType, T.VariantType)):
-            raise PlanError(f"changelog over windows: rows with a column {field.name!r} of type "
+            raise PlanError(f"changelog: rows with a column {field.name!r} of type "
                             f"{field.dataType.simpleString()} cannot be compared; remove it")  # fmt: skip
     if frame.isStreaming and not any(field.name == WINDOW_TIME and watermark_of(field) for field in fields):
         raise PlanError(f"changelog over windows on a stream needs a watermark on {WINDOW_TIME}")
@@ -66,8 +66,17 @@ def net_changes(frame: DataFrame, kind: str) -> DataFrame:
 
 
 def settled(frame: DataFrame, kind: str) -> DataFrame:
-    """The rows that remain after a windowed changelog, with ARRIVAL instead of the column of their kinds.
+    """The rows that remain after a changelog, with ARRIVAL instead of the column of their kinds.
 
     A retraction of a row that was never added is ignored. Raises PlanError as `net_changes`.
     """
     return net_changes(frame, kind).where(sign_of(kind) > 0).drop(kind)
+
+
+def net_rows(frame: DataFrame, what: str) -> DataFrame:
+    """The rows that remain after a changelog, each of which adds a row; any other frame unchanged.
+
+    Raises PlanError as `changes_of` and `net_changes`.
+    """
+    kind = changes_of(frame, None, what)
+    return frame if kind is None else net_changes(frame, kind).where(sign_of(kind) > 0).drop(ARRIVAL)

@@ -1,7 +1,7 @@
 """Plans remote aggregates with OVER.
 
 Spark gathers and sorts the rows of each partition; mapInArrow adds the values. Windows with the same partitioning
-and order share an operator.
+and order share an operator. The rows of a changelog are its net rows.
 """
 
 from collections.abc import Mapping, Sequence
@@ -27,6 +27,7 @@ from spark_client.planning.key_columns import normalized, require_sorting
 from spark_client.planning.operators import OutputField, apply_operator, output_schema, with_hidden_names
 from spark_client.planning.sort_directions import is_direction
 from spark_client.windows.intervals import interval_column
+from spark_client.windows.netting import net_rows
 
 __all__ = ["add_over", "plan_over", "select_over", "with_hidden_over"]
 
@@ -106,10 +107,11 @@ def _shown(wide: DataFrame, name: str, kept: str) -> list[Column]:
 def plan_over(frame: DataFrame, calls: Mapping[str, OverExpression]) -> DataFrame:
     """Return `frame` followed by a column per call, each with an error column if on-error is `column`.
 
-    Raises PlanError, InvalidOption or UnsupportedType.
+    A changelog is replaced by its net rows. Raises PlanError, InvalidOption or UnsupportedType.
     """
     if frame.isStreaming:
         raise PlanError("OVER is not supported on a stream; aggregate by windows of time")
+    frame = net_rows(frame, "OVER")
     groups: dict[int, tuple[WindowSpec, dict[str, OverExpression]]] = {}
     for name, call in calls.items():
         for window, members in groups.values():
@@ -188,7 +190,8 @@ class _Operator:
             names=tuple(schema.names),
         )
         passed = with_hidden_names(placed, width)
-        return apply_operator(passed, map_over, plan, schema, [each.name for each in output])
+        calls = [f"{call.expression.spec.name} OVER" for call in self._calls.values()]
+        return apply_operator(passed, map_over, plan, schema, [each.name for each in output], calls=calls)
 
     def _hide(self, what: str, column: Column | str) -> str:
         name = hidden(f"{what}_{len(self._hidden)}")
