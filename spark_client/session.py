@@ -12,7 +12,7 @@ from spark_client.base.identifiers import identifiers_of
 from spark_client.base.ignored_settings import note_functions
 from spark_client.base.notebooks import Explanation, FunctionList, how_connected, session_html
 from spark_client.base.option_types import AggregateCallOptions, CallOptions, ProcessCallOptions, ScalarCallOptions
-from spark_client.base.settings import settings_read_once
+from spark_client.base.settings import planning
 from spark_client.embedded import EmbeddedServer
 from spark_client.functions.aggregate import OverExpression, RemoteAggregate
 from spark_client.functions.any_function import AnyFunction
@@ -166,7 +166,7 @@ class RemoteSession:
         identifiers = identifiers_of(self.spark)
         return RemoteGrouping(frame, keys, [positions_of(chosen, keys, identifiers) for chosen in sets])
 
-    @settings_read_once()
+    @planning()
     def register(self, *names: str, prefix: str = "", **options: Unpack[ScalarCallOptions]) -> list[str]:
         """Register scalar functions as temporary functions of Spark SQL.
 
@@ -190,7 +190,7 @@ class RemoteSession:
         self._queries.registered(registered, options)
         return registered
 
-    @settings_read_once()
+    @planning()
     def sql(self, text: str, args: Parameters = None, **fields: object) -> DataFrame:
         """Run Spark SQL that calls remote functions like Spark's own; anything else is passed to Spark unchanged.
 
@@ -211,7 +211,7 @@ class RemoteSession:
         """
         return self._queries.run(Text(text, args, fields))
 
-    @settings_read_once()
+    @planning()
     def explain(
         self, text: str | DataFrame, args: Parameters = None, *, estimate: bool = False, **fields: object
     ) -> Explanation:
@@ -242,7 +242,7 @@ class RemoteSession:
             return self._queries.explained_frame(text)
         return self._queries.explained(Text(text, args, fields), estimate=estimate)
 
-    @settings_read_once()
+    @planning()
     def read_parquet(
         self, *paths: str, columns: str | Sequence[str] | None = None,
         filter: str | None = None,  # noqa: A002 - the name that other readers of Parquet use
@@ -267,7 +267,7 @@ class RemoteSession:
             return frame
         return selected(frame, *([columns] if isinstance(columns, str) else columns))
 
-    @settings_read_once()
+    @planning()
     def write_parquet(
         self, frame: DataFrame, path: str, *, mode: WriteMode = "error", partition_by: str | Sequence[str] = (),
         compression: str | None = None, row_group_rows: int = 1_000_000,
@@ -299,7 +299,7 @@ class RemoteSession:
         columns = [partition_by] if isinstance(partition_by, str) else list(partition_by)
         return write(self.spark, frame, path, WriteOptions(mode, columns, compression, row_group_rows))
 
-    @settings_read_once()
+    @planning()
     def with_columns(
         self, frame: DataFrame, calls: Mapping[str, Column | OverExpression], **options: Unpack[ScalarCallOptions]
     ) -> DataFrame:
@@ -330,7 +330,7 @@ class RemoteSession:
             return add_over(frame, overs)
         return plan_with_columns(self.spark, self.config, frame, calls, options)
 
-    @settings_read_once()
+    @planning()
     def select(
         self, frame: DataFrame, *columns: str | Column | OverExpression, **options: Unpack[ScalarCallOptions]
     ) -> DataFrame:
@@ -349,7 +349,7 @@ class RemoteSession:
         wide, chosen = select_over(frame, columns)
         return plan_select(self.spark, self.config, wide, chosen, options)
 
-    @settings_read_once()
+    @planning()
     def lateral_join(
         self, frame: DataFrame, call: Column, how: How = "inner", *, names: Sequence[str] | None = None,
         **options: Unpack[ScalarCallOptions],
@@ -388,7 +388,7 @@ class RemoteSession:
         """
         return replayed(self.spark, path, run)
 
-    @settings_read_once()
+    @planning()
     def process(
         self, name: str, /, tables: DataFrame | Mapping[str, DataFrame] | None = None, *,
         partition_by: Names | ByTable[Names] = None,
@@ -465,7 +465,7 @@ class RemoteSession:
             self.spark, context_of(self.spark), self._collector, progress, live=live, budget=self.config.budget
         )
 
-    @settings_read_once()
+    @planning()
     def estimate(self, frame: DataFrame, call: Column) -> Estimate:
         """Tell what a call would cost before it is made: `print(remote.estimate(df, complete("prompt")))`.
 
@@ -484,7 +484,7 @@ class RemoteSession:
         """
         return estimated(self.spark, self.config, frame, call, self._queries.calls_in)
 
-    @settings_read_once()
+    @planning()
     def cascade(
         self, cheap: RemoteFunction, dear: RemoteFunction, *, target: float, sample: DataFrame,
         value: str = "value", confidence: str = "confidence", confidence_level: float = 0.95,

@@ -2,7 +2,7 @@
 
 import re
 
-__all__ = ["root_cause"]
+__all__ = ["OTHER_FRAME", "OTHER_FRAME_HINT", "root_cause"]
 
 _OURS = re.compile(r"^(?:spark_client|remote_udf)(?:\.\w+)*\.errors\.(\w+): (.*)$")
 _RAISED = re.compile(r"^(?:\w+\.)*(\w*(?:Error|Exception|Warning|Exit|Interrupt|Iteration))(?:: (.*))?$")
@@ -16,6 +16,15 @@ _ENDS = re.compile(
 _SQLSTATE = re.compile(r"\.? SQLSTATE: \w{5}.*$")
 _PROGRAM = re.compile(r'Cannot run program "([^"]*)"')
 _MODULE = re.compile(r"No module named '(remote_udf|spark_client|grpc|google|pyarrow|numpy)\b")
+OTHER_FRAME = re.compile(
+    r"\[MISSING_ATTRIBUTES\.\w+\] Resolved attribute\(s\) \"([^\"]*)\"|"
+    r"\[CANNOT_RESOLVE_DATAFRAME_COLUMN\] Cannot resolve dataframe column \"([^\"]*)\""
+)
+"""Spark's errors about a column that a frame does not have, with its name, in classic sessions and on Connect."""
+OTHER_FRAME_HINT = (
+    "the column was taken from another DataFrame. A result of remote calls has new columns, so name the column, "
+    'F.col("{0}"), or take it from the result, result["{0}"]'
+)
 _HINTS = (
     (_PROGRAM, "PYSPARK_PYTHON, or spark.pyspark.python, names a Python that the executors do not have"),
     (re.compile("PYTHON_VERSION_MISMATCH"), "PYSPARK_PYTHON must name the driver's version of Python on executors"),
@@ -25,6 +34,7 @@ _HINTS = (
     (re.compile("UNRESOLVED_ROUTINE|UNRESOLVABLE_TABLE_VALUED_FUNCTION"),
      "if it is a remote function, use remote.sql in place of spark.sql; remote.register() makes scalar functions known "
      "to spark.sql"),
+    (OTHER_FRAME, OTHER_FRAME_HINT.format("name")),
     (re.compile(r"STATE_STORE_(?:KEY|VALUE)_SCHEMA_NOT_COMPATIBLE|STATE_STORE_INVALID_CONFIG_AFTER_RESTART"),
      "the query is another one than its checkpoint was written by: start from a new checkpoint, or run it as it was"),
 )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Settings of the Spark session, read once while a query is planned.
+"""What holds while a query is planned: a setting is read once, and an error about another frame's column says so.
 
 PySpark converts a Java map entry by entry, so reading all settings takes over a hundred round trips to the JVM.
 """
@@ -8,9 +8,13 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, TypeVar
 
+from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
-__all__ = ["read_once", "settings_read_once"]
+from spark_client.base.errors import PlanError
+from spark_client.base.root_cause import OTHER_FRAME, OTHER_FRAME_HINT
+
+__all__ = ["planning", "read_once"]
 
 Value = TypeVar("Value")
 
@@ -18,20 +22,28 @@ _values: ContextVar[dict[tuple[SparkSession, Callable[..., Any]], Any] | None] =
 
 
 @contextmanager
-def settings_read_once() -> Iterator[None]:
-    """Make `read_once` read each setting only once until the end of the block or of the decorated function."""
+def planning() -> Iterator[None]:
+    """Plan one query: until the end of the block or of the decorated function `read_once` reads each setting once.
+
+    Raises PlanError in place of Spark's error about a column of another frame.
+    """
     if _values.get() is not None:
         yield
         return
     token = _values.set({})
     try:
         yield
+    except AnalysisException as error:
+        if (found := OTHER_FRAME.search(str(error))) is None:
+            raise
+        name = (found[1] or found[2]).replace("`", "").split(",")[0]
+        raise PlanError(f"column {name!r}: {OTHER_FRAME_HINT.format(name)}") from None
     finally:
         _values.reset(token)
 
 
 def read_once(spark: SparkSession, read: Callable[[SparkSession], Value]) -> Value:
-    """Return `read(spark)`. Inside `settings_read_once`, `read` is called once for each session."""
+    """Return `read(spark)`. Inside `planning`, `read` is called once for each session."""
     values = _values.get()
     if values is None:
         return read(spark)

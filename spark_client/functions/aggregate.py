@@ -64,7 +64,8 @@ class PassedToSpark(PlanError, AttributeError):
 class _OnlyRemote:
     """A call that only methods of the remote session can evaluate.
 
-    For Spark it is a Column: so Spark accepts it, asks it for what only a Column has, and is told what to use.
+    For Spark it is a Column: so Spark accepts it, asks it for what only a Column has, and gets an error that says what
+    to use. So does an expression around the call.
     """
 
     @property  # type: ignore[misc] # Python does not require a setter
@@ -75,6 +76,13 @@ class _OnlyRemote:
         if name.startswith("__"):  # what Python asks of any object, such as a copy that has no fields yet
             raise AttributeError(name)
         raise PassedToSpark(self._instead())
+
+    def _in_expression(self, _other: object = None) -> NoReturn:
+        raise PassedToSpark(self._instead())
+
+    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = _in_expression
+    __mod__ = __rmod__ = __pow__ = __rpow__ = __neg__ = __invert__ = __getitem__ = _in_expression
+    __lt__ = __le__ = __gt__ = __ge__ = __and__ = __rand__ = __or__ = __ror__ = _in_expression
 
     def _session(self) -> SparkSession:
         raise NotImplementedError
@@ -104,9 +112,9 @@ class AggregateExpression(_OnlyRemote):
 
     def _instead(self) -> str:
         return (
-            f"function {self.function.spec.key} is a remote aggregate, which Spark cannot evaluate: use "
-            "remote.group_by(df, ...).agg(...) in place of df.groupBy(...).agg(...), df.agg(...) and df.select(...), "
-            "or remote.sql in place of spark.sql"
+            f"function {self.function.spec.key} is a remote aggregate, which Spark cannot evaluate, alone or in an "
+            "expression: call it in remote.group_by(df, ...).agg(...) under a name, alias(name), and compute with that "
+            "column in a select after it; or write remote.sql in place of spark.sql"
         )
 
     def alias(self, name: str) -> "AggregateExpression":
@@ -200,8 +208,9 @@ class OverExpression(_OnlyRemote):
 
     def _instead(self) -> str:
         return (
-            f"function {self.expression.spec.key} is a remote aggregate, which Spark cannot evaluate over a window: "
-            "use remote.with_columns(df, {name: ...}) in place of df.withColumn, or remote.select in place of df.select"
+            f"function {self.expression.spec.key} is a remote aggregate, which Spark cannot evaluate over a window, "
+            "alone or in an expression: use remote.with_columns(df, {name: ...}) in place of df.withColumn, or "
+            "remote.select in place of df.select, and compute with that column in a select after it"
         )
 
     def alias(self, name: str) -> "OverExpression":

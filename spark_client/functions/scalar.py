@@ -168,7 +168,16 @@ def plan_call(
 
 
 def column_of(argument: object) -> Column:
-    """Return the column of an argument: a Column itself, the column that a string names, or a literal."""
+    """Return the column of an argument: a Column itself, the column that a string names, or a literal.
+
+    Raises PlanError for a value that is no literal of Spark.
+    """
     if isinstance(argument, Column):
         return argument
-    return F.col(argument) if isinstance(argument, str) else F.lit(argument)
+    if isinstance(argument, str):
+        return F.col(argument)
+    try:
+        return F.lit(argument)
+    except (AttributeError, TypeError, ValueError):  # Spark raises the first one for what it cannot send to the JVM
+        what = "a Python function" if callable(argument) else f"{argument!r} of type {type(argument).__name__}"
+        raise PlanError(f"expected a column, the name of a column or a literal as an argument, got {what}") from None

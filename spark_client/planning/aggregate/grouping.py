@@ -10,7 +10,7 @@ from spark_client.base.errors import PlanError
 from spark_client.base.identifiers import Identifiers, identifiers_of
 from spark_client.base.option_types import EmitCallOptions
 from spark_client.base.options import all_settings
-from spark_client.base.settings import read_once, settings_read_once
+from spark_client.base.settings import planning, read_once
 from spark_client.functions.aggregate import AggregateExpression
 from spark_client.functions.scalar import column_of
 from spark_client.planning.aggregate.changes import plan_changes
@@ -50,7 +50,7 @@ class RemoteGrouping:
         emit_options(options, {})
         return replace(self, emission={**self.emission, **options})
 
-    @settings_read_once()
+    @planning()
     def agg(self, *aggregates: AggregateExpression | Column) -> DataFrame:
         """Aggregate the rows of each key.
 
@@ -78,7 +78,7 @@ class RemoteGrouping:
                 return plan_fired(self._group_by, aggregates, options)
         return plan_group_by(self._group_by, aggregates)
 
-    @settings_read_once()
+    @planning()
     def changelog(self, *aggregates: AggregateExpression, per: str | Column = "row") -> DataFrame:
         """Return the changes of each key's values, computed in batch. The rows of a key are held in memory.
 

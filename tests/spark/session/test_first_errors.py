@@ -8,7 +8,7 @@ import traceback
 from typing import Annotated
 
 import pytest
-from pyspark.errors import ParseException, PythonException
+from pyspark.errors import AnalysisException, ParseException, PythonException
 from pyspark.sql import functions as F
 
 import udf_server as udf
@@ -162,13 +162,65 @@ def test_an_aggregate_that_is_passed_to_spark_names_group_by_and_sql(functions, 
     for attempt in passed:
         with pytest.raises(PlanError, match=r"total@1 is a remote aggregate.*remote\.group_by\(df.*remote\.sql"):
             attempt()
-    with pytest.raises(PlanError, match=r"over a window: use remote\.with_columns"):
+    with pytest.raises(PlanError, match=r"over a window, alone or in an expression: use remote\.with_columns"):
         frame.select(total("id").over(Window.partitionBy("id"))).collect()
     with pytest.raises(PlanError, match=r"column 't': function total@1 is an aggregate: use remote\.group_by"):
         functions.with_columns(frame, {"t": total("id")})
     # And it is still what the remote session takes, with all that can be said of it.
     found = functions.group_by(frame).agg(total("id").filter(F.col("id") > 0).alias("t"), F.sum("id").alias("s"))
     assert [(row.t.sum, row.s) for row in found.collect()] == [(3, 3)]
+
+
+@pytest.mark.connect
+def test_an_expression_around_an_aggregate_says_to_compute_in_a_select_after_it(functions, spark):
+    total, frame, window = functions.function("total"), spark.range(3), Window.partitionBy("id")
+    around = [
+        lambda: total("id") + 1,
+        lambda: 1 - total("id"),
+        lambda: F.lit(2) * total("id"),
+        lambda: -total("id"),
+        lambda: total("id") > 1,
+        lambda: total("id")["sum"],
+        lambda: F.sqrt(total("id")),
+        lambda: functions.group_by(frame).agg(total(total("id"))),
+        lambda: total("id").over(window) / 2,
+        lambda: F.abs(total("id").over(window)),
+    ]
+    for attempt in around:
+        with pytest.raises(PlanError, match=r"alone or in an expression: .* with that column in a select after it"):
+            attempt()
+
+
+@pytest.mark.connect
+def test_an_argument_that_is_no_column_and_no_literal_is_refused(functions, spark):
+    plus, total = functions.function("plus_ten"), functions.function("total")
+    for function in (plus, lambda argument: functions.group_by(spark.range(3)).agg(total(argument))):
+        with pytest.raises(PlanError, match=r"a column, the name of a column or a literal.*, got a Python fun"):
+            function(lambda x: x * 2)
+        with pytest.raises(PlanError, match=r"got <object .* of type object"):
+            function(object())
+
+
+@pytest.mark.connect
+def test_a_column_of_the_frame_before_is_named_in_the_error(functions, spark):
+    plus, total, frame = functions.function("plus_ten"), functions.function("total"), spark.range(3)
+    added = functions.with_columns(frame, {"y": plus("id")})
+    window = Window.partitionBy("y")
+    later = [
+        lambda: functions.with_columns(added, {"z": plus(frame["id"])}).collect(),
+        lambda: functions.select(added, frame["id"], plus("y")).collect(),
+        lambda: functions.group_by(added, frame["id"]).agg(total("y")).collect(),
+        lambda: functions.group_by(added, "y").agg(total(frame["id"])).collect(),
+        lambda: functions.with_columns(added, {"z": total(frame["id"]).over(window)}).collect(),
+    ]
+    for attempt in later:
+        with pytest.raises(
+            PlanError, match=r"column 'id': the column was taken from another DataFrame.*F\.col\(\"id\"\)"
+        ):
+            attempt()
+    with pytest.raises(AnalysisException) as caught:
+        added.select(frame["id"]).collect()
+    assert "the column was taken from another DataFrame" in root_cause(caught.value)
 
 
 @pytest.mark.connect
