@@ -1,5 +1,6 @@
 """Reads the header Retry-After of a service, for `RetryableError(retry_after=...)` and `Failure(retry_after=...)`."""
 
+import datetime
 import email.utils
 
 __all__ = ["retry_after_seconds"]
@@ -21,6 +22,8 @@ def retry_after_seconds(text: str | None, now: float) -> float | None:
     if text.isascii() and text.isdecimal():
         return float(text)
     try:
-        return max(email.utils.parsedate_to_datetime(text).timestamp() - now, 0.0)
+        date = email.utils.parsedate_to_datetime(text)
+        # A date without a zone, as in asctime's format, or with the zone -0000 is in UTC (RFC 9110 section 5.6.7).
+        return max((date if date.tzinfo else date.replace(tzinfo=datetime.UTC)).timestamp() - now, 0.0)
     except (ValueError, OverflowError):
         return None
