@@ -8,10 +8,13 @@ from pathlib import Path
 
 import pytest
 from aiohttp import encode_basic_auth, web
+from hypothesis import given
+from hypothesis import strategies as st
+from yarl import URL
 
 from remote_udf.errors import StreamError
 from udf_http import http_get, http_get_json
-from udf_http.client import HttpClient
+from udf_http.client import HttpClient, url_below
 from udf_http.settings import HttpSettings
 from udf_server.serving.config import load_config
 from udf_server.testing import FunctionEnvironment
@@ -147,6 +150,42 @@ async def test_a_path_cannot_leave_the_base_url(configured, path):
         configured(base)
         result = await run(http_get, [path])
     assert f"ValueError: path {path!r} " in result.errors[0].message
+
+
+_DOTS = st.lists(st.sampled_from([".", "%2e", "%2E"]), min_size=1, max_size=2).map("".join)
+_SEGMENTS = st.text(st.sampled_from("ab.~%41;+é"), max_size=4).map(lambda text: text.replace("%", "%25"))
+_SLASHES = st.sampled_from(["/", "%2f", "%2F", "\\", "%5c", "%5C"])
+
+
+@given(
+    before=st.lists(_SEGMENTS, max_size=2), dots=_DOTS, after=st.lists(_SEGMENTS, max_size=2), slash=_SLASHES,
+    suffix=st.sampled_from(["", ";v=1", "\t", "?q=1"]),
+)  # fmt: skip
+def test_a_segment_of_dots_is_refused_in_every_spelling(before, dots, after, slash, suffix):
+    path = slash.join([*before, dots + suffix, *after])
+    with pytest.raises(ValueError, match="it would address another resource"):
+        url_below(URL("https://lookup.example/v1/"), path)
+
+
+@given(segments=st.lists(_SEGMENTS.filter(lambda text: text.partition(";")[0] not in (".", "..")), min_size=1))
+def test_other_segments_are_sent_as_they_are(segments):
+    path, base = "/".join(segments).lstrip("/"), URL("https://lookup.example/v1/")
+    found = url_below(base, path + "?up=../..")
+    assert found.raw_path == URL(f"https://lookup.example/v1/{path}").raw_path
+    assert found.raw_path.count("/") == 2 + path.count("/")
+    assert found.query["up"] == "../.."
+
+
+async def test_the_value_of_a_row_does_not_get_another_resource(configured):
+    async def answer(request):
+        return web.Response(text=request.rel_url.raw_path)
+
+    async with service(answer) as base:
+        configured(base)
+        result = await run(http_get, [f"customers/{value}" for value in ("7", "..", "a..b", ".", "%2e%2E", "...")])
+    assert sorted(result.errors) == [1, 3, 4]
+    assert all(error.attempts == 1 and not error.retryable for error in result.errors.values())
+    assert result.values.to_pylist()[::2][:2] == ["/v1/customers/7", "/v1/customers/a..b"]
 
 
 @pytest.mark.parametrize("path", ["http://example.invalid/x", "//example.invalid/x", "@example.invalid", "\\\\example"])

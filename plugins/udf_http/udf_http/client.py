@@ -1,8 +1,10 @@
 """HttpClient: GET requests below one base URL; returns the body or null, or raises an error of the right kind."""
 
 import asyncio
+import re
 import time
 from collections.abc import Callable
+from urllib.parse import unquote
 
 import aiohttp
 from yarl import URL
@@ -11,13 +13,15 @@ from udf_http.settings import HttpSettings
 from udf_server import RetryableError
 from udf_server.retry_after import retry_after_seconds
 
-__all__ = ["HttpClient", "HttpError"]
+__all__ = ["HttpClient", "HttpError", "url_below"]
 
 NOTHING_THERE = (404, 410)
 TRY_AGAIN = (408, 425, 429)
 """RFC 9110 sections 15.5.9 and 15.6, RFC 8470, RFC 6585; 5xx besides."""
 SHOWN = 200
 """Characters of an answer that an error shows."""
+_IGNORED = str.maketrans("", "", "\t\n\r")
+"""What parsers of URLs remove."""
 
 
 class HttpError(Exception):
@@ -29,8 +33,7 @@ class HttpClient:
 
     def __init__(self, settings: HttpSettings, *, clock: Callable[[], float] = time.time) -> None:
         """`clock` returns the time of day, which dates in Retry-After are compared with."""
-        self._base = str(settings.base_url)
-        self._base_path = settings.base_url.raw_path
+        self._base = settings.base_url
         self._host = settings.base_url.host
         self._max_bytes = settings.max_bytes
         self._clock = clock
@@ -49,7 +52,7 @@ class HttpClient:
         Raises RetryableError for what may succeed later, HttpError for an unusable answer, and
         ValueError for a path that leaves the base URL.
         """
-        url = self._url(path)
+        url = url_below(self._base, path)
         try:
             # A redirect could send the token to another host.
             async with self._session.get(url, allow_redirects=False) as response:
@@ -76,18 +79,6 @@ class HttpClient:
     def __repr__(self) -> str:
         return f"<HTTP client of {self._host}>"
 
-    def _url(self, path: str) -> URL:
-        # The URL is joined as text, so that nothing in a path can change the host or the scheme.
-        try:
-            url = URL(self._base + path.lstrip("/"))
-        except ValueError:
-            raise ValueError(f"path {path!r} makes no URL") from None
-        if not url.raw_path.startswith(self._base_path) or ".." in url.path.split("/"):
-            raise ValueError(f"path {path!r} leaves the base URL")
-        if "#" in path:
-            raise ValueError(f"path {path!r} has a fragment, which is never sent; write %23 for the character")
-        return url
-
     async def _body(self, response: aiohttp.ClientResponse, path: str) -> bytes:
         # The body is read in chunks, so that an answer that is too large is never held in memory.
         chunks, size = [], 0
@@ -105,6 +96,29 @@ class HttpClient:
             wait = retry_after_seconds(response.headers.get("Retry-After"), self._clock())
             return RetryableError(message, retry_after=wait)
         return HttpError(message)
+
+
+def url_below(base: URL, path: str) -> URL:
+    """The URL of a path below `base`. Raises ValueError for a path that leaves it, or that names another resource."""
+    if (dots := _dot_segment(path)) is not None:
+        raise ValueError(f"path {path!r} has the segment {dots!r}, so it would address another resource")
+    # The URL is joined as text, so that nothing in a path can change the host or the scheme.
+    try:
+        url = URL(str(base) + path.lstrip("/"))
+    except ValueError:
+        raise ValueError(f"path {path!r} makes no URL") from None
+    if not url.raw_path.startswith(base.raw_path):
+        raise ValueError(f"path {path!r} leaves the base URL")
+    if "#" in path:
+        raise ValueError(f"path {path!r} has a fragment, which is never sent; write %23 for the character")
+    return url
+
+
+def _dot_segment(path: str) -> str | None:
+    """The first segment of a path that servers or parsers of URLs may take for . or .., before any of them does."""
+    plain = unquote(re.split("[?#]", path, maxsplit=1)[0].translate(_IGNORED)).translate(_IGNORED)
+    # Some servers take a backslash for a slash, and ignore what is behind a semicolon.
+    return next((each for each in re.split(r"[/\\]", plain) if each.partition(";")[0].strip() in (".", "..")), None)
 
 
 def _text(response: aiohttp.ClientResponse, body: bytes, path: str) -> str:
