@@ -269,6 +269,7 @@ class ServerMetrics:
             self.coordination_seconds.labels(outcome)
         self.rejected.labels(ErrorCode.OVERLOADED)
         self._functions: dict[tuple[str, str], FunctionMetrics] = {}
+        self._estimates: ServerMetrics | None = None
 
     def reloads(self, files: str, good: bool) -> None:
         """Count a reload of files, or a failed one. `files` is tls or access. Safe to call from any thread."""
@@ -296,8 +297,11 @@ class ServerMetrics:
         """What to call with a number of rows of the caller that were answered."""
         return self.caller_rows.labels(caller).inc if caller in self._callers else lambda rows: None
 
-    def function(self, name: str, version: str) -> "FunctionMetrics":
-        """The metrics of one function."""
+    def function(self, name: str, version: str, *, estimates: bool = False) -> "FunctionMetrics":
+        """The metrics of one function. Those of `estimates`, which call nothing, are in no series of the server."""
+        if estimates:
+            self._estimates = self._estimates or ServerMetrics()
+            return self._estimates.function(name, version)
         labels = (name, version)
         if labels not in self._functions:
             self._functions[labels] = FunctionMetrics(self, labels)

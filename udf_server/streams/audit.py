@@ -18,16 +18,18 @@ def stream_refused(caller: Caller, function: str, refusal: StreamError) -> None:
     audit.warning("stream refused", extra={**_who(caller), **why})
 
 
-def stream_ended(caller: Caller, function: str, end: str, counts: pb.StreamCounts, seconds: float) -> None:
-    """Log that a stream has ended, for any reason."""
+def stream_ended(
+    caller: Caller, function: str, end: str, counts: pb.StreamCounts, seconds: float, *, estimate: bool = False
+) -> None:
+    """Log that a stream has ended, for any reason. One with estimates says so, and has no calls."""
     audit.info(
         "stream ended",
         extra={
             **_who(caller), "function": function, "end": end,
             "rows_in": counts.rows_in, "rows_ok": counts.rows_ok,
             "rows_failed": counts.rows_failed, "rows_skipped": counts.rows_skipped,
-            "calls": counts.calls, "retries": counts.retries,
-            "seconds": round(seconds, 3),
+            "calls": 0 if estimate else counts.calls, "retries": counts.retries,
+            "seconds": round(seconds, 3), **({"estimate": True} if estimate else {}),
         },
     )  # fmt: skip
 

@@ -56,11 +56,11 @@ class ServedCall:
         self._caller, self._limits, self._rooms, self._span, self._clock = caller, limits, admission.rooms, span, clock
         self.hosted = opening.hosted
         spec = opening.hosted.spec
-        self.metrics = metrics.function(spec.name, spec.version)
+        self.metrics = metrics.function(spec.name, spec.version, estimates=request.estimate)
         self.metrics.stream_opened()
         self.accounts = RowAccounts(
             limits, self.metrics, clock, admission=admission, function=spec.key, span=span, caller=caller,
-            count=metrics.caller_answered(caller.name), budgets=opening.budgets,
+            count=metrics.caller_answered("" if request.estimate else caller.name), budgets=opening.budgets,
         )  # fmt: skip
         held.callback(self.accounts.drop)
         self.room: Room | None = None
@@ -152,8 +152,9 @@ class ServedCall:
 
     @property
     def progress(self) -> StreamProgress:
-        """What the stream has answered, for the session of its caller."""
-        return StreamProgress(self._request.context.session, self.accounts.counts, self.accounts.unanswered_rows)
+        """What the stream has answered, for the session of its caller; estimates are of no session."""
+        session = "" if self._request.estimate else self._request.context.session
+        return StreamProgress(session, self.accounts.counts, self.accounts.unanswered_rows)
 
     @property
     def waiting_seconds(self) -> float | None:
@@ -186,4 +187,4 @@ class ServedCall:
         )
         self.metrics.rows_dropped(self.accounts.unanswered_rows)
         self.metrics.stream_ended(end)
-        stream_ended(self._caller, self.hosted.spec.key, end, counts, seconds)
+        stream_ended(self._caller, self.hosted.spec.key, end, counts, seconds, estimate=self._request.estimate)

@@ -1,6 +1,7 @@
 """Estimates: what calls would cost, from the `cost` of a declaration, without a call."""
 
 import dataclasses
+import logging
 
 import pyarrow as pa
 import pytest
@@ -9,6 +10,7 @@ import udf_server as udf
 from remote_udf.errors import ErrorCode, StreamError
 from spark_client.executor.stream.transport import transport_for
 from tests.spark_client.scripted import Scripted, call_of, chunk_of, everything, honest, stream_of
+from tests.waiting import wait_until
 from udf_server.guards.settings import GuardSettings
 
 CALLED = []
@@ -95,6 +97,22 @@ def test_a_guard_does_not_hold_estimates_up(serve):
     serving = serve(ask, guards={"ask": GuardSettings.parse("ask", {"rate": "1 tokens/hour"})})
     found, _ = estimates(serving.target, ask, list(range(100)))
     assert dict(found[99])["tokens"] == 99
+
+
+def test_estimates_are_not_counted_as_calls(serve, caplog):
+    serving = serve(ask)
+    with caplog.at_level(logging.INFO, "udf_server.audit"):
+        estimates(serving.target, ask, [1, 2, 2])
+        wait_until(lambda: any(line.name == "udf_server.audit" for line in caplog.records))
+    [line] = [vars(line) for line in caplog.records if line.name == "udf_server.audit"]
+    assert (line["rows_in"], line["calls"], line["estimate"]) == (3, 0, True)
+    counted = [
+        (sample.name, sample.labels, sample.value)
+        for family in serving.server.metrics.registry.collect()
+        for sample in family.samples
+        if sample.labels.get("function") == "ask" and sample.value and sample.name.endswith(("_total", "_count"))
+    ]
+    assert counted == []
 
 
 def test_a_cost_that_raises_is_the_error_of_its_row(serve):
