@@ -76,13 +76,14 @@ class _Sink:
     def close(self) -> None: ...
 
 
-def read_columns(data: bytes | memoryview, schema: pa.Schema, rows: int) -> list[pa.Array]:
+def read_columns(data: bytes | memoryview, schema: pa.Schema, rows: int, *, raw_texts: bool = False) -> list[pa.Array]:
     """Read the columns of consecutive IPC record batch messages, each column in one piece.
 
-    If there is one message, the columns refer to `data`. Raises ProtocolViolation if the bytes are not batches of
+    If there is one message, the columns refer to `data`. With `raw_texts`, a text that is not UTF-8 is no error: all
+    texts of the message are then binaries. Raises ProtocolViolation if the bytes are not batches of
     that schema, or do not hold `rows` rows.
     """
-    batches = read_batches(data, schema, rows)
+    batches = read_batches(data, schema, rows, raw_texts=raw_texts)
     if len(batches) == 1:
         columns = list(batches[0].columns)
     else:

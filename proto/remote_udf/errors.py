@@ -64,7 +64,7 @@ class ErrorCode(StrEnum):
     RESULT_TOO_LARGE = "RESULT_TOO_LARGE"
     """The value of this one row does not fit into a message."""
     ARGUMENT_VALUE = "ARGUMENT_VALUE"
-    """A Python object cannot hold an argument's value, such as a timestamp after the year 9999."""
+    """A Python object cannot hold an argument's value, such as a timestamp after the year 9999 or text not in UTF-8."""
     ARGUMENT_TOO_LARGE = "ARGUMENT_TOO_LARGE"
     """The arguments of this one row do not fit into a message."""
     SERVER_UNAVAILABLE = "SERVER_UNAVAILABLE"

@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from remote_udf.errors import ProtocolViolation
+from remote_udf.raw_texts import replaced
 
 __all__ = ["read_batches"]
 
@@ -26,11 +27,25 @@ _LENGTH, _NODES, _COMPRESSION, _VARIADIC = 0, 1, 3, 4
 """Fields of RecordBatch."""
 
 
-def read_batches(data: bytes | memoryview | pa.Buffer, schema: pa.Schema, rows: int) -> list[pa.RecordBatch]:
+def read_batches(
+    data: bytes | memoryview | pa.Buffer, schema: pa.Schema, rows: int, *, raw_texts: bool = False
+) -> list[pa.RecordBatch]:
     """Read the consecutive record batches in `data` and validate them in full. Their columns refer to `data`.
+
+    With `raw_texts`, batches with a text that is not UTF-8 are read too. All texts are then binaries.
 
     Raises ProtocolViolation if they are compressed, or do not have this schema or, together, this number of rows.
     """
+    try:
+        return _read(data, schema, rows)
+    except ProtocolViolation:
+        fields = [field.with_type(replaced(field.type, pa.string(), pa.binary())) for field in schema]
+        if not raw_texts or fields == list(schema):
+            raise
+        return _read(data, pa.schema(fields), rows)
+
+
+def _read(data: bytes | memoryview | pa.Buffer, schema: pa.Schema, rows: int) -> list[pa.RecordBatch]:
     batches: list[pa.RecordBatch] = []
     found = 0
     try:

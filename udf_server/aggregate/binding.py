@@ -23,7 +23,7 @@ from udf_server.aggregate.segments import BundledKeySegment
 from udf_server.aggregate.vectorized import apply_vectorized
 from udf_server.base.bundle_metrics import BundleMetrics
 from udf_server.base.codecs import Codec
-from udf_server.base.functions import Function
+from udf_server.base.functions import Function, place_of
 from udf_server.base.values import codec_for_type
 from udf_server.runners.returned import WrongResult
 
@@ -59,6 +59,7 @@ def bind_aggregate(
         context_parameter=aggregate.context_parameter,
         origin=aggregate.origin,
         is_async=aggregate.is_async,
+        places=binding.place,
     )
     # The aggregate's own, so that hooks added later count as well.
     bound.opens, bound.closes = aggregate.opens, aggregate.closes
@@ -75,6 +76,13 @@ class _Binding:
         self._metrics = metrics
         self._arguments = self._argument_codecs(schema)
         self.result = applied_type(aggregate.spec, fields)
+
+    def place(self, position: int, path: Sequence[str]) -> str:
+        """What messages call a field of a segment."""
+        column = self._names[position]
+        if column == ROWS and path:
+            return place_of(f"parameter {self._aggregate.spec.parameter(int(path[0])).name!r}", path[1:])
+        return place_of(column, path)
 
     def call_vectorized(self, *columns: pa.Array) -> pa.Array:
         implementation = self._aggregate.implementation

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
+from remote_udf.raw_texts import read_texts
 from remote_udf.v1 import message_pb2 as pb
 from udf_server.base.spending import StreamSpending, spend
 
@@ -145,8 +146,8 @@ class CallContext(_CallMethods):
         hashed = hashlib.blake2b(digest_size=8)
         for column in self.columns:
             # Python values are hashed, because the bytes of an Arrow array under a null are not defined.
-            values = column.slice(self.offset, self.rows).to_pylist()
-            hashed.update(f"{column.type}{values!r}".encode(errors="surrogatepass"))
+            array, _ = read_texts(column.slice(self.offset, self.rows))
+            hashed.update(f"{array.type}{array.to_pylist()!r}".encode(errors="surrogatepass"))
         return hashed.hexdigest()
 
     @property

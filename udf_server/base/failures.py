@@ -14,7 +14,7 @@ _OURS = f"{Path(__file__).parents[1]}{os.sep}"
 
 
 class WrongField(ValueError):
-    """A value of a field of a struct cannot be converted. The message has the name of the field and the cause."""
+    """A value, or that of a field, cannot be converted. The message has the names of the fields and the cause."""
 
 
 def describe(error: BaseException) -> str:

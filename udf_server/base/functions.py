@@ -15,7 +15,12 @@ from udf_server.base.hooks import FunctionContext, Hook, checked_hook, close_all
 from udf_server.base.instances import Instances
 from udf_server.base.spending import checked_amounts
 
-__all__ = ["Function"]
+__all__ = ["Function", "place_of"]
+
+
+def place_of(whole: str, path: Sequence[str]) -> str:
+    """What messages call a field in something, such as "key, field 'city'"."""
+    return ", ".join([whole, *(f"field {name!r}" for name in path)])
 
 
 @dataclass
@@ -53,6 +58,8 @@ class Function:
     """Takes the arguments of a call and returns an estimate of its cost, by unit; None if undeclared."""
     instances: Instances | None = None
     """The objects that `call` chooses from; None if the function has none, or if all calls share one."""
+    places: Callable[[int, Sequence[str]], str] | None = None
+    """What messages call a field of an argument of a function over segments; None if arguments are those of calls."""
     durable_store: bool = False
     """Whether a server must refuse to start unless the function's key-value store outlives the process."""
     opens: list[Hook] = field(default_factory=list)
@@ -108,6 +115,12 @@ class Function:
         """The codec of the argument at `position`, whose type is one that its parameter accepts."""
         choices = self.parameters[min(position, len(self.parameters) - 1)]
         return next(codec for codec in choices if codec.type == type_)
+
+    def place(self, position: int, path: Sequence[str] = ()) -> str:
+        """What messages call the argument at `position`, or a field in it."""
+        if self.places is not None:
+            return self.places(position, path)
+        return place_of(f"parameter {self.spec.parameter(position).name!r}", path)
 
     @property
     def waits(self) -> bool:

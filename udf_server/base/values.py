@@ -14,8 +14,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from remote_udf.raw_texts import read_texts
 from remote_udf.types import spelled
 from udf_server.base.codecs import VALUE_BYTES, Codec, Leaf
+from udf_server.base.failures import WrongField
 from udf_server.base.records import StructCodec
 
 __all__ = ["Failures", "ListCodec", "MapCodec", "canonical_key", "codec_for_type", "decode_rows", "encode_rows"]
@@ -120,6 +122,14 @@ def codec_for_type(type_: pa.DataType) -> Codec:
 
 def decode_rows(codec: Codec, array: pa.Array) -> tuple[list[Any], Failures]:
     """Python values by row, and the errors of rows whose value Python cannot represent; their value is None."""
+    array, refused = read_texts(array)
+    values, failures = _decoded(codec, array)
+    for row, text in refused.items():
+        values[row], failures[row] = None, WrongField(text.described)
+    return values, failures
+
+
+def _decoded(codec: Codec, array: pa.Array) -> tuple[list[Any], Failures]:
     try:
         return codec.decode(array), {}
     except Exception:

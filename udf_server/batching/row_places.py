@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from remote_udf.outcomes import RowError
+from remote_udf.raw_texts import alike
 from udf_server.base.codecs import Codec
 from udf_server.base.context import CallContext
 from udf_server.base.spending import StreamSpending
@@ -142,7 +143,9 @@ class RowPlaces:
             (only,) = slices
             return [column.slice(only.start, len(only)) for column in only.part.columns]
         return [
-            pa.concat_arrays([each.part.columns[place].slice(each.start, each.end - each.start) for each in slices])
+            pa.concat_arrays(
+                alike([each.part.columns[place].slice(each.start, each.end - each.start) for each in slices])
+            )
             for place in range(len(slices[0].part.columns))
         ]
 

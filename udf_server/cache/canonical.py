@@ -11,7 +11,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from udf_server.cache.row_bytes import as_list, bytes_of_rows
+from remote_udf.raw_texts import as_list
+from udf_server.cache.row_bytes import bytes_of_rows
 
 __all__ = ["canonical_array"]
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from remote_udf.raw_texts import read_texts
 from remote_udf.types import spelled
 from udf_server.base.functions import Function
 from udf_server.base.values import decode_rows
@@ -107,7 +108,8 @@ class RowKeys:
         self, author: Callable[..., Any], columns: Sequence[pa.Array], rows: int
     ) -> "Sequence[bytes | None]":
         try:
-            made = author(*columns)
+            read = [read_texts(column) for column in columns]
+            made = author(*(column for column, _ in read))
             array = made if isinstance(made, pa.Array) else pa.array(made)
             if len(array) != rows:
                 return [None] * rows
@@ -115,7 +117,10 @@ class RowKeys:
             type_ = spelled(array.type).encode() + b":"
             rows_of = zip(array.is_valid().to_pylist(), bytes_of_rows(array).to_pylist(), strict=True)
             # The type of values that Python returned is inferred, and is another one if all of a batch are null.
-            return [type_ + row if valid else b"null" for valid, row in rows_of]
+            found: list[bytes | None] = [type_ + row if valid else b"null" for valid, row in rows_of]
+            for row in {row for _, refused in read for row in refused}:
+                found[row] = None
+            return found
         except Exception:
             return [None] * rows
 

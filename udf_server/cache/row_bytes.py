@@ -11,7 +11,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-__all__ = ["Malformed", "as_list", "bytes_of_rows", "row_sizes", "rows_of_bytes"]
+from remote_udf.raw_texts import as_list
+
+__all__ = ["Malformed", "bytes_of_rows", "row_sizes", "rows_of_bytes"]
 
 _Ints = np.ndarray[tuple[int], np.dtype[np.int64]]
 _Bytes = np.ndarray[tuple[int], np.dtype[np.uint8]]
@@ -72,15 +74,6 @@ def _binary(data: _Bytes, offsets: _Ints) -> pa.Array:
 
 def _width(type_: pa.DataType) -> int:
     return 1 if pa.types.is_boolean(type_) else type_.bit_width // 8
-
-
-def as_list(array: pa.Array) -> pa.Array:
-    """A map as a list of structs."""
-    type_ = array.type
-    if array.offset:
-        # Arrow does not slice the nulls of a struct when it casts a part of an array, and ends the process afterwards.
-        array = pa.concat_arrays([array])
-    return array.cast(pa.list_(pa.struct([pa.field("key", type_.key_type), pa.field("value", type_.item_type)])))
 
 
 def _segments(array: pa.Array, bounds: _Ints) -> Iterator[tuple[_Bytes, _Ints]]:

@@ -15,9 +15,10 @@ import pyarrow as pa
 from remote_udf.errors import ErrorCode, ErrorKind, StreamError
 from remote_udf.functions import NullCall
 from remote_udf.process_calls import OUTPUT, STATE, TIMERS, ProcessCall, processed_type, segments_schema
+from remote_udf.segments import ROWS
 from remote_udf.types import spelled
 from udf_server.base.bundle_metrics import ProcessMetrics
-from udf_server.base.functions import Function
+from udf_server.base.functions import Function, place_of
 from udf_server.base.values import codec_for_type
 from udf_server.process.context import CallFacts
 from udf_server.process.declaration import ProcessFunction
@@ -63,6 +64,7 @@ def bind_process(function: ProcessFunction, call: ProcessCall, metrics: ProcessM
         origin=function.origin,
         is_async=function.is_async,
         emits=True,
+        places=binding.place,
     )
     bound.opens, bound.closes = function.opens, function.closes
     return bound
@@ -80,6 +82,14 @@ class ProcessBinding:
         self._engine = Engine(function, facts, _scalars(function, call), _broadcast_state(function, call))
         self._reader = SegmentReader(function, call)
         self._result = processed_type(function.spec, broadcast=call.broadcast)
+
+    def place(self, position: int, path: Sequence[str]) -> str:
+        """What messages call a field of a segment."""
+        column = self._names[position]
+        if column == ROWS and path:
+            assert self._function.spec.process is not None
+            return place_of(f"table {self._function.spec.process.tables[int(path[0])].name!r}", path[1:])
+        return place_of(column, path)
 
     def call(self, emission: Emission | None, *columns: pa.Array) -> pa.Array:
         run, results = self._engine.run, _CallResults(self, emission, columns)

@@ -10,7 +10,6 @@ import numpy as np
 import pyarrow as pa
 
 from remote_udf.errors import ErrorCode
-from remote_udf.functions import NullCall
 from remote_udf.outcomes import RowError
 from udf_server.base.codecs import Codec
 from udf_server.base.failures import describe
@@ -18,7 +17,7 @@ from udf_server.base.functions import Function
 from udf_server.base.values import decode_rows, encode_rows
 from udf_server.runners.outputs import Mask, Output, OutputWriter, Taken, error_bytes
 from udf_server.runners.room import Room
-from udf_server.runners.selection import Selection
+from udf_server.runners.selection import Selection, rows_without_null
 
 __all__ = ["REPORT_BYTES", "REPORT_ROWS", "UNSET", "RowBatch"]
 
@@ -120,9 +119,8 @@ class RowBatch:
     ) -> None:  # fmt: skip
         """Set the errors of the rows whose arguments have no Python value. `rows` has the index of each."""
         for position, (_, failures) in enumerate(decoded):
-            name = function.spec.parameter(position).name
             for place, error in failures.items():
-                message = f"parameter {name!r}: {describe(error)}"
+                message = f"{function.place(position)}: {describe(error)}"
                 self.errors.setdefault(rows[place], RowError(ErrorCode.ARGUMENT_VALUE, message, attempts=0))
 
     def _decode(
@@ -133,18 +131,16 @@ class RowBatch:
         decoded = [decode_rows(codec, column) for codec, column in zip(codecs, columns, strict=True)]
         self._refuse(function, decoded, range(self.rows))
         rows = zip(*(values for values, _ in decoded), strict=True)
-        skips = function.spec.nulls is NullCall.SKIP and any(column.null_count for column in columns)
-        if not self.errors and not skips:
+        called = rows_without_null(function.spec, columns)
+        if not self.errors and called is None:
             return enumerate(rows)
-        kept, skipped = [], []
-        for row, arguments in enumerate(rows):
-            if row in self.errors:
-                self.values[row] = None
-            elif skips and any(argument is None for argument in arguments):
-                self.values[row] = None
-                skipped.append(row)
-            else:
-                kept.append((row, arguments))
+        skipped = [] if called is None else np.setdiff1d(np.arange(self.rows), called).tolist()
+        for row in skipped:
+            self.errors.pop(row, None)
+        left_out = {*self.errors, *skipped}
+        for row in left_out:
+            self.values[row] = None
+        kept = [(row, arguments) for row, arguments in enumerate(rows) if row not in left_out]
         self.fresh.extend(row for row in range(self.rows) if self.values[row] is not UNSET)
         if skipped:
             self._skipped = np.zeros(self.rows, np.bool_)

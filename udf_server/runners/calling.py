@@ -6,6 +6,7 @@ from typing import Any
 import pyarrow as pa
 
 from remote_udf.functions import Execution
+from remote_udf.raw_texts import read_texts
 from udf_server.base.codecs import Codec
 from udf_server.base.errors import RowErrors
 from udf_server.base.failures import describe
@@ -28,23 +29,29 @@ class Calling:
             self._codecs = [function.codec_for(*target) for target in enumerate(targets)]
 
     def arguments(self, columns: Sequence[pa.Array], rows: Sequence[int]) -> list[Any]:
-        """The arguments of a call for these rows of the columns. Raises RowErrors if rows have no Python value."""
+        """The arguments of a call for these rows of the columns. Raises RowErrors for rows without a value."""
         if isinstance(rows, range):
             arrays = [column.slice(rows[0], len(rows)) for column in columns]
         else:
             places = pa.array(rows, pa.int64())
             arrays = [column.take(places) for column in columns]
-        if self._codecs is None:
-            return arrays
-        decoded = [decode_rows(codec, array) for codec, array in zip(self._codecs, arrays, strict=True)]
         refused: dict[int, BaseException] = {}
-        for position, (_, failures) in enumerate(decoded):
-            name = self._function.spec.parameter(position).name
-            for row, error in failures.items():
-                refused.setdefault(row, RefusedArgument(f"parameter {name!r}: {describe(error)}"))
+        if self._codecs is None:
+            read = [read_texts(array) for array in arrays]
+            for position, (_, unreadable) in enumerate(read):
+                for row, text in unreadable.items():
+                    place = self._function.place(position, text.path)
+                    refused.setdefault(row, RefusedArgument(f"{place}: {text.problem}"))
+            taken = [array for array, _ in read]
+        else:
+            decoded = [decode_rows(codec, array) for codec, array in zip(self._codecs, arrays, strict=True)]
+            for position, (_, failures) in enumerate(decoded):
+                for row, error in failures.items():
+                    refused.setdefault(row, RefusedArgument(f"{self._function.place(position)}: {describe(error)}"))
+            taken = [values for values, _ in decoded]
         if refused:
             raise RowErrors(refused)
-        return [values for values, _ in decoded]
+        return taken
 
     def returned(self, result: Any, rows: int) -> Returned:
         """The values of a call for this number of rows. Raises WrongResult."""

@@ -16,6 +16,7 @@ from remote_udf.durations import format_seconds
 from remote_udf.effective_options import ScalarOptions
 from remote_udf.errors import ErrorCode
 from remote_udf.outcomes import RowError
+from remote_udf.raw_texts import raw
 from udf_server.base.codecs import Codec
 from udf_server.base.context import CallContext, StreamContext
 from udf_server.base.fairness import Party
@@ -63,23 +64,32 @@ class Arguments:
     targets: Sequence[pa.DataType]
 
     def columns(self, batch: InputBatch) -> list[pa.Array]:
-        """The batch's columns in the types that the function declares. Raises ProtocolViolation."""
+        """The batch's columns in the types that the function declares. Raises ProtocolViolation.
+
+        A column that has a text that is not UTF-8 has RAW in place of string.
+        """
         if batch.selection is not None:
             return list(batch.selection.columns)
         if batch.data is None:
             return []
-        return cast_columns(read_columns(batch.data, self.schema, batch.rows), self.targets)
+        return cast_columns(read_columns(batch.data, self.schema, batch.rows, raw_texts=True), self.targets)
 
 
 def cast_columns(columns: Sequence[pa.Array], targets: Sequence[pa.DataType]) -> list[pa.Array]:
     """The columns in wider types, as defined by `remote_udf.types.accepts`."""
     return [
-        # Spark's own implicit cast of a bigint to floating point also rounds.
-        column
-        if column.type == target
-        else pc.cast(column, options=pc.CastOptions(target_type=target, allow_float_truncate=True))
+        column if column.type == target else _cast(column, target)
         for column, target in zip(columns, targets, strict=True)
     ]
+
+
+def _cast(column: pa.Array, target: pa.DataType) -> pa.Array:
+    # Spark's own implicit cast of a bigint to floating point also rounds.
+    try:
+        return pc.cast(column, options=pc.CastOptions(target_type=target, allow_float_truncate=True))
+    except pa.ArrowInvalid:
+        # Nothing else of a column that was read fails: it has a text that is not UTF-8.
+        return pc.cast(column, options=pc.CastOptions(target_type=raw(target), allow_float_truncate=True))
 
 
 @dataclass(frozen=True)
