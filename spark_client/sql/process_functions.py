@@ -150,6 +150,7 @@ class ProcessFunctions:
         visible: list[Node] = []
         for cte in ctes:
             known = cte.copy()
+            known.parent = cte.parent  # which says whether it may be recursive
             known.set("this", self._rewrite(cte.this, visible))
             visible.append(known)
         return without_time(self._workspace.run(self._rewrite(tree, visible), visible))

@@ -42,10 +42,12 @@ def statements_of(text: Text) -> list[Text] | None:
         raise PlanError(f"{where}a statement set must end with END")
     found = []
     for part in _between_semicolons(inside[:-1]):
-        if part[0].token_type is not TokenType.INSERT:
-            what = f"a statement set takes INSERT statements, not {part[0].text.upper()}"
-            raise PlanError(f"{place_of_token(part[0])}{what}")
-        found.append(replace(text, part=part))
+        statement, first = replace(text, part=part), part[0]
+        scoped = first.token_type is TokenType.WITH and isinstance(statement.tree, exp.Insert)
+        if first.token_type is not TokenType.INSERT and not scoped:
+            what = f"a statement set takes INSERT statements, not {first.text.upper()}"
+            raise PlanError(f"{place_of_token(first)}{what}")
+        found.append(statement)
     if not found:
         raise PlanError(f"{where}a statement set needs at least one INSERT")
     return found

@@ -96,7 +96,7 @@ class Workspace:
         found = picked(source, tree.expressions) if source is not None and where is None else None
         if found is not None:
             return found
-        text = generate(_with(tree, ctes, self.identifiers))
+        text = generate(_with(tree, ctes, self.identifiers) if ctes else tree)
         if not self._names:
             return self.spark.sql(text, args=self._args)
         frame, columns = self._run(text), _plain_columns(tree)
@@ -158,11 +158,18 @@ def _plain_columns(select: Node) -> list[str] | None:
 
 
 def _with(tree: Node, ctes: Sequence[Node], identifiers: Identifiers) -> Node:
-    if not ctes:
-        return tree
+    """The tree with these common table expressions around it. One of several with the same name sees the one before."""
+    scopes: list[dict[str, Node]] = []
+    recursive: list[bool] = []
+    for cte in ctes:
+        name, repeats = identifiers.key(cte.alias), isinstance(cte.parent, exp.With) and cte.parent.recursive
+        if not scopes or name in scopes[-1] or repeats != recursive[-1]:
+            scopes.append({})
+            recursive.append(repeats)
+        scopes[-1][name] = cte.copy()
     whole = tree.copy()
-    own = whole.args.get("with_")
-    # If several have the same name, the innermost one is visible.
-    named = {identifiers.key(cte.alias): cte for cte in [*ctes, *(own.expressions if own else ())]}
-    whole.set("with_", exp.With(expressions=[cte.copy() for cte in named.values()]))
+    for scope, repeats in zip(reversed(scopes), reversed(recursive), strict=True):
+        if whole.args.get("with_"):
+            whole = exp.Subquery(this=whole)
+        whole.set("with_", exp.With(expressions=list(scope.values()), recursive=repeats))
     return whole

@@ -1,7 +1,8 @@
-"""Parses what sqlglot does not know of Spark's relations: STREAM t, the query TABLE t, samples of subqueries."""
+"""Parses what sqlglot does not know of Spark's relations: STREAM t, TABLE t, samples of subqueries, scopes of WITH."""
 
 from typing import Any
 
+from sqlglot import exp
 from sqlglot.tokens import TokenType
 
 from spark_client.sql.text.arguments import ArgumentsParser
@@ -16,6 +17,7 @@ _AFTER_TABLE_QUERY = (
     TokenType.SORT_BY, TokenType.DISTRIBUTE_BY, TokenType.CLUSTER_BY, TokenType.LIMIT, TokenType.OFFSET,
 )  # fmt: skip
 """Tokens that may follow the first name in the query TABLE t."""
+_CHANGES = (exp.Delete, exp.Merge, exp.MultitableInserts, exp.Update)
 
 
 class RelationsParser(ArgumentsParser):
@@ -31,6 +33,29 @@ class RelationsParser(ArgumentsParser):
         if is_stream and table is not None:
             table.meta[STREAM] = True
         return table
+
+    def _parse_select_query(self, *args: Any, **options: Any) -> Any:
+        """Parse WITH as a part of the query that sees it: before INSERT, and around a query with its own WITH.
+
+        sqlglot gives the first to the statement, and joins the second to the other one, where names may repeat.
+        """
+        own = self._parse_with()
+        if own is None:
+            return super()._parse_select_query(*args, **options)
+        statement = self._parse_statement()
+        query = statement.expression if isinstance(statement, exp.Insert) else statement
+        if isinstance(query, exp.Subquery) and query.is_wrapper and not query.this.args.get("with_"):
+            query = query.this
+        if isinstance(query, _CHANGES):
+            query.set("with_", own)  # no query, and not planned
+        elif not isinstance(query, exp.Query):
+            self.raise_error("WITH must be followed by a query, or by INSERT")
+        elif query.args.get("with_"):
+            outer = exp.Subquery(this=query.copy(), with_=own)
+            query = outer if query is statement else query.replace(outer)
+        else:
+            query.set("with_", own)
+        return statement if isinstance(statement, exp.Insert) else query
 
     def _is_table_query(self) -> bool:
         """Whether `TABLE t` is a query: in `table IS NULL`, `table` is a column."""

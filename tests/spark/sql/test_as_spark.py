@@ -107,6 +107,12 @@ NAMES = [
     "SELECT to_json(struct(K, s.v, k + 1, SUM(v), SUM(v) AS n)) AS j FROM pairs GROUP BY k, s.v, k + 1",
     "SELECT k, to_json(max_by(struct(v, s.k, v + 1), v)) AS j, SUM(v) AS n FROM pairs GROUP BY k",
 ]
+SCOPES = [
+    "WITH pairs AS (SELECT * FROM pairs WHERE k > 1) SELECT * FROM (WITH pairs AS (SELECT * FROM pairs WHERE v > 5) "
+    "SELECT SUM(v) AS n FROM pairs), (SELECT SUM(k) AS m FROM pairs)",
+    "WITH c AS (SELECT 5L AS v) (WITH c AS (SELECT v + 1 AS v FROM c) SELECT SUM(v) AS n FROM c) UNION SELECT v FROM c",
+    "WITH RECURSIVE pairs(v) AS (SELECT 1L UNION ALL SELECT v + 1 FROM pairs WHERE v < 3) SELECT SUM(v) n FROM pairs",
+]
 WINDOWS = [
     "SELECT k, SUM(v) OVER w AS a, sum(v) OVER w AS b FROM pairs WINDOW w AS (PARTITION BY k ORDER BY v)",
     "SELECT k, SUM(v) OVER w AS a, lag(v) OVER u AS b FROM pairs WINDOW u AS (ORDER BY v), w AS (PARTITION BY k)",
@@ -142,7 +148,7 @@ KEPT = [
 """Queries that fail in Spark, because it evaluates the condition on groups only."""
 
 
-@pytest.mark.parametrize("query", NAMES)
+@pytest.mark.parametrize("query", [*NAMES, *SCOPES])
 def test_a_name_means_what_it_means_to_spark(remote, query):
     as_spark(remote, query)
 

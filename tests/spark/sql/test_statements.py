@@ -69,6 +69,30 @@ def test_tables_are_made_and_filled_from_remote_aggregates_and_process_functions
     assert [row.v for row in spark.table("main_out").collect()] == [10]
 
 
+def test_a_with_before_insert_is_seen_by_every_query_of_the_statement(functions, spark):
+    spark.sql("SELECT 'x' AS k, 1000L AS v, now() AS at").createOrReplaceTempView("c")  # another c
+    spark.sql("CREATE TABLE main_out (s BIGINT) USING parquet")
+    c = "WITH c AS (SELECT * FROM four WHERE v > 2)"
+    windows = "TABLE(TUMBLE(TABLE c, DESCRIPTOR(at), INTERVAL '1' HOUR))"
+    cases = [
+        (f"{c} INSERT {{}} main_out SELECT total(v).sum FROM c", [7]),
+        (f"{c} INSERT {{}} main_out SELECT total(v).sum FROM four WHERE v IN (SELECT v FROM c)", [7]),
+        (f"{c} INSERT {{}} main_out SELECT (total(v) OVER ()).sum FROM c", [7, 7]),
+        (f"{c} INSERT {{}} main_out SELECT total(v).sum FROM {windows} GROUP BY window_start, window_end", [7]),
+        (f"{c} INSERT {{}} main_out SELECT v FROM numbered(r => TABLE c PARTITION BY k)", [3, 4]),
+        (f"{c} INSERT {{}} main_out SELECT plus_ten(v) FROM c WHERE plus_ten(v) > 13", [14]),
+        (f"{c} INSERT {{}} main_out WITH d AS (SELECT v + 1 AS v FROM c) SELECT total(v).sum FROM d", [9]),
+        (f"{c} INSERT {{}} main_out WITH c AS (SELECT v + 1 AS v FROM c) SELECT total(v).sum FROM c", [9]),
+        (f"{c} INSERT {{}} main_out SELECT total(v).sum FROM c UNION ALL SELECT v FROM c", [3, 4, 7]),
+        ("EXECUTE STATEMENT SET BEGIN " + c + " INSERT {} main_out SELECT total(v).sum FROM c; END", [7]),
+    ]
+    for number, (statement, expected) in enumerate(cases):
+        functions.sql(statement.format("OVERWRITE" if number % 2 else "INTO"))
+        assert sorted(row.s for row in spark.table("main_out").collect()) == expected, statement
+        spark.sql("TRUNCATE TABLE main_out")
+    spark.catalog.dropTempView("c")
+
+
 def test_adjacent_texts_are_one_text_except_in_the_options_of_a_table(functions, spark):
     functions.sql(
         "CREATE TABLE main_out USING csv OPTIONS ('sep' '|', header 'true') AS "
