@@ -9,12 +9,12 @@ from dataclasses import dataclass, replace
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame
-from sqlglot.errors import SqlglotError
+from sqlglot import exp
 from sqlglot.tokens import TokenType
 
 from spark_client.base.errors import PlanError
 from spark_client.functions.registration import ONCE
-from spark_client.sql.text.dialect import RemoteSpark
+from spark_client.sql.statement_sets import statements_of
 from spark_client.sql.text.parsing import Text
 
 __all__ = [
@@ -31,6 +31,8 @@ __all__ = [
 
 _STATEMENTS = (TokenType.INSERT, TokenType.CREATE)
 _QUERIES = (TokenType.SELECT, TokenType.WITH, TokenType.FROM, TokenType.VALUES)
+_BEGINNINGS = (*_QUERIES, TokenType.TABLE, TokenType.L_PAREN)
+_END_OF_WITH = TokenType.R_PAREN
 
 _TREE = re.compile(r"^(?P<depth>[ :|]*(?:[+:]- )?)(?:\*\(\d+\) )?(?P<node>.*)$")
 _EVALUATION = re.compile(r"^(?:Arrow|Batch)EvalPython \[(?P<calls>.*?)\], \[(?P<results>[^\]]*)\]")
@@ -144,23 +146,26 @@ def sorting_stages(plan: str, functions: Iterable[str]) -> list[str]:
 
 
 def query_of(text: Text) -> Text:
-    """The query of an INSERT or a CREATE, which Spark would run at once; any other text unchanged.
+    """The query of an INSERT or a CREATE, which Spark would run at once; any other query and statement set unchanged.
 
-    Raises PlanError if an INSERT or a CREATE has no query.
+    Raises PlanError for a statement that has no query, or several.
     """
-    try:
-        tokens = list(RemoteSpark().tokenize(text.sql))
-    except SqlglotError:
+    tokens = text.tokens
+    if not tokens or statements_of(text) is not None:
         return text
-    if not tokens or tokens[0].token_type not in _STATEMENTS:
-        return text
-    depth = 0
-    for token in tokens:
+    depth, head = 0, None
+    for index, token in enumerate(tokens):
         depth += (token.token_type is TokenType.L_PAREN) - (token.token_type is TokenType.R_PAREN)
-        if not depth and token.token_type in _QUERIES:
-            # Blanks keep the positions of the rest, which errors name.
-            blanks = "".join(letter if letter == "\n" else " " for letter in text.sql[: token.start])
-            return replace(text, sql=blanks + text.sql[token.start :])
+        begins = not index or (tokens[0].token_type is TokenType.WITH and tokens[index - 1].token_type is _END_OF_WITH)
+        if not depth and head is None and begins and token.token_type in _STATEMENTS:
+            head = index
+        elif not depth and index and token.token_type in _QUERIES:
+            if head is None:
+                break
+            return replace(text, part=[*tokens[:head], *tokens[index:]])
+    several = tokens[0].token_type is TokenType.FROM and isinstance(text.tree, exp.MultitableInserts)
+    if head is None and tokens[0].token_type in _BEGINNINGS and not several:
+        return text
     raise PlanError(f"{tokens[0].text.upper()} without a query has no plan to explain")
 
 

@@ -69,9 +69,9 @@ class SqlQueries:
     def explained(self, text: Text, *, estimate: bool = False) -> Explanation:
         """Describe the plan of a query, as `RemoteSession.explain` does."""
         stages: list[str] = []
-        query = query_of(text)
         functions = self._sql_functions()
-        plan = plan_of(run_text(functions, query, self._order, stages, self._estimates if estimate else None))
+        plan = plan_of(run_text(functions, text, self._order, stages, self._estimates if estimate else None))
+        query = query_of(text)
         scalars = functions.of_kind(FunctionKind.SCALAR, query.called)
         calls = scalar_stages(plan, scalars, query.called, self._fused.templates)
         called = {each.lower() for each in query.called}

@@ -13,6 +13,7 @@ from spark_client.sql.argument_counts import require_counts
 from spark_client.sql.call_estimates import CallEstimates
 from spark_client.sql.condition_order import ConditionOrder
 from spark_client.sql.empty_calls import with_shown_names, without_empty_calls
+from spark_client.sql.explaining import query_of
 from spark_client.sql.function_descriptions import description_of_function
 from spark_client.sql.functions import SqlFunctions
 from spark_client.sql.fused_calls import FusedCalls
@@ -79,7 +80,9 @@ class _Run:
             if self._stages is not None:
                 raise PlanError("a statement about models has no plan to explain")
             return run_model_statement(self._functions, text)
-        if (described := description_of_function(self._functions, text)) is not None:
+        if self._stages is not None:
+            text = query_of(text)
+        elif (described := description_of_function(self._functions, text)) is not None:
             return described
         statements = statements_of(text)
         if statements is not None:
@@ -87,14 +90,16 @@ class _Run:
             return run_set(self._shared, trees, self._stages)
         found = self._rewritten(text)
         if found is None:
-            return (
-                self._of_windows(text) or self._of_scalar_calls(text)
-                or self._functions.spark.sql(text.sql, args=text.args, **text.fields)
-            )  # fmt: skip
+            return self._of_windows(text) or self._of_scalar_calls(text) or self._unchanged(text)
         workspace, tree = found
         if _is_view(tree) and tree.expression is not None:
             return _create_view(workspace, tree)
         return without_time(workspace.run(tree, whole=True))
+
+    def _unchanged(self, text: Text) -> DataFrame:
+        if text.part:
+            return self._workspace(text).as_is().run(text.tree)
+        return self._functions.spark.sql(text.sql, args=text.args, **text.fields)
 
     def _workspace(self, text: Text) -> Workspace:
         return Workspace(self._functions, text, self._single, self._fuse)

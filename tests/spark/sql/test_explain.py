@@ -81,6 +81,12 @@ def test_a_statement_is_explained_by_its_query_and_not_run(functions, spark):
     assert not spark.catalog.tableExists("never")
     with pytest.raises(PlanError, match="INSERT without a query"):
         functions.explain("INSERT INTO never")
+    with pytest.raises(PlanError, match="FROM without a query has no plan"):
+        functions.explain("FROM nine INSERT INTO never SELECT plus_ten(k) INSERT INTO never SELECT plus_ten(v)")
+    with pytest.raises(PlanError, match="DROP without a query has no plan"):
+        functions.explain("DROP VIEW nine")
+    assert "1 call per row" in stages(functions, "WITH n AS (FROM nine) INSERT INTO never SELECT plus_ten(k) FROM n")[0]
+    assert spark.catalog.tableExists("nine")
 
 
 RANKED = "SELECT * FROM (SELECT *, ROW_NUMBER() OVER ({window}) AS n FROM {w}) WHERE {condition}"
