@@ -82,7 +82,9 @@ class Site:
                 return _response(HTTPStatus.OK, _ASSETS[path], asset)
             if path == "/try":
                 return _json(HTTPStatus.OK, self._try(environ))
+            # Who needs a token is asked for it first, because browsers prompt for it then.
             found = self._source.catalogue(_credentials(environ))
+            self._require_same_site(environ)
             if path == "/catalog.json":
                 return _json(HTTPStatus.OK, found)
             return _response(HTTPStatus.OK, "text/html", page(found).encode())
@@ -120,17 +122,17 @@ class Site:
         return self._source.try_call(_credentials(environ), function, arguments)
 
     def _require_same_site(self, environ: Mapping[str, Any]) -> None:
-        """Raise Refused for a call from another site's page, also if DNS rebinding makes that site's name lead here."""
+        """Raise Refused for requests of another site's page, also if DNS rebinding makes that site's name lead here."""
         origin, host = environ.get("HTTP_ORIGIN"), environ.get("HTTP_HOST", "")
         try:
             same, name = origin is None or urlsplit(origin).netloc == host, urlsplit(f"//{host}").hostname or ""
         except ValueError:
             raise Refused(HTTPStatus.BAD_REQUEST, "Host or Origin is not an address") from None
         if not same:
-            raise Refused(HTTPStatus.FORBIDDEN, "the call comes from a page of another site")
+            raise Refused(HTTPStatus.FORBIDDEN, "the request comes from a page of another site")
         if not _credentials(environ) and not self._is_own(name):
             raise Refused(
-                HTTPStatus.FORBIDDEN, f"a call without a token must be to an address or localhost, not {host!r}"
+                HTTPStatus.FORBIDDEN, f"a request without a token must be to an address or localhost, not {host!r}"
             )
 
     def _is_own(self, name: str) -> bool:

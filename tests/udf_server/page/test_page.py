@@ -308,6 +308,21 @@ def test_a_page_of_another_site_cannot_call(serve):
     assert tried(url, "half", "3", Host="evil.example", Origin="http://evil.example")[0] == 403
 
 
+@pytest.mark.parametrize("path", ["/", "/catalog.json"])
+def test_a_page_of_another_site_cannot_read_the_catalogue(serve, tokens, path):
+    url = serve(half).server.metrics_url
+    for host in ("evil.example", "localhost.evil.example", "127.0.0.1.evil.example:80", ""):
+        status, _, text = ask(f"{url}{path}", Host=host)
+        assert (status, "half" in text) == (403, False)
+    assert ask(f"{url}{path}", Origin="http://evil.example")[0] == 403
+    for host in ("localhost:1", "127.0.0.1", "[::1]:80", "10.1.2.3"):
+        assert ask(f"{url}{path}", Host=host)[0] == 200
+    access, every, _ = tokens
+    url = serve(half, access_file=access).server.metrics_url
+    assert ask(f"{url}{path}", Host="udf.example")[0] == 401
+    assert ask(f"{url}{path}", Host="udf.example", **bearer(every))[0] == 200
+
+
 def test_with_an_access_file_the_page_wants_a_token(serve, tokens):
     path, every, few = tokens
     url = serve(half, joined, access_file=path, try_calls=True).server.metrics_url
