@@ -1,5 +1,5 @@
 """`python -m udf_server` is `udf-server`."""
 
-from udf_server.commands.cli import main
+from remote_udf.commands import udf_server
 
-main()
+udf_server()

@@ -15,9 +15,11 @@ from typing import Any
 import click
 import uvloop
 
+from remote_udf.commands import INTERRUPTED, end_when_interrupted
 from remote_udf.errors import RemoteUdfError
 from remote_udf.functions import split_name
 from remote_udf.version import __version__
+from udf_server.base.errors import InvalidConfig
 from udf_server.base.functions import Function
 from udf_server.base.texts import with_text_keys
 from udf_server.commands import cache
@@ -108,11 +110,12 @@ def main() -> None:
 @click.option("--one-of", type=int, hidden=True, help="This is a worker process of a server with this many.")
 @click.option("--worker-device", "device", hidden=True, help="The device that this worker process alone sees.")
 def serve(file: Path | None, stop_with_stdin: bool, one_of: int | None, device: str | None, **flags: Any) -> None:
-    """Serve the functions of every plugin until SIGTERM or SIGINT.
+    """Serve the functions of every plugin until SIGTERM, SIGINT or SIGHUP.
 
     Once ready, prints one line of JSON to standard output: where it listens and what it serves. Logs
     go to standard error.
     """
+    end_when_interrupted("udf-server")
     config = _config(file, flags)
     configure_logging(config.log_level, config.log_format)
     processes = one_of or worker_processes(config)
@@ -134,9 +137,16 @@ def serve(file: Path | None, stop_with_stdin: bool, one_of: int | None, device: 
 
 def _serve_by_processes(config: ServerConfig, number: int, stop_with_stdin: bool) -> None:
     processes = Processes(config, number, sys.argv[1:])
-    for each in (signal.SIGTERM, signal.SIGINT):
+    for each in _stop_signals():
         signal.signal(each, lambda *_: processes.stop())
-    click.echo(json.dumps(processes.start()))
+    try:
+        ready = processes.start()
+    except InvalidConfig:
+        if not processes.stopping:
+            raise
+        click.echo("udf-server: interrupted while it started", err=True)
+        sys.exit(INTERRUPTED)
+    click.echo(json.dumps(ready))
     if stop_with_stdin:
 
         def stop_at_end() -> None:
@@ -147,10 +157,16 @@ def _serve_by_processes(config: ServerConfig, number: int, stop_with_stdin: bool
     processes.wait()
 
 
+def _stop_signals() -> list[signal.Signals]:
+    """The signals that drain the server: SIGHUP too, of a terminal that is closed, unless it is ignored as by nohup."""
+    ignored = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    return [signal.SIGTERM, signal.SIGINT, *([] if ignored else [signal.SIGHUP])]
+
+
 async def _serve(server: Server, stop_with_stdin: bool) -> None:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
+    for number in _stop_signals():
         loop.add_signal_handler(number, stop.set)
     if stop_with_stdin:
         loop.add_reader(sys.stdin.fileno(), lambda: None if os.read(sys.stdin.fileno(), 4096) else stop.set())

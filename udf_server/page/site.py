@@ -82,7 +82,7 @@ class Site:
                 return _response(HTTPStatus.OK, _ASSETS[path], asset)
             if path == "/try":
                 return _json(HTTPStatus.OK, self._try(environ))
-            # Who needs a token is asked for it first, because browsers prompt for it then.
+            # A caller without the token that it needs gets 401 first, because browsers prompt for one then.
             found = self._source.catalogue(_credentials(environ))
             self._require_same_site(environ)
             if path == "/catalog.json":

@@ -104,8 +104,16 @@ class Processes:
         }  # fmt: skip
 
     def stop(self) -> None:
-        """Stop the workers: `wait` returns when they have ended. Safe to call twice."""
+        """Stop the workers: `wait` returns when they have ended, `start` raises InvalidConfig. Safe to call twice."""
         self._stopping.set()
+        for worker in self._workers:
+            if not worker.ready:
+                worker.process.terminate()
+
+    @property
+    def stopping(self) -> bool:
+        """Whether `stop` was called."""
+        return self._stopping.is_set()
 
     def wait(self) -> None:
         """Wait until `stop` was called and every worker has drained and ended."""

@@ -54,8 +54,9 @@ class WorkerProcess:
         self.ready = {}
         # The worker stops when its standard input is closed, so it ends with this process in any case.
         # The variable of a device is set from the beginning: libraries read it when they are imported.
+        # Signals of a terminal go to this process alone, which stops the others.
         self.process = subprocess.Popen(  # noqa: S603 - ours
-            self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=self._environment
+            self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=self._environment, process_group=0
         )
         assert self.process.stdin is not None
         self.close = self.process.stdin.close

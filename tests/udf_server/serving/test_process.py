@@ -97,7 +97,7 @@ def test_the_ready_line_says_where_it_listens_and_what_it_serves(start):
         assert 'udf_rows_total{function="f",outcome="ok",version="1"} 2.0' in answer.read().decode()
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_a_signal_lets_open_streams_finish_and_then_ends_the_process(start, number):
     process, ready = start()
     call = Call(ready["target"], [700])
@@ -112,6 +112,21 @@ def test_a_signal_lets_open_streams_finish_and_then_ends_the_process(start, numb
     assert stdout == "closed\n"
     assert events(stderr)[-2:] == ["stream ended", "server stopped"]
     assert "draining" in events(stderr)
+
+
+@pytest.mark.parametrize("flags", [(), ("--processes", "2")], ids=str)
+def test_an_interrupted_start_ends_with_one_sentence(plugin, flags):
+    path = plugin("import sys, time\nprint('imported', file=sys.stderr, flush=True)\ntime.sleep(60)\n")
+    command = [sys.executable, "-m", "udf_server", "serve", "--plugin", path, "--no-entry-points", *flags]
+    command += ["--port", "0", "--metrics-port", "0", "--log-level", "warning"]
+    with subprocess.Popen(command, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        try:
+            assert process.stderr.readline() == "imported\n"
+            process.send_signal(signal.SIGINT)
+            stdout, stderr = process.communicate(timeout=30)
+        finally:
+            process.kill()
+    assert (process.returncode, stdout, stderr) == (130, "", "udf-server: interrupted while it started\n")
 
 
 def test_a_stream_that_outlasts_the_drain_is_cut_off_and_the_process_ends(start):
