@@ -17,6 +17,7 @@ from udf_server.hosting.registry import Registry
 from udf_server.streams.accounting import StreamLimits
 from udf_server.streams.admission import Admission
 from udf_server.streams.execute_stream import ExecuteStream
+from udf_server.streams.services import StreamServices
 
 __all__ = ["Fuzzer"]
 
@@ -66,9 +67,10 @@ class Fuzzer:
                 self.threads, self.files = process.num_threads(), process.num_fds()
             messages = self._messages()
             answers = []
-            stream = ExecuteStream(
-                self.host, self.metrics, limits, admission=self.admission, random=random.Random(number)
+            services = StreamServices(
+                self.host, self.metrics, limits, self.admission, new_random=lambda number=number: random.Random(number)
             )
+            stream = ExecuteStream(services)
             try:
                 async with asyncio.timeout(HANG_SECONDS):
                     await stream.run(_given(messages), _into(answers))

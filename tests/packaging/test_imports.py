@@ -42,8 +42,9 @@ def test_no_folder_imports_itself_by_others(package):
 LAYERS = {
     CLIENT: ["base", "executor", "functions", "windows", "planning", "summary", "sql", "", "shell"],
     SERVER: [
-        "base", "scalar", "coordination", "keyvalue", "guards", "budgets", "security", "hosting", "runners", "batching",
-        "cache", "aggregate", "process", "plugins", "streams", "page", "http", "serving", "testing", "commands", "",
+        "base", "scalar", "coordination", "keyvalue", "guards", "budgets", "limits", "security", "hosting", "runners",
+        "batching", "cache", "aggregate", "process", "plugins", "streams", "page", "http", "serving", "testing",
+        "commands", "",
     ],
 }  # fmt: skip
 """From the bottom up; "" is what stands beside the folders."""

@@ -12,8 +12,8 @@ import pyarrow as pa
 
 import udf_server as udf
 from tests.simulation.threads import SimulatedThreads
-from udf_server.base.attempts import is_decided
-from udf_server.base.fairness import Party, current_party
+from udf_server.base.call_scope import current_scope
+from udf_server.base.fairness import Party
 
 __all__ = [
     "MANY_ROWS",
@@ -107,7 +107,8 @@ def _cost(x: int) -> dict[str, float]:
 @udf.scalar(idempotent=True, cost=_cost)
 async def slow(x: int, context: udf.CallContext) -> int:
     loop: Any = asyncio.get_running_loop()
-    rows, party, began = active[-1], current_party.get(), loop.time()
+    scope, rows, began = current_scope.get(), active[-1], loop.time()
+    party = scope.party
     seconds, error = rows.called(x, loop.process)
     rows.first_called.setdefault(x, began)
     rows.began(x, loop, party)
@@ -120,7 +121,7 @@ async def slow(x: int, context: udf.CallContext) -> int:
                 rows.spent(loop, tokens)
                 context.spend(tokens=tokens)
     except asyncio.CancelledError:
-        went_well = None if party.closed or is_decided.get()() else False
+        went_well = None if party.closed or (scope.race is not None and scope.race.decided) else False
         raise
     finally:
         rows.ended(x, loop, party, began, went_well)

@@ -18,9 +18,9 @@ from tests.simulation.scheduler import Process
 from tests.simulation.shares import Shares
 from tests.simulation.sharing import SharedGuarded, SimulatedRedis
 from tests.simulation.threads import SimulatedThreads
+from udf_server.base.call_scope import current_scope
 from udf_server.base.functions import Function
 from udf_server.base.metrics import ServerMetrics
-from udf_server.base.spending import budgeted_spending
 from udf_server.budgets.budgets import Budgets
 from udf_server.budgets.running_call import GRACE_SECONDS
 from udf_server.coordination.coordinator import Coordinator
@@ -37,6 +37,7 @@ from udf_server.hosting.turns import Turns
 from udf_server.streams.accounting import StreamLimits
 from udf_server.streams.admission import Admission, AdmissionLimits
 from udf_server.streams.service import UdfService
+from udf_server.streams.services import StreamServices
 
 __all__ = ["SimulatedServer"]
 
@@ -102,23 +103,29 @@ class SimulatedServer:
         executors = Executors(threads, scheduler.clock, new_loop, new_turns)
         self.host = FunctionHost(
             Registry([("simulated", function) for function in self.offered]), limits=self._host, executors=executors,
-            guard=self._guarded, defaults={"slow": hedge.options} if (hedge := self._hedge) else None,
+            defaults={"slow": hedge.options} if (hedge := self._hedge) else None,
         )  # fmt: skip
         self.guarded: Guarded | SharedGuarded | None = None
-        """What looks at the guard of `slow`, once there is one."""
+        """What looks at the guard of `slow`, if it has one."""
         self.coordinator: Coordinator | None = None
         self.budgets: Budgets | None = None
         if self._redis is not None:
             self._share(self._redis)
+        elif self._guard is not None:
+            guard = Guard(GUARDED, self._guard, GuardMetrics(METRICS, "slow", "1"), scheduler.clock)
+            self.guarded = Guarded(self._guard, guard, f"{process.name}, {GUARDED}")
+            process.observers.append(self.guarded)
         if self._spends is not None:
             process.observers.append(self._spends(self))
         self.shares = Shares()
         self.admission = Admission(self._admission)
-        self.service = UdfService(
-            self.host, METRICS, self._limits, admission=self.admission, budgets=self.budgets, clock=scheduler.clock,
-            load=ReportedLoad(scheduler.clock, self.cpu_seconds, self.cores),
+        services = StreamServices(
+            self.host, METRICS, self._limits, self.admission, budgets=self.budgets, clock=scheduler.clock,
+            guards={} if self.guarded is None else {GUARDED: self.guarded.guard},
             new_random=lambda: scheduler.random(f"jitter {process.name} {random.random()}"),
         )  # fmt: skip
+        load = ReportedLoad(scheduler.clock, self.cpu_seconds, self.cores)
+        self.service = UdfService(self.serving(services), load=load)
         if self.bounds is not None:
             self.loop.watch = functools.partial(self.bounds.look, self)
             process.observers.append(self.shares)
@@ -133,17 +140,9 @@ class SimulatedServer:
         """The CPU time of the process so far."""
         return 0.0
 
-    def _guarded(self, function: Function) -> Function:
-        spec = function.spec
-        if self._guard is None or spec.key != GUARDED:
-            return function
-        if isinstance(self.guarded, SharedGuarded):
-            return self.guarded.guard.wrap(function)
-        metrics = GuardMetrics(METRICS, spec.name, spec.version)
-        guard = Guard(spec.key, self._guard, metrics, self.network.scheduler.clock)
-        self.guarded = Guarded(self._guard, guard, f"{self.process.name}, {spec.key}")
-        self.process.observers.append(self.guarded)
-        return guard.wrap(function)
+    def serving(self, services: StreamServices) -> StreamServices:
+        """What serves the streams of the process that starts. A test may change it."""
+        return services
 
     def _share(self, redis: SimulatedRedis) -> None:
         """Join the ledger of the guard that all servers share."""
@@ -169,7 +168,7 @@ class SimulatedServer:
 
     def taken(self) -> float | None:
         """When the current call took of its job's budget what it is expected to spend; None if it has no budget."""
-        mine, jobs = budgeted_spending.get(), self.budgets._jobs.values() if self.budgets is not None else ()
+        mine, jobs = current_scope.get().spending, self.budgets._jobs.values() if self.budgets is not None else ()
         calls = (call for job in jobs for call in job._running if call.spending is mine)
         return next((call.until - call.timeout - GRACE_SECONDS for call in calls), None)
 

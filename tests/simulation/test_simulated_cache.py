@@ -8,16 +8,16 @@ from typing import Any
 
 import pytest
 
-from tests.simulation import servers, spark, world
+from tests.simulation import spark, world
 from tests.simulation.drawing import drawn
 from tests.simulation.functions import Behaviour
 from tests.simulation.scenario import SERVER_FAULTS
+from tests.simulation.servers import SimulatedServer
 from tests.simulation.world import World, run, worlds
 from udf_server.cache.leases import LEASE_SECONDS
 from udf_server.cache.memory import MemoryStore
 from udf_server.cache.outcome_cache import OutcomeCache
 from udf_server.cache.store import BEGINNING_BYTES, NONE, Store, StoreError
-from udf_server.streams.service import UdfService
 
 SEEDS = 12
 """Of each mode and store."""
@@ -102,11 +102,11 @@ class SimulatedStore(Store):
 def test_no_world_with_a_shared_cache_violates_an_oracle(mode, failing, monkeypatch):
     current = []
 
-    def service(*arguments, clock, **others):
-        space, metrics = current[-1], arguments[1]
-        skew = space.random.uniform(-300, 300)
-        cache = OutcomeCache(SimulatedStore(space, clock), metrics, clock=clock, wall=lambda: 1e9 + clock() + skew)
-        return UdfService(*arguments, clock=clock, cache=cache, **others)
+    def serving(self, services):
+        space, clock = current[-1], services.clock
+        skew, store = space.random.uniform(-300, 300), SimulatedStore(space, clock)
+        cache = OutcomeCache(store, services.metrics, clock=clock, wall=lambda: 1e9 + clock() + skew)
+        return dataclasses.replace(services, cache=cache)
 
     options_of = spark.options_of
 
@@ -114,7 +114,7 @@ def test_no_world_with_a_shared_cache_violates_an_oracle(mode, failing, monkeypa
     def with_cache(plan):
         return {**options_of(plan), "cache-ttl": "1 h"}
 
-    monkeypatch.setattr(servers, "UdfService", service)
+    monkeypatch.setattr(SimulatedServer, "serving", serving)
     # A call may go on after its stream until its deadline, and then a write that fails is tried again for a minute.
     monkeypatch.setattr(world, "SETTLE_SECONDS", 200.0)
     problems, hits = {}, 0
@@ -134,9 +134,10 @@ def test_no_world_with_a_shared_cache_violates_an_oracle(mode, failing, monkeypa
 def test_a_row_whose_client_or_connection_is_lost_is_called_once(monkeypatch):
     """Whatever happens to clients and networks, a call that has begun ends, and its value is kept."""
 
-    def service(*arguments, clock, **others):
-        cache = OutcomeCache(MemoryStore(1 << 24, clock), arguments[1], clock=clock, wall=clock)
-        return UdfService(*arguments, clock=clock, cache=cache, **others)
+    def serving(self, services):
+        clock = services.clock
+        cache = OutcomeCache(MemoryStore(1 << 24, clock), services.metrics, clock=clock, wall=clock)
+        return dataclasses.replace(services, cache=cache)
 
     def with_cache(plan):
         return {**options_of(plan), "cache-ttl": "1 h"}
@@ -151,7 +152,7 @@ def test_a_row_whose_client_or_connection_is_lost_is_called_once(monkeypatch):
         )  # fmt: skip
 
     options_of = spark.options_of
-    monkeypatch.setattr(servers, "UdfService", service)
+    monkeypatch.setattr(SimulatedServer, "serving", serving)
     monkeypatch.setattr(spark, "options_of", with_cache)
     made = []
     monkeypatch.setattr(World, "begin", functools.partialmethod(_begin, World.begin, made))

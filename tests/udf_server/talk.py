@@ -14,12 +14,14 @@ from remote_udf.v1 import message_pb2 as pb
 from udf_server.base.functions import Function
 from udf_server.base.metrics import ServerMetrics
 from udf_server.cache.outcome_cache import OutcomeCache
+from udf_server.guards.guard import Guard
 from udf_server.hosting.function_host import FunctionHost
 from udf_server.hosting.registry import Registry
 from udf_server.security.access import ANYBODY, Caller
 from udf_server.streams.accounting import StreamLimits
 from udf_server.streams.admission import Admission
 from udf_server.streams.execute_stream import ExecuteStream
+from udf_server.streams.services import StreamServices
 from udf_server.streams.session import PROTOCOL_VERSION
 
 __all__ = ["Talk", "batch", "eventually", "finish", "opening"]
@@ -64,13 +66,13 @@ class Talk:
     def __init__(
         self, *functions: Function, limits: StreamLimits | None = None, host: FunctionHost | None = None,
         caller: Caller = ANYBODY, clock: Callable[[], float] = time.monotonic, cache: OutcomeCache | None = None,
-        admission: Admission | None = None,
+        admission: Admission | None = None, guard: Guard | None = None,
     ) -> None:  # fmt: skip
         """Several may share a host, which the first to leave closes, unless there is a cache: its calls may go on."""
         self.metrics = ServerMetrics()
         self.host = host or FunctionHost(Registry([("test", function) for function in functions]))
         self._caller, self._clock, self._cache, self._admission = caller, clock, cache, admission
-        self._limits = limits or StreamLimits()
+        self._limits, self._guards = limits or StreamLimits(), {} if guard is None else {guard.key: guard}
         self._requests: asyncio.Queue[bytes | None] = asyncio.Queue()
         self._answers: asyncio.Queue[bytes] = asyncio.Queue()
         self._stream: asyncio.Task[None] | None = None
@@ -81,10 +83,11 @@ class Talk:
         """Messages that the server has begun to write."""
 
     async def __aenter__(self) -> "Talk":
-        stream = ExecuteStream(
-            self.host, self.metrics, self._limits, caller=self._caller, cache=self._cache, admission=self._admission,
-            clock=self._clock,
+        services = StreamServices(
+            self.host, self.metrics, self._limits, self._admission or Admission(), guards=self._guards,
+            cache=self._cache, clock=self._clock,
         )  # fmt: skip
+        stream = ExecuteStream(services, caller=self._caller)
         self._running = weakref.ref(stream)
         self._stream = asyncio.create_task(stream.run(self._incoming(), self._outgoing))
         return self

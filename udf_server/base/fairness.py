@@ -7,7 +7,6 @@ with the logarithm of the number of streams.
 """
 
 import collections
-import contextvars
 import heapq
 import itertools
 import threading
@@ -15,7 +14,7 @@ from collections.abc import Callable
 from enum import StrEnum
 from typing import Any, Generic, TypeVar
 
-__all__ = ["ANYONE", "FairQueue", "Party", "Priority", "current_party"]
+__all__ = ["ANYONE", "FairQueue", "Party", "Priority"]
 
 T = TypeVar("T")
 
@@ -50,8 +49,6 @@ class Party:
 
 ANYONE = Party()
 """For calls outside of a stream."""
-current_party: contextvars.ContextVar[Party] = contextvars.ContextVar("current_party", default=ANYONE)
-"""The party for whose row the current task calls the function."""
 
 
 class _Node:

@@ -46,10 +46,7 @@ class Function:
     emits: bool = False
     """Whether `call` takes an Emission before the columns. It gets None if results are sent when the call returns."""
     guarded: bool = False
-    """Whether `call` waits for guards, which limit the time of an attempt themselves.
-
-    On a thread they need `call_deadline` and `current_party`.
-    """
+    """Whether `call` waits for a guard or a budget. On a thread it needs a `current_scope`."""
     idempotent: bool = False
     """Whether its author declares that two calls for the same rows have the effect of one."""
     cache_key: Callable[..., Any] | None = None
@@ -124,7 +121,7 @@ class Function:
 
     @property
     def waits(self) -> bool:
-        """Whether a call on a thread may wait until its `call_deadline`."""
+        """Whether a call on a thread may wait until the deadline of its scope."""
         return self.guarded or self.instances is not None
 
     @property

@@ -11,9 +11,9 @@ from typing import Any
 
 from remote_udf.errors import ErrorCode, ErrorKind, StreamError, capped
 from remote_udf.threads import THREADS, Threads
+from udf_server.base.call_scope import current_scope
 from udf_server.base.failures import describe, traceback_of
 from udf_server.base.hooks import FunctionContext, Hook, close_all, hooks_of, open_all
-from udf_server.base.spending import call_deadline
 
 __all__ = ["Instance", "Instances", "open_failed"]
 
@@ -126,7 +126,7 @@ class Instances:
 
     def _take(self) -> Instance:
         """An object that has no call. Opens one if a call has not returned. Raises TimeoutError or StreamError."""
-        deadline = call_deadline.get()
+        deadline = current_scope.get().deadline
         with self._changed:
             while not self._free:
                 now = self._clock()

@@ -1,22 +1,13 @@
-"""What a call has spent, in units such as tokens, and the time that a call may wait."""
+"""What a call has spent, in units such as tokens."""
 
-import contextvars
 import math
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 from remote_udf.amounts import UNIT_BYTES, add_amounts, is_unit
 from udf_server.base.errors import InvalidCost
 
-__all__ = [
-    "Spending",
-    "StreamSpending",
-    "budgeted_spending",
-    "call_deadline",
-    "checked_amounts",
-    "current_spending",
-    "spend",
-]
+__all__ = ["Spending", "StreamSpending", "checked_amounts"]
 
 
 class Spending:
@@ -52,14 +43,6 @@ class StreamSpending(Spending):
         return taken
 
 
-current_spending: contextvars.ContextVar[Spending | None] = contextvars.ContextVar("current_spending", default=None)
-"""Where the current call adds what it spends; None if nothing counts it."""
-budgeted_spending: contextvars.ContextVar[Spending | None] = contextvars.ContextVar("budgeted_spending", default=None)
-"""Where the current call adds what it spends for a job with a budget; None if its job has none."""
-call_deadline: contextvars.ContextVar[float] = contextvars.ContextVar("call_deadline", default=math.inf)
-"""When a call on a thread must stop waiting for its guard or for an instance, as a reading of the clock."""
-
-
 def checked_amounts(amounts: object, source: str) -> dict[str, float]:
     """The amounts by unit. Raises InvalidCost, which names the source, unless they are numbers of at least 0."""
     if not isinstance(amounts, dict):
@@ -86,16 +69,3 @@ def _checked_amount(unit: object, amount: object, source: str) -> float:
     if not 0 <= number < math.inf or isinstance(amount, str | bytes):
         raise InvalidCost(f"{source}: {unit}={amount!r} is not a number of at least 0")
     return number
-
-
-def spend(source: str, amounts: dict[str, float], streams: Mapping[StreamSpending, float]) -> None:
-    """Add amounts to what the current call has spent, and to its streams by their shares of it.
-
-    Raises InvalidCost, which names the source.
-    """
-    checked = checked_amounts(amounts, f"{source}: spend")
-    for spending in (current_spending.get(), budgeted_spending.get()):
-        if spending is not None:
-            spending.add(checked)
-    for stream, share in streams.items():
-        stream.add({unit: amount * share for unit, amount in checked.items()})

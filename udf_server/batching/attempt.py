@@ -5,7 +5,8 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, cast
 
 from remote_udf.threads import Threads
-from udf_server.base.fairness import ANYONE, Party, current_party
+from udf_server.base.call_scope import NO_CALL, CallScope, current_scope
+from udf_server.base.fairness import Party
 from udf_server.base.token import Token
 from udf_server.hosting.hosted_function import HostedFunction
 from udf_server.hosting.loop_executor import LoopExecutor
@@ -134,7 +135,7 @@ class Attempt:
         self._entered.put()
         if self._open:
             self.began = self._clock()
-            current_party.set(self._party)
+            current_scope.set(CallScope(self._party))
             try:
                 answer: tuple[Returned | None, BaseException | None] = cast("Returned", self._evaluate()), None
             except BaseException as error:
@@ -145,7 +146,7 @@ class Attempt:
             else:
                 kept = not self.overdue
             del answer
-            current_party.set(ANYONE)
+            current_scope.set(NO_CALL)
         self._leave_gate()
         self._party.close()
         return kept
@@ -165,7 +166,7 @@ class Attempt:
 
     async def _run(self, executor: LoopExecutor) -> None:
         turns = executor.turns
-        current_party.set(self._party)
+        current_scope.set(CallScope(self._party))
         turns.join(self._party)
         try:
             if not turns.enter(self):

@@ -2,6 +2,7 @@
 
 import functools
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from typing import Any, Protocol
 
 import pyarrow as pa
@@ -9,10 +10,10 @@ import pyarrow as pa
 from remote_udf.errors import StreamError
 from remote_udf.outcomes import RowError
 from udf_server.base.attempts import NotCalled
+from udf_server.base.call_scope import current_scope
 from udf_server.base.context import BatchContext
 from udf_server.base.errors import FunctionBlocked, RowErrors
 from udf_server.base.functions import Function
-from udf_server.base.spending import call_deadline
 from udf_server.batching.attempt import Attempt
 from udf_server.batching.row_places import RowPlaces
 from udf_server.batching.row_queue import Slice
@@ -179,7 +180,7 @@ class MergedCall:
     def _result(self, arguments: Sequence[Any], call: Call, rows: Sequence[int]) -> Any:
         """What the function returns: a coroutine if it is asynchronous."""
         if self._function.waits and not self._function.is_async:
-            call_deadline.set(self.began + self._timeout)
+            current_scope.set(replace(current_scope.get(), deadline=self.began + self._timeout))
         if self._function.context_parameter is None:
             return self._function.call(*arguments)
         deadline = self.began + self._timeout

@@ -4,8 +4,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from udf_server.base.call_scope import current_scope
 from udf_server.base.fairness import Party
-from udf_server.base.spending import Spending, budgeted_spending
+from udf_server.base.spending import Spending
 from udf_server.budgets.spender import Spender
 
 __all__ = ["RunningCall"]
@@ -25,7 +26,7 @@ class RunningCall:
     """Its stream."""
     timeout: float
     """Seconds after which its row has an outcome without it."""
-    spending: Spending = field(default_factory=lambda: budgeted_spending.get() or Spending())
+    spending: Spending = field(default_factory=lambda: current_scope.get().spending or Spending())
     """That of the same call for another budget, if there is one: a call reports once what it spends."""
     until: float = math.inf
     lost: Sequence[float] | None = None

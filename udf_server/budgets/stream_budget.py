@@ -4,15 +4,13 @@ import asyncio
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from contextvars import ContextVar
 from dataclasses import replace
 from typing import Any
 
 from remote_udf.errors import ErrorCode
-from udf_server.base.attempts import NotCalled, WaitCancelled, WaitTimeout, limited
-from udf_server.base.fairness import current_party
+from udf_server.base.attempts import NotCalled, WaitCancelled, WaitTimeout
+from udf_server.base.call_scope import current_scope
 from udf_server.base.functions import Function
-from udf_server.base.spending import budgeted_spending, call_deadline
 from udf_server.budgets.job_budget import JobBudget
 from udf_server.budgets.running_call import RunningCall
 from udf_server.budgets.spender import Spender
@@ -22,8 +20,6 @@ __all__ = ["StreamBudget"]
 
 POLL_SECONDS = 0.05
 """How often a thread that waits checks whether its stream has ended."""
-_taken: ContextVar[tuple[tuple["StreamBudget", JobBudget], ...]] = ContextVar("taken", default=())
-"""The budgets from which the current call has taken."""
 
 
 class StreamBudget:
@@ -51,7 +47,7 @@ class StreamBudget:
 
         A thread that the function has started itself is not known to be a part of a call.
         """
-        taken = (budget for owner, budget in _taken.get() if owner is self)
+        taken = (budget for owner, budget in current_scope.get().taken if owner is self)
         next(taken, self._current()).spent(amounts)
 
     def answered(self, rows: int, codes: Mapping[str, int]) -> None:
@@ -76,9 +72,8 @@ class StreamBudget:
                 budget, spender = self._now()
                 taken = budget.take(spender, estimate, _task_waiter)
                 costs = await self._wait(budget, spender, taken) if isinstance(taken, TaskWaiter) else taken
-            with self._running(budget, RunningCall(spender, costs, current_party.get(), timeout)):
-                called = call(*arguments, **keywords)
-                return await (called if function.guarded else limited(called))
+            with self._running(budget, RunningCall(spender, costs, current_scope.get().party, timeout)):
+                return await call(*arguments, **keywords)
 
         return budgeted
 
@@ -99,13 +94,14 @@ class StreamBudget:
                 budget, spender = self._now()
                 taken = budget.take(spender, estimate, _thread_waiter)
                 costs = self._wait_on_thread(budget, spender, taken) if isinstance(taken, ThreadWaiter) else taken
-            with self._running(budget, RunningCall(spender, costs, current_party.get(), timeout)):
+            with self._running(budget, RunningCall(spender, costs, current_scope.get().party, timeout)):
                 return call(*arguments, **keywords)
 
         return budgeted
 
     def _wait_on_thread(self, budget: JobBudget, spender: Spender, waiter: ThreadWaiter) -> Sequence[float] | None:
-        party, deadline = current_party.get(), call_deadline.get()
+        scope = current_scope.get()
+        party, deadline = scope.party, scope.deadline
         while not waiter.event.wait(min(POLL_SECONDS, max(deadline - self._clock(), 0.0))):
             if self._clock() >= deadline or party.closed:
                 budget.forget(spender, waiter)
@@ -116,7 +112,8 @@ class StreamBudget:
     def _running(self, budget: JobBudget, running: RunningCall) -> Iterator[None]:
         good, called = False, True
         budget.runs(running)
-        spending, taken = budgeted_spending.set(running.spending), _taken.set((*_taken.get(), (self, budget)))
+        scope = current_scope.get()
+        current_scope.set(replace(scope, spending=running.spending, taken=(*scope.taken, (self, budget))))
         try:
             yield
             good = True
@@ -124,8 +121,7 @@ class StreamBudget:
             called = False
             raise
         finally:
-            budgeted_spending.reset(spending)
-            _taken.reset(taken)
+            current_scope.set(scope)
             budget.ended(running, good=good, called=called)
 
 

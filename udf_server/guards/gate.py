@@ -8,9 +8,9 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from udf_server.base.attempts import WaitCancelled, WaitTimeout
+from udf_server.base.call_scope import current_scope
 from udf_server.base.errors import CircuitOpen, RetryableError
-from udf_server.base.fairness import current_party
-from udf_server.base.spending import Spending, call_deadline
+from udf_server.base.spending import Spending
 from udf_server.guards.guard_metrics import GuardMetrics
 from udf_server.guards.limits import Demand, Limits, LocalLimits
 from udf_server.guards.outcomes import WORKED, CallOutcome
@@ -105,7 +105,8 @@ class Gate:
         """Wait as `enter` does. Raises TimeoutError too, after the deadline or the end of the stream."""
         waiter, source = self._take(costs, ThreadWaiter, None)
         if waiter is not None:
-            party, deadline = current_party.get(), call_deadline.get()
+            scope = current_scope.get()
+            party, deadline = scope.party, scope.deadline
             while not waiter.event.wait(min(POLL_SECONDS, max(deadline - self._clock(), 0.0))):
                 if self._clock() >= deadline or party.closed:
                     self._forget(waiter, None)
@@ -172,7 +173,7 @@ class Gate:
                 self._in_use += 1
                 return None, source
             waiter = make(costs)
-            self._waiting.push(current_party.get(), waiter)
+            self._waiting.push(current_scope.get().party, waiter)
             self._calm = False
             self._admit()
             if not waiter.admitted:
@@ -214,7 +215,7 @@ class Gate:
 
     def _forget(self, waiter: Waiter, loop: asyncio.AbstractEventLoop | None) -> None:
         """Remove a waiter. It may have been admitted at the same moment."""
-        party = current_party.get()
+        party = current_scope.get().party
         with self._lock:
             waiter.leave()
             if self._loop is loop:
@@ -262,7 +263,7 @@ class Gate:
         return self._ask_again(waiter, loop)
 
     def _hear_on_thread(self, waiter: ThreadWaiter) -> float:
-        waiter.event.wait(min(ANSWER_SECONDS, max(call_deadline.get() - self._clock(), 0.0)))
+        waiter.event.wait(min(ANSWER_SECONDS, max(current_scope.get().deadline - self._clock(), 0.0)))
         return self._ask_again(waiter, None)
 
     def _ask_again(self, waiter: Waiter, loop: asyncio.AbstractEventLoop | None) -> float:

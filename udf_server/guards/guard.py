@@ -8,11 +8,10 @@ from dataclasses import replace
 from typing import Any
 
 from remote_udf.functions import Execution, FunctionKind
-from udf_server.base.attempts import is_decided, limited
+from udf_server.base.call_scope import CallScope, current_scope
 from udf_server.base.errors import InvalidConfig
-from udf_server.base.fairness import current_party
 from udf_server.base.functions import Function
-from udf_server.base.spending import Spending, current_spending
+from udf_server.base.spending import Spending
 from udf_server.guards.call_costs import CallCosts
 from udf_server.guards.gate import Gate
 from udf_server.guards.guard_metrics import GuardMetrics
@@ -41,7 +40,7 @@ class Guard:
         shared: bool = False,
     ) -> None:
         """If `shared` is set, nothing is allowed before a Coordinator has joined `sharing` to a ledger."""
-        self._key, self._clock = key, clock
+        self.key, self._clock = key, clock
         self._costs = CallCosts(key, settings.rate)
         self.gate = Gate(key, settings, metrics, clock, shared=shared)
         self.sharing = self.gate.sharing
@@ -54,11 +53,10 @@ class Guard:
         """
         if function.spec.kind is not FunctionKind.SCALAR:
             raise InvalidConfig(
-                f"setting guards: {self._key} is an {function.spec.kind} function; guards are for scalar functions"
+                f"setting guards: {self.key} is an {function.spec.kind} function; guards are for scalar functions"
             )
         self._costs.require(function)
         wrapped = self._async(function) if asyncio.iscoroutinefunction(function.call) else self._plain(function)
-        wrapped.overloaded = self.gate.is_full  # type: ignore[attr-defined] # for hedges
         return replace(function, call=functools.wraps(function.call)(wrapped), guarded=True)
 
     def _async(self, function: Function) -> Callable[..., Any]:
@@ -71,22 +69,23 @@ class Guard:
             began, source = clock(), gate.limits
             if not gate.takes_at_once(costs, began, loop):
                 began, source = await gate.enter(costs, began, loop)
-            spending = Spending() if costs_of else None
-            if spending:
-                current_spending.set(spending)
+            scope = current_scope.get()
+            spending = _counted(scope) if costs_of else None
             outcome: CallOutcome | None = WORKED
             try:
-                result = await limited(call(*arguments, **keywords))
+                result = await call(*arguments, **keywords)
                 if many:
                     outcome = of_result(result)
                 return result
             except asyncio.CancelledError:
-                outcome = None if _is_needless() else TIMED_OUT
+                outcome = None if _is_needless(scope) else TIMED_OUT
                 raise
             except Exception as error:
                 outcome = of_error(error, _rows(arguments) if many else 1)
                 raise
             finally:
+                if spending is not None:
+                    current_scope.set(scope)
                 gate.leave(outcome, began, costs, source, spending, loop)
 
         return guarded
@@ -100,9 +99,8 @@ class Guard:
             began, source = clock(), gate.limits
             if not gate.takes_at_once(costs, began, None):
                 began, source = gate.enter_on_thread(costs, began)
-            spending = Spending() if costs_of else None
-            if spending:
-                current_spending.set(spending)
+            scope = current_scope.get()
+            spending = _counted(scope) if costs_of else None
             outcome = WORKED
             try:
                 result = call(*arguments, **keywords)
@@ -113,14 +111,25 @@ class Guard:
                 outcome = of_error(error, _rows(arguments) if many else 1)
                 raise
             finally:
+                if spending is not None:
+                    current_scope.set(scope)
                 gate.leave(outcome, began, costs, source, spending, None)
 
         return guarded
 
 
-def _is_needless() -> bool:
+def _counted(scope: CallScope) -> Spending:
+    """Where the call adds what it spends from now on: where its budgets count it, if it has any."""
+    if scope.spending is not None:
+        return scope.spending
+    spending = Spending()
+    current_scope.set(scope.counting(spending))
+    return spending
+
+
+def _is_needless(scope: CallScope) -> bool:
     """Whether the call was cancelled for another reason than its deadline, which is no failure of the service."""
-    return current_party.get().closed or is_decided.get()()
+    return scope.party.closed or (scope.race is not None and scope.race.decided)
 
 
 def _rows(arguments: Sequence[Any]) -> int:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any, Protocol
 
 from remote_udf.hedging import HedgeBudget
-from udf_server.base.attempts import call_begins, is_decided
+from udf_server.base.call_scope import current_scope
 from udf_server.base.errors import RetryableError
 from udf_server.base.functions import Function
 
@@ -26,33 +26,41 @@ class Hedge:
     """The hedges of one function. A hedge goes through the function's guard, as every call."""
 
     def __init__(
-        self, after: float | None, share: float, count: HedgeCounter, waiting: Callable[[], int],
+        self, after: float | None, share: float, count: HedgeCounter, waiting: Callable[[], bool],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:  # fmt: skip
-        """`after` is the delay of hedges in seconds; None to learn it. `waiting` counts rows that wait for a turn."""
+        """`after` is the delay of hedges in seconds; None to learn it. `waiting` tells whether rows wait."""
         self._budget, self._count, self._waiting, self._clock = HedgeBudget(after, share, clock), count, waiting, clock
-        self._guard_waits: Callable[[], bool] = lambda: False
-        """Whether calls wait for the function's guard."""
+
+    def counted(self, function: Function) -> Function:
+        """The function whose calls are counted when they begin, after what limits them has let them pass."""
+        call = function.call
+
+        @functools.wraps(call)
+        async def counted(*arguments: Any, **keywords: Any) -> Any:
+            if (race := current_scope.get().race) is not None:
+                race.begins()
+            return await call(*arguments, **keywords)
+
+        return replace(function, call=counted)
 
     def wrap(self, function: Function) -> Function:
-        """The function with hedged calls. It must be `async def`."""
-        call, guarded = function.call, function.guarded
-        self._guard_waits = getattr(call, "overloaded", self._guard_waits)
+        """The function with hedged calls. It must be `async def`, and its calls must be `counted`."""
+        call = function.call
 
         @functools.wraps(call)
         async def hedged(*arguments: Any, **keywords: Any) -> Any:
-            return await self._race(functools.partial(call, *arguments, **keywords), guarded=guarded)
+            return await self._race(functools.partial(call, *arguments, **keywords))
 
         return replace(function, call=hedged)
 
-    async def _race(self, call: Callable[[], Any], *, guarded: bool) -> Any:
+    async def _race(self, call: Callable[[], Any]) -> Any:
         task = asyncio.current_task()
         assert task is not None
         loop, cancelling, began = asyncio.get_running_loop(), task.cancelling(), self._clock()
         race = _Race(self, task, call)
-        tokens = is_decided.set(race.is_decided), call_begins.set(race.begins)
-        if not guarded:
-            self.begun()
+        scope = current_scope.get()
+        current_scope.set(replace(scope, race=race))
         after = self._budget.after
         timer = loop.call_later(after, race.start) if after is not None else None
         try:
@@ -79,14 +87,13 @@ class Hedge:
                 # The call has suppressed the cancellation, or has ended at the same moment.
                 task.uncancel()
             race.close()
-            is_decided.reset(tokens[0])
-            call_begins.reset(tokens[1])
+            current_scope.set(scope)
             self._budget.ended(self._clock() - began)
 
     @property
     def is_overloaded(self) -> bool:
-        """Whether rows wait for a turn or for the guard, or a call has asked for a retry lately."""
-        return self._budget.is_overloaded or self._waiting() > 0 or self._guard_waits()
+        """Whether rows wait for a turn or for a guard, or a call has asked for a retry lately."""
+        return self._budget.is_overloaded or self._waiting()
 
     def may_send(self) -> bool:
         """Take a hedge from those that may be sent now. Returns whether there was one."""
@@ -117,11 +124,8 @@ class _Race:
         """Whether one of the calls has given the outcome."""
         self._closed = False
 
-    def is_decided(self) -> bool:
-        return self.decided
-
     def begins(self) -> None:
-        """The guard lets the first call or its hedge pass."""
+        """The first call or its hedge begins."""
         if asyncio.current_task() is self._task:
             self._hedge.begun()
 

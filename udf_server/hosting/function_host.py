@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
 
-from udf_server.base.functions import Function
 from udf_server.base.hooks import CPU
 from udf_server.hosting.configured import Ignored, ignored_options
 from udf_server.hosting.executors import Executors
@@ -23,18 +22,16 @@ class FunctionHost:
         *,
         limits: HostLimits | None = None,
         defaults: Mapping[str, Mapping[str, str]] | None = None,
-        guard: Callable[[Function], Function] | None = None,
         executors: Executors | None = None,
         device: str = CPU,
         stores: KeyValueStores | None = None,
     ) -> None:
         """`defaults` has the configuration's options by function name; "*" applies to every function.
 
-        `guard` may wrap each function before it is hosted. `device` is where models of this process run.
-        `stores` has the key-value stores of functions, by default in memory.
+        `device` is where models of this process run. `stores` has the key-value stores of functions, by default in
+        memory.
         """
         self.registry = registry
-        self._guard = guard or (lambda function: function)
         self._limits = limits or HostLimits()
         self._executors = executors or Executors()
         self._defaults = defaults or {}
@@ -58,7 +55,7 @@ class FunctionHost:
         if key not in self._hosted:
             defaults = {**self._defaults.get("*", {}), **self._defaults.get(name, {})}
             self._hosted[key] = HostedFunction(
-                self._guard(function),
+                function,
                 defaults,
                 self._limits,
                 self._executors,

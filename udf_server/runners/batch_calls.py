@@ -14,10 +14,9 @@ import pyarrow as pa
 
 from remote_udf.options import OutputMode
 from udf_server.base.attempts import NotCalled
+from udf_server.base.call_scope import NO_CALL, CallScope, current_scope
 from udf_server.base.context import BatchContext, CallContext
 from udf_server.base.errors import RowErrors
-from udf_server.base.fairness import ANYONE, current_party
-from udf_server.base.spending import call_deadline
 from udf_server.runners.calling import Calling
 from udf_server.runners.emission import Emission
 from udf_server.runners.isolation import Answer, Call, Wait, advanced, isolate
@@ -99,7 +98,7 @@ class BatchCalls:
             return bool(end.value)
         finally:
             if self._function.waits:
-                current_party.set(ANYONE)  # the thread must not keep an ended stream in memory
+                current_scope.set(NO_CALL)  # the thread must not keep an ended stream in memory
         raise AssertionError("a plain function was awaited")
 
     async def _sleep(self, seconds: float) -> None:
@@ -166,8 +165,7 @@ class BatchCalls:
 
     def _call(self, work: Work, columns: Sequence[pa.Array], call: Call, arguments: list[Any]) -> Any:
         if self._function.waits and not self._function.is_async:
-            call_deadline.set(work.deadline)
-            current_party.set(self._setup.party)
+            current_scope.set(CallScope(self._setup.party, work.deadline))
         if self._function.emits:
             return self._function.call(self._emission(work, call), *arguments)
         if self._function.context_parameter is None:

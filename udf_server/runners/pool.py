@@ -14,7 +14,7 @@ from typing import Any
 
 from remote_udf.options import OutputMode
 from remote_udf.outcomes import RowError
-from udf_server.base.fairness import current_party
+from udf_server.base.call_scope import CallScope, current_scope
 from udf_server.hosting.turns import Turns
 from udf_server.runners.batches import REPORT_ROWS, RowBatch
 from udf_server.runners.outputs import Output
@@ -194,7 +194,7 @@ class CoroutinePool:
 
     async def _work(self, worker: PoolWorker) -> None:
         """Run one worker until the pool is closed."""
-        current_party.set(self._setup.party)
+        current_scope.set(CallScope(self._setup.party))
         try:
             await self._work_on(worker)
         finally:

@@ -15,8 +15,7 @@ from typing import Any
 
 from remote_udf.options import OutputMode
 from remote_udf.outcomes import RowError
-from udf_server.base.fairness import ANYONE, current_party
-from udf_server.base.spending import call_deadline
+from udf_server.base.call_scope import NO_CALL, CallScope, current_scope
 from udf_server.runners.batches import REPORT_BYTES, UNSET, RowBatch
 from udf_server.runners.outputs import Output, OutputWriter
 from udf_server.runners.row_timer import Durations, RowTimer
@@ -191,7 +190,7 @@ class ThreadedRows(Runner):
             self.setup.post(self.setup.fail, error)
         finally:
             if self.function.guarded:
-                current_party.set(ANYONE)  # the thread must not keep an ended stream in memory
+                current_scope.set(NO_CALL)  # the thread must not keep an ended stream in memory
             with self._lock:
                 self._crew.remove(worker)
                 self._done += worker.done
@@ -307,8 +306,7 @@ class ThreadedRows(Runner):
         copied = self.function.result.copied
         if self.function.guarded:
             deadline = deadline or self.setup.clock() + batch.timeout
-            call_deadline.set(deadline)
-            current_party.set(self.setup.party)
+            current_scope.set(CallScope(self.setup.party, deadline))
         if self._context_parameter is None:
             return copied(self.function.call(*arguments))
         if deadline is None:

@@ -12,7 +12,7 @@ import threading
 from contextlib import AbstractContextManager
 from typing import Any
 
-from udf_server.base.fairness import current_party
+from udf_server.base.call_scope import CallScope, current_scope
 from udf_server.hosting.loop_executor import LoopExecutor
 from udf_server.runners.batch_calls import BatchCalls
 from udf_server.runners.isolation import Outcomes
@@ -213,7 +213,7 @@ class Vectorized(Runner):
 
     async def _run_in_turn(self, work: Work, executor: LoopExecutor) -> None:
         party, turns = self.setup.party, executor.turns
-        current_party.set(party)
+        current_scope.set(CallScope(party))
         turns.join(party)
         try:
             if not turns.enter(work):

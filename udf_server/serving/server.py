@@ -13,7 +13,6 @@ from prometheus_client import ProcessCollector
 
 from remote_udf.tracing import flush_spans, prepare_tracing
 from udf_server.base.errors import InvalidConfig
-from udf_server.base.functions import Function
 from udf_server.base.hooks import CPU
 from udf_server.base.metrics import ServerMetrics
 from udf_server.budgets.budgets import Budgets
@@ -48,6 +47,7 @@ from udf_server.serving.upkeep import Upkeep
 from udf_server.streams.accounting import StreamLimits
 from udf_server.streams.admission import Admission, AdmissionLimits
 from udf_server.streams.service import UdfService
+from udf_server.streams.services import StreamServices
 
 __all__ = ["Server", "running_server"]
 
@@ -94,7 +94,7 @@ class Server:
             if function.durable_store:
                 stores.require_durable(function.spec.key)
         self._host = FunctionHost(
-            registry, limits=limits, defaults=config.functions, guard=self._guarded, stores=stores,
+            registry, limits=limits, defaults=config.functions, stores=stores,
             device=CPU if device is None else device_inside(device),
         )  # fmt: skip
         self._coordinator, self._budgets = self._make_coordinator()
@@ -115,14 +115,13 @@ class Server:
             store_from_url(config.cache_url, config.cache_max_bytes), self.metrics,
             callers_differ=self._access.restricted, seal=seal, unseal=unseal,
         )  # fmt: skip
-        self._service = UdfService(
-            self._host,
-            self.metrics,
-            stream_limits,
-            self._access,
-            admission,
+        services = StreamServices(
+            self._host, self.metrics, stream_limits, admission, guards=self._guards, budgets=self._budgets,
             cache=self._cache,
-            budgets=self._budgets,
+        )  # fmt: skip
+        self._service = UdfService(
+            services,
+            self._access,
             alone=not share_port,
             weights=config.weights,
             # A process of several uses one core, and so does one without a limit: threads share an interpreter.
@@ -233,11 +232,6 @@ class Server:
         observe = (lambda seconds, good: None) if url is None else self.metrics.coordinated
         coordinator = Coordinator(ledgers, sharing, observe=observe)
         return coordinator, Budgets(coordinator, ledgers.identity, fail_open=fail_open)
-
-    def _guarded(self, function: Function) -> Function:
-        """The function with the guards of `[guards.NAME]`."""
-        guard = self._guards.get(function.spec.key)
-        return guard.wrap(function) if guard else function
 
     def _loop_blocked(self, hosted: HostedFunction) -> None:
         self.metrics.loop_blocked.labels(hosted.spec.name, hosted.spec.version).inc()

@@ -3,10 +3,8 @@
 import asyncio
 import contextlib
 import logging
-import time
 import traceback
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
-from random import Random
 from typing import Any
 
 from remote_udf.errors import ErrorCode, ErrorKind, StreamError
@@ -15,22 +13,17 @@ from remote_udf.shared_memory import SharedMemory
 from remote_udf.spans import NO_SPAN, Headers, Span
 from remote_udf.tracing import start_span
 from remote_udf.v1 import message_pb2 as pb
-from udf_server.base.metrics import ServerMetrics
-from udf_server.budgets.budgets import Budgets
 from udf_server.cache.cached_runner import CachedRunner
-from udf_server.cache.outcome_cache import OutcomeCache
-from udf_server.hosting.function_host import FunctionHost
 from udf_server.hosting.hosted_function import HostedFunction
 from udf_server.runners.runner import InputBatch, Runner
 from udf_server.security.access import ANYBODY, Caller
-from udf_server.streams.accounting import StreamLimits
-from udf_server.streams.admission import Admission
 from udf_server.streams.audit import stream_refused
 from udf_server.streams.background import Background
 from udf_server.streams.heartbeats import Heartbeats
 from udf_server.streams.opening import Opening, SecondRefused, open_function, opened_message
 from udf_server.streams.outbox import Outbox
 from udf_server.streams.served_call import ServedCall
+from udf_server.streams.services import StreamServices
 from udf_server.streams.session import Feed, Session, Start, Stop
 from udf_server.streams.session_progress import StreamProgress
 from udf_server.streams.stream_errors import as_stream_error, error_message
@@ -51,45 +44,32 @@ class ExecuteStream:
 
     def __init__(
         self,
-        host: FunctionHost,
-        metrics: ServerMetrics,
-        limits: StreamLimits,
+        services: StreamServices,
         *,
         caller: Caller = ANYBODY,
-        admission: Admission | None = None,
-        cache: OutcomeCache | None = None,
-        budgets: Budgets | None = None,
         headers: Headers = (),
-        clock: Callable[[], float] = time.monotonic,
-        random: Random | None = None,
         load: Callable[[], pb.Load | None] = lambda: None,
     ) -> None:
         """`load` returns that of the server, for the client; None to tell none."""
-        self._host = host
-        self._server_metrics = metrics
-        self._limits = limits
+        self._services = services
+        self._limits, self._cache, self._clock = services.limits, services.cache, services.clock
         self._caller = caller
-        self._admission = admission or Admission()
-        self._cache = cache
-        self._budgets = budgets
         self._headers = headers
         self._span: Span = NO_SPAN
-        self._began = clock()
+        self._began = self._clock()
         self._wanted: str | None = None
         """The function that Open names; None before Open."""
         self._draining = False
         self._held = contextlib.ExitStack()
         """Releases what the stream holds when it ends. Code that acquires something registers its release here."""
         self._shared: SharedMemory | None = None
-        self._clock = clock
-        self._random = random or Random()
-        self._session = Session(limits.unanswered_rows)
+        self._session = Session(self._limits.unanswered_rows)
         self._call: ServedCall | None = None
         """None before the function is open."""
-        self._outbox = Outbox(clock)
+        self._outbox = Outbox(self._clock)
         self._held.callback(self._outbox.drop)
         self._load = load
-        self._heartbeats = Heartbeats(self._outbox, clock, load)
+        self._heartbeats = Heartbeats(self._outbox, self._clock, load)
         self._background = Background()
         self._error: BaseException | None = None
         """The error of a task or a call that ended the stream."""
@@ -211,7 +191,7 @@ class ExecuteStream:
             log.warning("stream refused", extra={"function": function, "code": refusal.code, "why": refusal.message})
         if self._call is None:
             stream_refused(self._caller, self._wanted or "", refusal)
-            self._server_metrics.rejected.labels(refusal.code).inc()
+            self._services.metrics.rejected.labels(refusal.code).inc()
         return error_message(refusal)
 
     async def _exchange(
@@ -247,19 +227,15 @@ class ExecuteStream:
         )  # fmt: skip
         alive = tasks.create_task(self._heartbeats.send_while_opening())
         try:
-            opening = await open_function(
-                self._host, request, self._server_metrics, self._caller, self._budgets, self._held
-            )
+            opening = await open_function(self._services, request, self._caller, self._held)
         finally:
             alive.cancel()
         call = self._call = ServedCall(
-            opening, request, self._held, caller=self._caller, limits=self._limits, metrics=self._server_metrics,
-            admission=self._admission, span=self._span, clock=self._clock,
-        )  # fmt: skip
+            self._services, opening, request, self._held, caller=self._caller, span=self._span
+        )
         runner = call.start(
-            self._outbox, self._cache, self._random, fail=self._fail,
-            spawn=lambda coroutine: self._spawn(coroutine, self._tasks or tasks),
-        )  # fmt: skip
+            self._outbox, fail=self._fail, spawn=lambda coroutine: self._spawn(coroutine, self._tasks or tasks)
+        )
         self._held.callback(self._leave, call)
         self._shared = call.shared
         self._heartbeats.opened(opening.options.timeout)
@@ -277,8 +253,8 @@ class ExecuteStream:
         if self._cache is not None and isinstance(runner, CachedRunner):
             self._cache.compare(opening.hosted.spec.key, request.cache)
             answer.opened.cache = self._cache.store.identity
-        if self._budgets is not None and request.HasField("budget"):
-            answer.opened.budget = self._budgets.identity
+        if self._services.budgets is not None and request.HasField("budget"):
+            answer.opened.budget = self._services.budgets.identity
         answer.opened.estimate = request.estimate
         if (load := self._load()) is not None:
             answer.opened.load.CopyFrom(load)

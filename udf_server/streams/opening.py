@@ -1,43 +1,33 @@
-"""Opening checks an Open message against the function that it names, before any row is sent."""
+"""Opening makes a stream's call of a function ready, before any row is sent: check, choose, bind, limit, start."""
 
 import asyncio
 import contextlib
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import pyarrow as pa
 
-from remote_udf.arrow import read_schema, write_schema
-from remote_udf.effective_options import ScalarOptions, canonical
-from remote_udf.errors import ErrorCode, ErrorKind, InvalidOption, StreamError, UnsupportedType
+from remote_udf.arrow import write_schema
+from remote_udf.effective_options import ScalarOptions
+from remote_udf.errors import ErrorCode, ErrorKind, StreamError
 from remote_udf.functions import VALUE, FunctionKind
-from remote_udf.options import AGGREGATE_OPTIONS
-from remote_udf.process_calls import ProcessCall
-from remote_udf.segments import applied_from_proto, checked_segments
-from remote_udf.types import require_supported
 from remote_udf.v1 import message_pb2 as pb
 from remote_udf.version import __version__
-from udf_server.aggregate.binding import bind_aggregate
-from udf_server.aggregate.declaration import Aggregate
-from udf_server.base.attempts import with_attempt_timeout
-from udf_server.base.bundle_metrics import BundleMetrics, ProcessMetrics
 from udf_server.base.context import StreamContext
-from udf_server.base.estimating import estimating
 from udf_server.base.functions import Function
-from udf_server.base.metrics import ServerMetrics
 from udf_server.base.spending import StreamSpending
-from udf_server.budgets.budgets import Budgets
 from udf_server.budgets.job_budget import JobBudget
 from udf_server.budgets.stream_budget import StreamBudget
 from udf_server.guards.hedge import Hedge
-from udf_server.hosting.function_host import FunctionHost
 from udf_server.hosting.hosted_function import HostedFunction
-from udf_server.process.binding import bind_process, checked_process_segments
-from udf_server.process.declaration import ProcessFunction
+from udf_server.limits.limited_calls import limited
 from udf_server.runners.runner import Arguments
 from udf_server.security.access import Caller
+from udf_server.streams.binding import Bound, bound
+from udf_server.streams.services import StreamServices
 from udf_server.streams.session import PROTOCOL_VERSION
+from udf_server.streams.stream_errors import refused
 
 __all__ = ["Opening", "SecondRefused", "open_function", "opened_message"]
 
@@ -57,7 +47,7 @@ class Opening:
 
     hosted: HostedFunction
     function: Function
-    """The function to call: the hosted one, or an aggregate or process one that is bound to this stream's segments."""
+    """What runners call: the function for the types of this stream, with all that limits its calls."""
     context: StreamContext
     options: ScalarOptions
     options_text: Mapping[str, str]
@@ -68,164 +58,101 @@ class Opening:
 
 
 async def open_function(
-    host: FunctionHost, request: pb.Open, metrics: ServerMetrics, caller: Caller, budgets: Budgets | None,
-    held: contextlib.ExitStack,
-) -> Opening:  # fmt: skip
+    services: StreamServices, request: pb.Open, caller: Caller, held: contextlib.ExitStack
+) -> Opening:
     """Find the function, check access, version, types, options and budget, and run its `open` hooks.
 
-    The stream leaves its budget when `held` is closed.
+    The stream leaves its budget when `held` is closed. Call it on the event loop.
 
     Raises StreamError if a check fails; its message names the function, what was found and what is expected. Raises
     ProtocolViolation if the schema of the arguments cannot be read.
     """
-    # This check is the first one: any other refusal would reveal whether the function exists.
+    _check(request, caller)
+    hosted = _chosen(services, request, caller)
+    budgets = _budgets(services, hosted, request, caller, held)
+    call = await _bound(services, hosted, request)
+    function = _limited(services, hosted, request, call, budgets)
+    await hosted.open()
+    context = _context(services, hosted, request, caller, budgets)
+    return Opening(hosted, function, context, call.options, call.options_text, call.arguments, budgets)
+
+
+def _check(request: pb.Open, caller: Caller) -> None:
+    """Check what concerns no function: any other refusal would reveal whether the function exists."""
     caller.require(request.function)
     if request.protocol_version != PROTOCOL_VERSION:
-        raise _refused(
+        raise refused(
             ErrorCode.UNSUPPORTED_PROTOCOL,
             f"the client speaks revision {request.protocol_version} of the protocol, this server {PROTOCOL_VERSION}: "
             f"install remote-udf {__version__}, the server's version, where tasks run",
         )
-    hosted = host.find(request.function, request.version, may_see=caller.may_call)
+
+
+def _chosen(services: StreamServices, request: pb.Open, caller: Caller) -> HostedFunction:
+    """The function of the request, in the version and with the types that its job was planned with."""
+    hosted = services.host.find(request.function, request.version, may_see=caller.may_call)
     spec = hosted.spec
     if request.fingerprint not in ("", spec.fingerprint):
-        raise _refused(
+        raise refused(
             ErrorCode.FUNCTION_CHANGED,
             f"function {spec.key} is not what this job was planned with; it is now {spec.signature}. "
             "Look the function up again and restart the job, or give a changed function a new version",
         )
-    count: Callable[[dict[str, float]], None] = functools.partial(
-        metrics.function(spec.name, spec.version).spent, caller.name
-    )
-    # Estimates are no calls, so neither budgets nor hedges apply.
-    bounds = [] if request.estimate else _budgets(budgets, hosted, request, caller, held)
-    spending = StreamSpending(functools.partial(_count_all, count, bounds) if bounds else count)
-    if request.ByteSize() <= SMALL_BYTES:
-        opened = _bound(hosted, request, metrics, spending, bounds)
-    else:
-        # The message has a wide table or much broadcast state, which would block the event loop.
-        opened = await asyncio.get_running_loop().run_in_executor(
-            None, _bound, hosted, request, metrics, spending, bounds
-        )
-    if spec.kind is FunctionKind.SCALAR and not request.estimate:
-        opened = _hedged(opened, request, metrics)
-    await hosted.open()
-    return opened
+    return hosted
 
 
 def _budgets(
-    budgets: Budgets | None, hosted: HostedFunction, request: pb.Open, caller: Caller, held: contextlib.ExitStack
-) -> list[StreamBudget]:
-    """The budgets of the caller and of the job, in this order: a call that its job refuses takes nothing of others."""
-    found: list[Callable[[], JobBudget]] = []
+    services: StreamServices, hosted: HostedFunction, request: pb.Open, caller: Caller, held: contextlib.ExitStack
+) -> Sequence[StreamBudget]:
+    """The budgets of the caller and of the job, in this order. Estimates are no calls, so they have none."""
+    if request.estimate:
+        return ()
+    budgets, found = services.budgets, list[Callable[[], JobBudget]]()
     if budgets is not None and (terms := caller.settings.budget) is not None:
         daily = budgets.daily(caller.name, terms)
         found.append(lambda: daily.today)
     if request.HasField("budget"):
-        job = _job_budget(budgets, hosted, request, caller, held)
+        if budgets is None:
+            raise refused(
+                ErrorCode.INVALID_OPTION,
+                f"function {hosted.spec.key}: a budget needs a server; here the function runs in the process of its "
+                "caller",
+            )
+        # An address is no caller: the executors of a job have several.
+        job = budgets.join(caller.name, request.budget, request.context.job[:JOB_LENGTH])
+        held.callback(budgets.leave, job)
         found.append(lambda: job)
     return [StreamBudget(current, hosted.spec.key, hosted.executors.clock) for current in found]
 
 
-def _job_budget(
-    budgets: Budgets | None, hosted: HostedFunction, request: pb.Open, caller: Caller, held: contextlib.ExitStack
-) -> JobBudget:
-    if budgets is None:
-        raise _refused(
-            ErrorCode.INVALID_OPTION,
-            f"function {hosted.spec.key}: a budget needs a server; here the function runs in the process of its caller",
-        )
-    # An address is no caller: the executors of a job have several.
-    budget = budgets.join(caller.name, request.budget, request.context.job[:JOB_LENGTH])
-    held.callback(budgets.leave, budget)
-    return budget
+async def _bound(services: StreamServices, hosted: HostedFunction, request: pb.Open) -> Bound:
+    """The function for the types and options of the request."""
+    if request.ByteSize() <= SMALL_BYTES:
+        return bound(hosted, request, services.metrics)
+    # The message has a wide table or much broadcast state, which would block the event loop.
+    return await asyncio.get_running_loop().run_in_executor(None, bound, hosted, request, services.metrics)
 
 
-def _count_all(
-    count: Callable[[dict[str, float]], None], budgets: Sequence[StreamBudget], amounts: dict[str, float]
-) -> None:
-    count(amounts)
-    for budget in budgets:
-        budget.spent(amounts)
-
-
-def _bounded(function: Function, budgets: Sequence[StreamBudget], timeout: float) -> Function:
-    """The function whose calls take what they cost from each of the budgets, from the last one first."""
-    for budget in budgets:
-        function = budget.wrap(function, timeout)
-    return function
-
-
-def _bound(
-    hosted: HostedFunction, request: pb.Open, metrics: ServerMetrics, spending: StreamSpending,
-    budgets: Sequence[StreamBudget],
-) -> Opening:  # fmt: skip
-    """Check the message. It runs on any thread: what streams share is for the event loop."""
-    spec = hosted.spec
-    if request.estimate and spec.kind is not FunctionKind.SCALAR:
-        raise _refused(ErrorCode.INVALID_OPTION, f"function {spec.key}: only scalar functions have costs")
-    schema = read_schema(request.arguments)
-    context = StreamContext.from_proto(spec.name, spec.version, request.context, spending)
-    try:
-        for field in schema:
-            require_supported(field.type, f"function {spec.key}, argument {field.name!r}")
-        if isinstance(hosted.function, Aggregate):
-            opening = _aggregate(hosted, hosted.function, request, schema, context, metrics)
-        elif isinstance(hosted.function, ProcessFunction):
-            opening = _process(hosted, hosted.function, request, schema, context, metrics)
-        else:
-            opening = _scalar(hosted, request, schema, context)
-        return replace(opening, function=_bounded(opening.function, budgets, opening.options.timeout), budgets=budgets)
-    except UnsupportedType as error:
-        raise _refused(ErrorCode.ARGUMENT_TYPE, str(error)) from error
-    except InvalidOption as error:
-        raise _refused(ErrorCode.INVALID_OPTION, str(error)) from error
-
-
-def _scalar(hosted: HostedFunction, request: pb.Open, schema: pa.Schema, context: StreamContext) -> Opening:
-    spec = hosted.spec
-    options = hosted.options.scalar(canonical(request.options, source=f"call of {spec.key}"))
-    _ = hosted.options.merging  # raises InvalidOption
-    arguments = Arguments(schema, spec.check_arguments(schema.types))
+def _limited(
+    services: StreamServices, hosted: HostedFunction, request: pb.Open, call: Bound, budgets: Sequence[StreamBudget]
+) -> Function:
+    """The function with all that limits its calls. Estimates are no calls."""
     if request.estimate:
-        return _estimate(hosted, context, options, arguments)
-    return Opening(hosted, hosted.function, context, options, options.to_text(), arguments)
-
-
-def _estimate(
-    hosted: HostedFunction, context: StreamContext, options: ScalarOptions, arguments: Arguments
-) -> Opening:  # fmt: skip
-    if hosted.function.cost is None:
-        raise _refused(
-            ErrorCode.INVALID_OPTION,
-            f"function {hosted.spec.key}: its declaration has no cost=..., so what its calls cost is not known before",
-        )
-    options = replace(options, cache_ttl=0.0)  # what is kept are values, not estimates
-    return Opening(hosted, estimating(hosted.function), context, options, options.to_text(), arguments)
-
-
-def _hedged(opening: Opening, request: pb.Open, metrics: ServerMetrics) -> Opening:
-    """The opening of a scalar function with its hedged calls and attempts that end. Raises SecondRefused.
-
-    All streams share the hedges of a function. Call it on the event loop.
-    """
-    hosted, function, limit = opening.hosted, opening.function, opening.options.attempt_timeout
+        return call.function
     if request.second:
-        _accept_second(hosted, metrics)
-    if (options := hosted.options.hedging) is not None:
-        if hosted.hedge is None:
-            after = None if isinstance(options.hedge_after, str) else options.hedge_after
-            count = metrics.function(hosted.spec.name, hosted.spec.version).hedged
-            hosted.hedge = Hedge(after, options.hedge_share, count, lambda: hosted.waiting, hosted.executors.clock)
-        function = hosted.hedge.wrap(function)
-    return replace(opening, function=function if limit is None else with_attempt_timeout(function, limit))
+        _accept_second(services, hosted)
+    return limited(
+        call.function, timeout=call.options.timeout, guard=services.guards.get(hosted.spec.key), budgets=budgets,
+        hedge=_hedge(services, hosted),
+        attempt_timeout=call.options.attempt_timeout if hosted.spec.kind is FunctionKind.SCALAR else None,
+    )  # fmt: skip
 
 
-def _accept_second(hosted: HostedFunction, metrics: ServerMetrics) -> None:
-    """Count a stream for rows that another server has too. Raises StreamError if that would add to an overload."""
-    guard_waits = getattr(hosted.function.call, "overloaded", lambda: False)
-    count = metrics.function(hosted.spec.name, hosted.spec.version).hedged
-    if hosted.crowded or guard_waits():
+def _accept_second(services: StreamServices, hosted: HostedFunction) -> None:
+    """Count a stream for rows that another server has too. Raises SecondRefused if that would add to an overload."""
+    count = services.metrics.function(hosted.spec.name, hosted.spec.version).hedged
+    guard = services.guards.get(hosted.spec.key)
+    if hosted.crowded or (guard is not None and guard.gate.is_full()):
         count("refused")
         raise SecondRefused(
             ErrorKind.WORKER, ErrorCode.OVERLOADED,
@@ -235,39 +162,35 @@ def _accept_second(hosted: HostedFunction, metrics: ServerMetrics) -> None:
     count("received")
 
 
-def _aggregate(
-    hosted: HostedFunction, function: Aggregate, request: pb.Open, schema: pa.Schema, context: StreamContext,
-    metrics: ServerMetrics,
-) -> Opening:  # fmt: skip
+def _hedge(services: StreamServices, hosted: HostedFunction) -> Hedge | None:
+    """The second calls of the function, which all its streams share; None if it has none."""
     spec = hosted.spec
-    known = (AGGREGATE_OPTIONS,)
-    options = hosted.options.aggregate(canonical(request.options, source=f"call of {spec.key}", known=known))
-    fields = applied_from_proto(request.applied)
-    if not fields:
-        raise _refused(ErrorCode.ARGUMENT_TYPE, f"function {spec.key}: nothing is wanted of its segments")
-    targets = checked_segments(spec, schema)
-    target = pa.schema([pa.field(name, type_) for name, type_ in zip(schema.names, targets, strict=True)])
-    bound = bind_aggregate(function, target, fields, BundleMetrics(metrics, spec.name, spec.version))
-    return Opening(hosted, bound, context, options.for_segments(), options.to_text(), Arguments(schema, targets))
+    if spec.kind is not FunctionKind.SCALAR or (options := hosted.options.hedging) is None:
+        return None
+    if hosted.hedge is None:
+        guard = services.guards.get(spec.key)
+        hosted.hedge = Hedge(
+            None if isinstance(options.hedge_after, str) else options.hedge_after, options.hedge_share,
+            services.metrics.function(spec.name, spec.version).hedged,
+            lambda: hosted.waiting > 0 or (guard is not None and guard.gate.is_full()), hosted.executors.clock,
+        )  # fmt: skip
+    return hosted.hedge
 
 
-def _process(
-    hosted: HostedFunction, function: ProcessFunction, request: pb.Open, schema: pa.Schema, context: StreamContext,
-    metrics: ServerMetrics,
-) -> Opening:  # fmt: skip
+def _context(
+    services: StreamServices, hosted: HostedFunction, request: pb.Open, caller: Caller, budgets: Sequence[StreamBudget]
+) -> StreamContext:
+    """Where the rows come from, and what counts what their calls spend."""
     spec = hosted.spec
-    assert spec.process is not None
-    known = (AGGREGATE_OPTIONS,)
-    options = hosted.options.aggregate(canonical(request.options, source=f"call of {spec.key}", known=known))
-    call = ProcessCall.from_proto(request.process)
-    if len(call.tables) != len(spec.process.tables):
-        raise _refused(
-            ErrorCode.ARGUMENT_COUNT,
-            f"function {spec.key} takes {len(spec.process.tables)} tables, got {len(call.tables)}: {spec.signature}",
-        )
-    targets = checked_process_segments(function, call, schema)
-    bound = bind_process(function, call, ProcessMetrics(metrics, spec.name, spec.version))
-    return Opening(hosted, bound, context, options.for_segments(), options.to_text(), Arguments(schema, targets))
+    count = functools.partial(services.metrics.function(spec.name, spec.version).spent, caller.name)
+
+    def counted(amounts: dict[str, float]) -> None:
+        count(amounts)
+        for budget in budgets:
+            budget.spent(amounts)
+
+    spending = StreamSpending(counted if budgets else count)
+    return StreamContext.from_proto(spec.name, spec.version, request.context, spending)
 
 
 def opened_message(opening: Opening, max_message_bytes: int, progress_seconds: float) -> pb.ExecuteResponse:
@@ -287,7 +210,3 @@ def opened_message(opening: Opening, max_message_bytes: int, progress_seconds: f
             opened.second.after.FromNanoseconds(round(options.hedge_elsewhere * 1e9))
     opened.progress_interval.FromNanoseconds(round(progress_seconds * 1e9))
     return pb.ExecuteResponse(opened=opened)
-
-
-def _refused(code: ErrorCode, message: str) -> StreamError:
-    return StreamError(ErrorKind.PROTOCOL, code, message)

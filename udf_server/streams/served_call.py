@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable, Coroutine
-from random import Random
 from typing import Any
 
 from remote_udf.functions import Execution
@@ -12,11 +11,9 @@ from remote_udf.options import OutputMode
 from remote_udf.shared_memory import SharedMemory, SharedMemoryRefused, attach
 from remote_udf.spans import Span
 from remote_udf.v1 import message_pb2 as pb
-from udf_server.base.metrics import ServerMetrics
 from udf_server.base.posting import poster
 from udf_server.batching.merged_rows import MergedRows
 from udf_server.cache.cached_runner import CachedRunner
-from udf_server.cache.outcome_cache import OutcomeCache
 from udf_server.runners.async_rows import AsyncRows
 from udf_server.runners.outputs import OutputWriter
 from udf_server.runners.room import Room
@@ -24,11 +21,11 @@ from udf_server.runners.runner import Runner, RunnerSetup
 from udf_server.runners.threaded_rows import ThreadedRows
 from udf_server.runners.vectorized import Vectorized
 from udf_server.security.access import Caller
-from udf_server.streams.accounting import RowAccounts, StreamLimits
-from udf_server.streams.admission import Admission
+from udf_server.streams.accounting import RowAccounts
 from udf_server.streams.audit import stream_ended
 from udf_server.streams.opening import Opening
 from udf_server.streams.outbox import Outbox
+from udf_server.streams.services import StreamServices
 from udf_server.streams.session_progress import StreamProgress
 
 __all__ = ["ServedCall"]
@@ -49,18 +46,19 @@ class ServedCall:
     """
 
     def __init__(
-        self, opening: Opening, request: pb.Open, held: contextlib.ExitStack, *, caller: Caller,
-        limits: StreamLimits, metrics: ServerMetrics, admission: Admission, span: Span, clock: Callable[[], float],
+        self, services: StreamServices, opening: Opening, request: pb.Open, held: contextlib.ExitStack, *,
+        caller: Caller, span: Span,
     ) -> None:  # fmt: skip
-        self._opening, self._request, self._held = opening, request, held
-        self._caller, self._limits, self._rooms, self._span, self._clock = caller, limits, admission.rooms, span, clock
+        self._services, self._opening, self._request, self._held = services, opening, request, held
+        self._caller, self._limits, self._span, self._clock = caller, services.limits, span, services.clock
         self.hosted = opening.hosted
         spec = opening.hosted.spec
-        self.metrics = metrics.function(spec.name, spec.version, estimates=request.estimate)
+        self.metrics = services.metrics.function(spec.name, spec.version, estimates=request.estimate)
         self.metrics.stream_opened()
+        count = services.metrics.caller_answered("" if request.estimate else caller.name)
         self.accounts = RowAccounts(
-            limits, self.metrics, clock, admission=admission, function=spec.key, span=span, caller=caller,
-            count=metrics.caller_answered("" if request.estimate else caller.name), budgets=opening.budgets,
+            self._limits, self.metrics, self._clock, admission=services.admission, function=spec.key, span=span,
+            caller=caller, count=count, budgets=opening.budgets,
         )  # fmt: skip
         held.callback(self.accounts.drop)
         self.room: Room | None = None
@@ -70,7 +68,7 @@ class ServedCall:
         """None before `start` and after `leave`."""
 
     def start(
-        self, outbox: Outbox, cache: OutcomeCache | None, random: Random, *, fail: Callable[[BaseException], None],
+        self, outbox: Outbox, *, fail: Callable[[BaseException], None],
         spawn: Callable[[Coroutine[Any, Any, None]], object],
     ) -> Runner:  # fmt: skip
         """Create the runner, whose outcomes go to the outbox. `fail` and `spawn` are those of a RunnerSetup."""
@@ -83,7 +81,7 @@ class ServedCall:
         emits = opening.function.emits
         self.room = room = Room(
             self._limits.result_bytes,
-            self._rooms,
+            self._services.admission.rooms,
             self.metrics.results_waited,
             self.hosted.executors.threads,
             owner=self._caller.identity,
@@ -116,12 +114,12 @@ class ServedCall:
             metrics=self.metrics,
             party=party,
             clock=self._clock,
-            random=random,
+            random=self._services.new_random(),
         )
-        self.runner = self._made_runner(setup, cache)
+        self.runner = self._made_runner(setup)
         return self.runner
 
-    def _made_runner(self, setup: RunnerSetup, cache: OutcomeCache | None) -> Runner:
+    def _made_runner(self, setup: RunnerSetup) -> Runner:
         """The runner of the stream's calls, behind the cache if the call has one.
 
         With budgets its rows do not join calls of other streams: of those no single job could be refused its part. Nor
@@ -130,6 +128,7 @@ class ServedCall:
         alone = bool(self._opening.budgets) or self._request.estimate
         merges = setup.hosted.options.merging is not None and not alone
         make = MergedRows if merges else _RUNNERS[setup.function.spec.execution]
+        cache = self._services.cache
         if cache is None or not setup.options.cache_ttl:
             return make(setup)
         budgets = [budget.current for budget in self._opening.budgets]

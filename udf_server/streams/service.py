@@ -2,11 +2,9 @@
 
 import asyncio
 import collections
-import time
 import uuid
 import weakref
-from collections.abc import AsyncIterator, Callable, Mapping
-from random import Random
+from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 import grpc
@@ -16,17 +14,12 @@ from remote_udf.errors import ErrorCode, StreamError
 from remote_udf.messages import encode
 from remote_udf.v1 import message_pb2, service_pb2
 from remote_udf.version import __version__
-from udf_server.base.metrics import ServerMetrics
-from udf_server.budgets.budgets import Budgets
-from udf_server.cache.outcome_cache import OutcomeCache
-from udf_server.hosting.function_host import FunctionHost
 from udf_server.hosting.reported_load import ReportedLoad
 from udf_server.security.access import Access, Caller
 from udf_server.security.callers import OTHERS
-from udf_server.streams.accounting import StreamLimits
-from udf_server.streams.admission import Admission
 from udf_server.streams.audit import audit
 from udf_server.streams.execute_stream import ExecuteStream
+from udf_server.streams.services import StreamServices
 from udf_server.streams.session import PROTOCOL_VERSION
 from udf_server.streams.session_progress import SessionProgress
 from udf_server.streams.stream_errors import error_message
@@ -44,26 +37,19 @@ class UdfService:
     """The methods of `remote_udf.v1.UdfService`. While it drains, it refuses new streams."""
 
     def __init__(
-        self, host: FunctionHost, metrics: ServerMetrics, limits: StreamLimits, access: Access | None = None,
-        admission: Admission | None = None, *, cache: OutcomeCache | None = None,
-        budgets: Budgets | None = None, alone: bool = True, weights: Mapping[str, float] | None = None,
-        clock: Callable[[], float] = time.monotonic, load: ReportedLoad | None = None,
-        new_random: Callable[[], Random] = Random,
+        self, services: StreamServices, access: Access | None = None, *, alone: bool = True,
+        weights: Mapping[str, float] | None = None, load: ReportedLoad | None = None,
     ) -> None:  # fmt: skip
-        """`new_random` makes what draws the jitter of a stream's retries.
-
-        `alone` is False if other processes serve the same address. `weights` has shares of jobs by `name@version`.
+        """`alone` is False if other processes serve the same address. `weights` has shares of jobs by
+        `name@version`.
         """
         self._alone, self._id = alone, uuid.uuid4().hex
         self._progress = SessionProgress()
-        self._clock, self._new_random = clock, new_random
         self._load = load or ReportedLoad()
         self._access = access or Access(None)
-        self._admission = admission or Admission()
-        self._cache, self._budgets, self._weights = cache, budgets, weights or {}
-        self._host = host
-        self._metrics = metrics
-        self._limits = limits
+        self._weights = weights or {}
+        self._services = services
+        self._host, self._metrics, self._admission = services.host, services.metrics, services.admission
         self._open: dict[ExecuteStream, None] = {}
         self._by_caller: collections.Counter[str] = collections.Counter()
         self._lists: weakref.WeakValueDictionary[str, asyncio.Semaphore] = weakref.WeakValueDictionary()
@@ -148,10 +134,8 @@ class UdfService:
             await answers.write(encode(message_pb2.ExecuteResponse(error=refusal)))
             return
         stream = ExecuteStream(
-            self._host, self._metrics, self._limits, caller=caller, admission=self._admission, cache=self._cache,
-            budgets=self._budgets, headers=context.invocation_metadata() or (), clock=self._clock,
-            random=self._new_random(), load=self._told_load,
-        )  # fmt: skip
+            self._services, caller=caller, headers=context.invocation_metadata() or (), load=self._told_load
+        )
         self._by_caller[who] += 1
         try:
             await self._run(stream, requests, answers)
@@ -191,7 +175,7 @@ class UdfService:
             server_version=__version__,
             protocol_versions=[PROTOCOL_VERSION],
             weights={spec.key: self._weights[spec.key] for spec in specs if spec.key in self._weights},
-            budget="" if self._budgets is None else self._budgets.identity,
+            budget="" if self._services.budgets is None else self._services.budgets.identity,
         )
 
     async def get_progress(

@@ -5,7 +5,7 @@ from remote_udf.v1 import message_pb2 as pb
 from udf_server.base.errors import FunctionBlocked
 from udf_server.base.failures import describe, traceback_of
 
-__all__ = ["as_stream_error", "error_message"]
+__all__ = ["as_stream_error", "error_message", "refused"]
 
 _KINDS = {
     ErrorKind.USER: pb.Error.KIND_USER,
@@ -28,6 +28,11 @@ def as_stream_error(error: Exception) -> StreamError:
         return StreamError(ErrorKind.WORKER, ErrorCode.OVERLOADED, str(error), retryable=True)
     message = f"the server failed: {describe(error)}"
     return StreamError(ErrorKind.WORKER, ErrorCode.INTERNAL, message, traceback=capped(traceback_of(error)))
+
+
+def refused(code: ErrorCode, message: str) -> StreamError:
+    """The error of a stream that its client may not open so."""
+    return StreamError(ErrorKind.PROTOCOL, code, message)
 
 
 def error_message(error: StreamError) -> pb.ExecuteResponse:

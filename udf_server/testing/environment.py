@@ -28,6 +28,7 @@ from udf_server.keyvalue.stores import KeyValueStores
 from udf_server.security.access import Caller
 from udf_server.streams.accounting import StreamLimits
 from udf_server.streams.execute_stream import ExecuteStream
+from udf_server.streams.services import StreamServices
 from udf_server.testing.bundling import Rows, bundles_of
 from udf_server.testing.clock import ManualClock
 from udf_server.testing.columns import argument_column, segment_columns
@@ -257,10 +258,11 @@ class FunctionEnvironment:
             self._hosts[id(function)] = FunctionHost(
                 Registry([("test", function)]), executors=self._executors, device=self._device, stores=self._stores
             )
-        stream = ExecuteStream(
-            self._hosts[id(function)], self._metrics, self._limits, cache=self._cache, random=self._random,
-            caller=Caller(caller), clock=self._executors.clock,
+        services = StreamServices(
+            self._hosts[id(function)], self._metrics, self._limits, cache=self._cache, clock=self._executors.clock,
+            new_random=lambda: self._random,
         )  # fmt: skip
+        stream = ExecuteStream(services, caller=Caller(caller))
         await stream.run(exchange.requests(), exchange.receive)
         return exchange.result()
 

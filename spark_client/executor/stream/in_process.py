@@ -39,14 +39,14 @@ class LocalTransport:
         from udf_server.hosting.registry import Registry  # noqa: PLC0415
         from udf_server.streams.accounting import StreamLimits  # noqa: PLC0415
         from udf_server.streams.execute_stream import ExecuteStream  # noqa: PLC0415
+        from udf_server.streams.services import StreamServices  # noqa: PLC0415
 
         self._host = FunctionHost(Registry([("local", function) for function in functions]))
         self.metrics = ServerMetrics()
         """The metrics that a server would publish for these functions; `metrics.registry` is a Prometheus registry."""
-        limits = StreamLimits(message_bytes=message_bytes)
-        self._new_stream = functools.partial(
-            ExecuteStream, self._host, self.metrics, limits, random=random.Random(seed)
-        )
+        limits, drawn = StreamLimits(message_bytes=message_bytes), random.Random(seed)
+        services = StreamServices(self._host, self.metrics, limits, new_random=lambda: drawn)
+        self._new_stream = functools.partial(ExecuteStream, services)
         self._streams: set[_LocalStream] = set()
         self._lock = threading.Lock()
         self._closed = False

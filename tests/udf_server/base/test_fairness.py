@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 
 import udf_server as udf
 from tests.udf_server.talk import Talk, batch, eventually, finish
-from udf_server.base.fairness import FairQueue, Party, Priority, current_party
+from udf_server.base.call_scope import CallScope, current_scope
+from udf_server.base.fairness import FairQueue, Party, Priority
 from udf_server.base.metrics import ServerMetrics
 from udf_server.guards.guard import Guard
 from udf_server.guards.guard_metrics import GuardMetrics
@@ -279,7 +280,7 @@ def test_calls_of_callers_that_wait_are_made_in_proportion_to_their_shares(kind,
         turns, guarded = Turns(places, clock, clock), guard.wrap(f)
 
         async def worker(party, number):
-            current_party.set(party)
+            current_scope.set(CallScope(party))
             while True:
                 if kind == "guard":
                     await guarded.call(party.caller)
@@ -508,7 +509,7 @@ async def test_a_guarded_call_of_a_neighbour_does_not_wait_for_all_of_a_flood():
     guarded = guard.wrap(f)
 
     async def call(party, x):
-        current_party.set(party)
+        current_scope.set(CallScope(party))
         return await guarded.call(x)
 
     greedy = [asyncio.create_task(call(Party("greedy"), number)) for number in range(100)]

@@ -9,9 +9,9 @@ import udf_server as udf
 from remote_udf.errors import ErrorCode, StreamError
 from tests.udf_server.talk import Talk, batch, finish
 from tests.waiting import wait_until
+from udf_server.base.call_scope import CallScope, current_scope
 from udf_server.base.hooks import FunctionContext
 from udf_server.base.instances import Instance, Instances
-from udf_server.base.spending import call_deadline
 from udf_server.hosting.function_host import FunctionHost
 from udf_server.hosting.registry import Registry
 from udf_server.testing import FunctionEnvironment
@@ -192,7 +192,7 @@ async def test_a_call_that_finds_no_free_instance_before_its_deadline_times_out(
     running = instances._take()
 
     def call():
-        call_deadline.set(0.05)
+        current_scope.set(CallScope(deadline=0.05))
         now[0] = 0.05
         return instances.caller()
 

@@ -18,8 +18,6 @@ from udf_server.base.metrics import ServerMetrics
 from udf_server.guards.guard import Guard
 from udf_server.guards.guard_metrics import GuardMetrics
 from udf_server.guards.settings import GuardSettings
-from udf_server.hosting.function_host import FunctionHost
-from udf_server.hosting.registry import Registry
 from udf_server.testing import FunctionEnvironment, ManualClock
 
 
@@ -157,7 +155,7 @@ async def test_a_guard_counts_a_merged_call_once():
     metrics.rate_waited = waited  # type: ignore[method-assign]
     guard = Guard("f@1", GuardSettings.parse("f", {"rate": "2/hour", "max-concurrency": 1}), metrics)
     f = recorded(calls, max_queue_delay="0 s")
-    async with Talk(host=FunctionHost(Registry([("test", f)]), guard=guard.wrap)) as talk:
+    async with Talk(f, guard=guard) as talk:
         await talk.open()
         for number in range(2):
             talk.send(batch(number, 50 * number, range(50)))
@@ -171,7 +169,7 @@ async def test_a_common_call_that_its_guard_did_not_let_begin_is_no_call():
         return a
 
     guard = Guard("f@1", GuardSettings.parse("f", {"rate": "1/hour"}), GuardMetrics(ServerMetrics(), "f", "1"))
-    async with Talk(host=FunctionHost(Registry([("test", f)]), guard=guard.wrap)) as talk:
+    async with Talk(f, guard=guard) as talk:
         await talk.open()
         talk.send(batch(0, 0, range(5)))
         assert (await talk.receive()).result.calls == 1

@@ -11,8 +11,9 @@ import pytest
 import udf_server as udf
 from tests.udf_server.security.test_callers import callers, refused, results
 from tests.udf_server.talk import eventually
+from udf_server.base.call_scope import spend
 from udf_server.base.errors import BudgetSpent
-from udf_server.base.spending import StreamSpending, spend
+from udf_server.base.spending import StreamSpending
 from udf_server.budgets.budgets import Budgets
 from udf_server.budgets.stream_budget import StreamBudget
 from udf_server.budgets.terms import Terms

@@ -21,6 +21,7 @@ from udf_server.guards.settings import GuardSettings
 from udf_server.hosting.function_host import FunctionHost
 from udf_server.hosting.hosted_function import HostedFunction
 from udf_server.hosting.registry import Registry
+from udf_server.limits.limited_calls import limited
 from udf_server.streams import opening as opening_of_streams
 from udf_server.testing import FunctionEnvironment
 
@@ -187,8 +188,7 @@ async def test_no_second_call_is_sent_while_calls_wait_for_the_guard():
 
     settings = GuardSettings.parse("f", {"max-concurrency": 2})
     metrics = GuardMetrics(ServerMetrics(), "f", "1")
-    host = FunctionHost(Registry([("test", f)]), guard=Guard("f@1", settings, metrics).wrap)
-    async with Talk(host=host) as talk:
+    async with Talk(f, guard=Guard("f@1", settings, metrics)) as talk:
         await talk.open()
         for number in range(2):  # the first rows are fast, and allow as many hedges
             rows = 20
@@ -212,7 +212,7 @@ async def test_calls_that_time_out_while_they_wait_for_the_guard_allow_no_second
 
     metrics = GuardMetrics(ServerMetrics(), "f", "1")
     guard = Guard("f@1", GuardSettings.parse("f", {"max-concurrency": 1}), metrics)
-    async with Talk(host=FunctionHost(Registry([("test", f)]), guard=guard.wrap)) as talk:
+    async with Talk(f, guard=guard) as talk:
         await talk.open()
         for first, rows in ((0, 4), (4, 1)):
             talk.send(batch(first // 4, first, range(first, first + rows)))
@@ -230,10 +230,7 @@ async def test_the_guard_does_not_count_the_call_that_lost_as_a_failure():
         return await service(x)
 
     settings = GuardSettings.parse("f", {"breaker-failures": 2})
-    host = FunctionHost(
-        Registry([("test", f)]), guard=Guard("f@1", settings, GuardMetrics(ServerMetrics(), "f", "1")).wrap
-    )
-    async with Talk(host=host) as talk:
+    async with Talk(f, guard=Guard("f@1", settings, GuardMetrics(ServerMetrics(), "f", "1"))) as talk:
         await talk.open()
         talk.send(batch(0, 0, range(20)))
         answers, failed = 0, b""
@@ -254,9 +251,9 @@ async def test_the_guard_does_not_count_a_second_call_as_a_failure_if_the_first_
 
     settings = GuardSettings.parse("f", {"breaker-failures": 1})
     metrics = ServerMetrics()
-    guarded = Guard("f@1", settings, GuardMetrics(metrics, "f", "1")).wrap(f)
+    guard, hedge = Guard("f@1", settings, GuardMetrics(metrics, "f", "1")), Hedge(0.01, 1.0, lambda _: None, bool)
     with pytest.raises(ValueError, match="of the row"):
-        await Hedge(0.01, 1.0, lambda outcome: None, lambda: 0).wrap(guarded).call(1)
+        await limited(f, timeout=60.0, guard=guard, hedge=hedge).call(1)
     await asyncio.sleep(0)  # the second call ends
     assert len(calls) == 2
     assert metrics.registry.get_sample_value("udf_circuit_open", {"function": "f", "version": "1"}) == 0.0
@@ -340,8 +337,8 @@ async def test_rows_of_another_server_are_refused_while_rows_wait_for_the_guard(
 
     metrics = GuardMetrics(ServerMetrics(), "f", "1")
     guard = Guard("f@1", GuardSettings.parse("f", {"max-concurrency": 1}), metrics)
-    host = FunctionHost(Registry([("test", f)]), guard=guard.wrap)
-    talk, other = Talk(host=host), Talk(host=host)
+    host = FunctionHost(Registry([("test", f)]))
+    talk, other = (Talk(host=host, guard=guard) for _ in range(2))
     async with talk:
         await talk.open()
         talk.send(batch(0, 0, [1, 2]))
@@ -361,7 +358,7 @@ async def test_rows_of_another_server_are_refused_while_rows_wait_for_the_guard(
         while rows < 2:
             rows += (await talk.receive()).result.rows
         await eventually(lambda: not guard.gate.is_full() and not host.find("f", "").crowded)
-        idle = Talk(host=host)
+        idle = Talk(host=host, guard=guard)
         await idle.__aenter__()
         await idle.open(second=True)
         received = {"function": "f", "version": "1", "outcome": "received"}

@@ -6,9 +6,9 @@ import pytest
 
 import udf_server as udf
 from tests.udf_server.talk import eventually
-from udf_server.base.fairness import Party, current_party
+from udf_server.base.call_scope import CallScope, current_scope
+from udf_server.base.fairness import Party
 from udf_server.base.metrics import ServerMetrics
-from udf_server.base.spending import call_deadline
 from udf_server.coordination.ledger import Ledger
 from udf_server.guards.guard import Guard
 from udf_server.guards.guard_metrics import GuardMetrics
@@ -206,12 +206,12 @@ def test_nothing_is_claimed_for_a_thread_that_has_left():
 
     guarded = Guarded(shared=True, **{"max-concurrency": 1})
     blocking = guarded.guard.wrap(f).call
-    deadline = call_deadline.set(guarded.now)
+    scope = current_scope.set(CallScope(deadline=guarded.now))
     try:
         with pytest.raises(TimeoutError, match="did not allow the call before its deadline"):
             blocking(1)
     finally:
-        call_deadline.reset(deadline)
+        current_scope.reset(scope)
     assert guarded.guard.sharing.claim()["wanted"] == 0
 
 
@@ -224,15 +224,15 @@ class Callers:
 
         @udf.scalar(name="g")
         async def g(x: int) -> int:
-            self.begun.append(current_party.get().caller)
+            self.begun.append(current_scope.get().party.caller)
             return x
 
         self._call = guarded.guard.wrap(g).call
 
     async def wait(self, name, number):
-        token = current_party.set(self._parties[name])
+        token = current_scope.set(CallScope(self._parties[name]))
         self.tasks[name] += [asyncio.ensure_future(self._call(1)) for _ in range(number)]
-        current_party.reset(token)
+        current_scope.reset(token)
         await asyncio.sleep(0)
 
 

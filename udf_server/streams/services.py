@@ -1,0 +1,34 @@
+"""StreamServices are what the streams of one server share."""
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from random import Random
+from types import MappingProxyType
+
+from udf_server.base.metrics import ServerMetrics
+from udf_server.budgets.budgets import Budgets
+from udf_server.cache.outcome_cache import OutcomeCache
+from udf_server.guards.guard import Guard
+from udf_server.hosting.function_host import FunctionHost
+from udf_server.streams.accounting import StreamLimits
+from udf_server.streams.admission import Admission
+
+__all__ = ["StreamServices"]
+
+
+@dataclass(frozen=True)
+class StreamServices:
+    """What serves streams: each part is there once per server, or not at all."""
+
+    host: FunctionHost
+    metrics: ServerMetrics
+    limits: StreamLimits = field(default_factory=StreamLimits)
+    admission: Admission = field(default_factory=Admission)
+    guards: Mapping[str, Guard] = field(default_factory=lambda: MappingProxyType({}))
+    """By function and version."""
+    budgets: Budgets | None = None
+    cache: OutcomeCache | None = None
+    clock: Callable[[], float] = time.monotonic
+    new_random: Callable[[], Random] = Random
+    """Makes what draws the jitter of a stream's retries."""
