@@ -10,7 +10,6 @@ import time
 from pathlib import Path
 from random import Random
 from typing import Any
-from unittest import mock
 
 import numpy as np
 import pyarrow as pa
@@ -45,7 +44,6 @@ def run_batching(results: Results, quick: bool) -> None:
         _measure_merging(results, quick, client)
         _measure_ideal(results, quick, client, server.target)
         _measure_hedging(results, quick, client)
-        _measure_elsewhere(results, quick, server.target)
     _measure_ray(results, quick)
 
 
@@ -80,22 +78,6 @@ def _measure_hedging(results: Results, quick: bool, client: Client) -> None:
     client.seconds("overloaded", [pa.record_batch([column], names=["x"])])
     needed = count + count // 10  # every tenth row is refused once
     results.add("hedged_extra_calls_overload", (calls() - before - needed) / count, "the same while some are refused")
-
-
-def _measure_elsewhere(results: Results, quick: bool, target: str) -> None:
-    """A job of which 2 % of the messages take a second instead of 10 ms; on a second server these are others."""
-    rows = MESSAGE_ROWS * (100 if quick else 400)
-    batch = pa.record_batch([pa.array(range(rows), pa.int64())], names=["x"])
-    with mock.patch.dict(os.environ, SLOW_MESSAGE="40"), server_process(FUNCTIONS) as other:
-        client = Client(f"{target},{other.target}")
-
-        def seconds(function: str) -> float:
-            return client.seconds(function, [batch], **{"batch-rows": str(MESSAGE_ROWS)})
-
-        sides = {"in_place": lambda: seconds("in_place"), "elsewhere": lambda: seconds("elsewhere")}
-        times = results.medians("elsewhere", alternating(sides, 1 if quick else 3, warm_up=False))
-    speedup = times["in_place"] / times["elsewhere"]
-    results.add("hedged_elsewhere_speedup", speedup, "speed-up; 2 % of messages take 1 s on one of two servers")
 
 
 def _measure_merging(results: Results, quick: bool, client: Client) -> None:

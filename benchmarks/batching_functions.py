@@ -1,7 +1,6 @@
 """Functions of the suite `batching`. All use one simulated device, which makes one call at a time."""
 
 import asyncio
-import os
 import threading
 import time
 
@@ -12,6 +11,7 @@ import udf_server as udf
 CALL_SECONDS, ROW_SECONDS = 0.02, 10e-6
 BATCH_ROWS = 256
 QUEUE_DELAY = 0.005
+MESSAGE_ROWS = 8
 SLOW_SECONDS, USUAL_SECONDS = 1.0, 0.01
 
 _device = threading.Lock()
@@ -68,27 +68,6 @@ async def overloaded(x: int) -> int:
     return x
 
 
-SLOW_MESSAGE = int(os.environ.get("SLOW_MESSAGE", "25"))
-"""Which message of 50 to this server takes a second."""
-MESSAGE_ROWS = 8
-
-
-def _of_server(x: pa.Int64Array) -> pa.Int64Array:
-    time.sleep(SLOW_SECONDS if x[0].as_py() // MESSAGE_ROWS % 50 == SLOW_MESSAGE else USUAL_SECONDS)
-    return x
-
-
-@udf.scalar(vectorized=True)
-def in_place(x: pa.Int64Array) -> pa.Int64Array:
-    return _of_server(x)
-
-
-@udf.scalar(vectorized=True, idempotent=True, hedge_elsewhere="100 ms", hedge_share="20%")
-def elsewhere(x: pa.Int64Array) -> pa.Int64Array:
-    """A second server takes the messages that take long here."""
-    return _of_server(x)
-
-
 @udf.scalar
 async def calls(x: int) -> int:
     """The number of requests in this process so far."""
@@ -97,4 +76,4 @@ async def calls(x: int) -> int:
 
 @udf.hookimpl
 def udf_functions():  # type: ignore[no-untyped-def] # a plugin's file need not be typed
-    return [per_stream, merged, unhedged, hedged, overloaded, in_place, elsewhere, calls]
+    return [per_stream, merged, unhedged, hedged, overloaded, calls]

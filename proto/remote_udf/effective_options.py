@@ -4,6 +4,7 @@ Options may be set at the call, in the Spark session, in the function's declarat
 This is their order of precedence, highest first, for each option separately.
 """
 
+import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -14,6 +15,7 @@ from remote_udf.option_values import Option, unknown
 from remote_udf.options import (
     AGGREGATE_OPTIONS,
     HOSTED_OPTIONS,
+    REMOVED_OPTIONS,
     SCALAR_OPTIONS,
     CacheMode,
     CacheScope,
@@ -83,8 +85,6 @@ class HostedOptions:
     hedge_after: float | str | None = HOSTED_OPTIONS["hedge-after"].default
     """Seconds, "p95", or None if no second calls are sent."""
     hedge_share: float = HOSTED_OPTIONS["hedge-share"].default
-    hedge_elsewhere: float | str | None = HOSTED_OPTIONS["hedge-elsewhere"].default
-    """Seconds, "p95", or None if rows of a slow message are not sent to another server."""
 
 
 @dataclass(frozen=True)
@@ -118,6 +118,8 @@ class AggregateOptions:
             retry_on=self.retry_on,
         )
 
+
+log = logging.getLogger(__name__)
 
 _ELSEWHERE = {
     "max-concurrent-operations": "buffer-capacity",
@@ -159,6 +161,9 @@ def canonical(
                 f"{source}: option {name!r} concerns all calls of a scalar function on a server; set it in the "
                 "function's declaration or in the server's configuration"
             )
+        if option is None and name in REMOVED_OPTIONS and HOSTED_OPTIONS.keys() <= table.keys():
+            log.warning(f"{source}: option {name!r} has no effect: {REMOVED_OPTIONS[name]}")
+            continue
         if option is None:
             raise InvalidOption(f"{source}: {unknown('option', str(key), table, _ELSEWHERE.get(name))}")
         if value is None:

@@ -28,6 +28,7 @@ __all__ = [
     "AGGREGATE_OPTIONS",
     "CALLER_OPTIONS",
     "HOSTED_OPTIONS",
+    "REMOVED_OPTIONS",
     "SCALAR_OPTIONS",
     "STREAM_OPTIONS",
     "CacheMode",
@@ -175,13 +176,7 @@ _HOSTED = (
     ),
     Option(
         "hedge-share", fraction, "{:.6g}".format, 0.05,
-        "Maximum share of the calls for which a second one is sent, such as '5%'; of messages for `hedge-elsewhere`.",
-    ),
-    Option(
-        "hedge-elsewhere", duration_or_p95, lambda value: value if value == P95 else format_seconds(value), None,
-        "If a message to an idempotent function is not answered for this time, the client sends its rows to another "
-        "server too, and the first complete answer counts. `p95`: longer than 95 % of the latest messages. Default: "
-        "rows are sent to another server only if theirs is lost.",
+        "Maximum share of the calls for which a second one is sent, such as '5%'.",
     ),
 )  # fmt: skip
 _CALLER = (
@@ -225,6 +220,11 @@ SCALAR_OPTIONS: Mapping[str, Option] = {option.name: option for option in _SCALA
 HOSTED_OPTIONS: Mapping[str, Option] = {option.name: option for option in _HOSTED}
 """Options of scalar functions that concern all their calls on a server. Only the declaration and the server's
 configuration may set them."""
+REMOVED_OPTIONS: Mapping[str, str] = {
+    "hedge-elsewhere": "rows of a slow message are not sent to another server any more; `async def` functions have "
+    "hedge-after",
+}
+"""Hosted options of earlier versions, which have no effect, and what to do instead."""
 AGGREGATE_OPTIONS: Mapping[str, Option] = {
     **{option.name: option for option in _BUNDLE},
     **{name: SCALAR_OPTIONS[name] for name in _RETRIES},

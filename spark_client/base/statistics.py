@@ -50,10 +50,6 @@ class Statistics:
     """How often a server was lost and its rows were sent again."""
     reconnects: int = 0
     """How often a stream without rows in flight reconnected, to a server that had less to do or because one drained."""
-    hedges: int = 0
-    """How often the rows of a slow message were sent to another server too."""
-    hedges_won: int = 0
-    """How often that server was the first to answer all of them."""
     bytes_out: int = 0
     bytes_in: int = 0
     task_seconds: float = 0.0

@@ -42,8 +42,6 @@ COLUMNS: dict[str, tuple[str, Callable[[SummaryRow], object]]] = {
     "batches": ("bigint", lambda row: row.statistics.batches),
     "replays": ("bigint", lambda row: row.statistics.replays),
     "reconnects": ("bigint", lambda row: row.statistics.reconnects),
-    "hedges": ("bigint", lambda row: row.statistics.hedges),
-    "hedges_won": ("bigint", lambda row: row.statistics.hedges_won),
     "bytes_out": ("bigint", lambda row: row.statistics.bytes_out),
     "bytes_in": ("bigint", lambda row: row.statistics.bytes_in),
     "task_seconds": ("double", lambda row: row.statistics.task_seconds),
@@ -72,11 +70,6 @@ def paragraph(row: SummaryRow) -> Iterator[str]:
         f"{statistics.replays} replays, {statistics.reconnects} reconnects; "
         f"{_bytes(statistics.bytes_out)} out, {_bytes(statistics.bytes_in)} in"
     )
-    if statistics.hedges:
-        yield (
-            f"  {statistics.hedges:,} slow batches were sent to another server too, {statistics.hedges_won:,} of them "
-            "were answered there first"
-        )
     if statistics.calls_saved or statistics.cache_misses:
         yield (
             f"  cache: {statistics.cache_hits:,} hits, {statistics.cache_misses:,} misses, {statistics.cache_shared:,} "

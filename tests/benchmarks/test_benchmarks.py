@@ -66,7 +66,6 @@ PROMISED_OF_BATCHING = {
     "hedged_ordered_job_speedup",
     "hedged_extra_calls",
     "hedged_extra_calls_overload",
-    "hedged_elsewhere_speedup",
 }
 PROMISED_OF_TABLES = {
     "batch_vs_apply_in_pandas",

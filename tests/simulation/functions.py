@@ -135,7 +135,7 @@ async def later(x: int) -> int:
     return -x
 
 
-@udf.scalar(idempotent=True, hedge_elsewhere="50 ms", hedge_share="20%")
+@udf.scalar
 def threaded(x: int) -> int:
     thread: Any = greenlet.getcurrent()
     seconds, error = active[-1].called(x, thread.process)

@@ -198,7 +198,6 @@ MUTANTS = (
     Mutant("a replay sends rows again that were answered", Chunk, "rest", _all_rows_again),
     Mutant("chunks that are sent again stay in flight as well", CallStream, "_start_anew", _kept_in_flight),
     Mutant("the counts of a connection are not reset", Accounts, "start_connection", nothing),
-    Mutant("the counts of another server that was faster are not taken", Accounts, "adopt", nothing),
     Mutant("a server that hangs is not noticed", Connection, "check_silence", nothing),
     Mutant("a server that hangs gets the whole time to connect", Connector, "_share", _share_is_all),
     Mutant("a stream gets the latest version of its function", Registry, "find", _latest),

@@ -15,7 +15,6 @@ from spark_client.executor.listings import Listings
 from spark_client.executor.stream.call_stream import CallStream
 from spark_client.executor.stream.channels import Channels
 from spark_client.executor.stream.endpoints import Endpoints
-from spark_client.executor.stream.hedging import HedgeBudgets
 from spark_client.executor.stream.runtime import Runtime
 from spark_client.executor.stream.seen_caches import SeenCaches
 from spark_client.executor.stream.silence import SilenceWatch
@@ -51,7 +50,6 @@ class SparkWorker:
             rng=scheduler.random(f"endpoints {name}"),
         )  # fmt: skip
         self.caches = SeenCaches()
-        self.hedge_budgets = HedgeBudgets(scheduler.clock)
         self.watch = SilenceWatch(threads=threads)
         self.files = Files(files, threads, self.random)
         self.listings = Listings(threads)
@@ -64,7 +62,7 @@ class SparkWorker:
             transport = GrpcTransport(call.config, endpoints=self.endpoints, channels=self.channels)
             stream = CallStream(
                 call, schema, task, transport, clock=scheduler.clock, threads=threads, watch=self.watch,
-                caches=self.caches, hedge_budgets=self.hedge_budgets, uniform=self.random.uniform,
+                caches=self.caches, uniform=self.random.uniform,
                 span=ReplaySpan(scheduler.clock),
             )  # fmt: skip
             streams.append(stream)

@@ -190,7 +190,7 @@ def numbers(message: Message[pb.ExecuteRequest]) -> list[Any]:
 
 
 def opened(*, ordered: bool = True, timeout: str = "180 s", max_message_bytes: int = 64 << 20,
-           progress: float = 5.0, type_: pa.DataType | None = None, second: pb.SecondSending | None = None,
+           progress: float = 5.0, type_: pa.DataType | None = None,
            load: pb.Load | None = None, **options: Any) -> bytes:  # fmt: skip
     mode = "ordered" if ordered else "unordered"
     message = pb.Opened(
@@ -198,7 +198,6 @@ def opened(*, ordered: bool = True, timeout: str = "180 s", max_message_bytes: i
         result=write_schema(pa.schema([pa.field(VALUE, type_ or pa.int64())])),
         options=canonical({"timeout": timeout, "output-mode": mode, **options}, source="test"),
         max_message_bytes=max_message_bytes,
-        second=second,
         load=load,
     )
     message.progress_interval.FromNanoseconds(round(progress * 1e9))

@@ -123,8 +123,7 @@ class ServerMetrics:
         registry.register(self.queue_delay)
         self.hedges = Counter(
             "udf_hedges_total",
-            "Second calls of slow calls: sent, won (the first to answer) or wasted. Received, refused: streams for "
-            "rows that another server has too.", [*FUNCTION, "outcome"],
+            "Second calls of slow calls: sent, won (the first to answer) or wasted.", [*FUNCTION, "outcome"],
             registry=registry,
         )  # fmt: skip
         self.rows_replayed = Counter(

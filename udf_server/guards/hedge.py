@@ -7,10 +7,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Protocol
 
-from remote_udf.hedging import HedgeBudget
 from udf_server.base.call_scope import current_scope
 from udf_server.base.errors import RetryableError
 from udf_server.base.functions import Function
+from udf_server.guards.hedge_budget import HedgeBudget
 
 __all__ = ["Hedge", "HedgeCounter"]
 

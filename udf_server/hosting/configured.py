@@ -36,7 +36,7 @@ def without_effect(function: Function, option: str) -> str:
             "the function is a plain `def`, whose calls cannot be cancelled; set a timeout in the client that it uses, "
             "or make it `async def`"
         )
-    if option in ("hedge-after", "hedge-elsewhere") and not function.idempotent:
+    if option == "hedge-after" and not function.idempotent:
         return "the function is not declared with idempotent=True, so rows must not be called twice"
     if option == "hedge-after" and not function.is_async:
         return "the function is a plain `def`, and second calls are for `async def` functions"

@@ -34,12 +34,6 @@ class FunctionOptions:
         return None if options.hedge_after is None or without_effect(self._function, "hedge-after") else options
 
     @functools.cached_property
-    def hedging_elsewhere(self) -> HostedOptions | None:
-        """When clients send rows of slow messages to other servers too; None if they do not."""
-        options = resolve_hosted(self._defaults, self._spec.options)
-        return None if options.hedge_elsewhere is None or without_effect(self._function, "hedge-elsewhere") else options
-
-    @functools.cached_property
     def merging(self) -> HostedOptions | None:
         """How calls of all streams are merged; None if each stream has separate calls.
 

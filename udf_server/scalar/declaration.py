@@ -91,8 +91,7 @@ def scalar(
             yields them. Each becomes a row of the query; an empty list and None are no rows. The type of a row is T of
             `list[T]` or `Iterator[T]`, or `returns`, such as "name string, price double".
         deterministic: False forbids Spark to merge or repeat calls.
-        idempotent: True allows a second call for the same rows while the first one runs (`hedge_after`,
-            `hedge_elsewhere`).
+        idempotent: True allows a second call for the same rows while the first one runs (`hedge_after`).
         nulls: With "skip" the result for a row with a null argument is null, and the function is not called. With
             "call" the function gets the nulls.
         cache_key: A text that is part of the key under which values are kept (`cache_ttl`), such as the name of a
@@ -209,10 +208,7 @@ def _require_hedgeable(spec: FunctionSpec, is_async: bool, idempotent: bool) -> 
     """Raise InvalidOption if options say that second calls are sent and the function does not allow that."""
     wanted = [name for name in spec.options if name.startswith(_HEDGE)]
     if "hedge-after" in spec.options and not is_async:
-        raise InvalidOption(
-            "option 'hedge-after' is for `async def` functions: a call on a thread cannot be cancelled; "
-            "'hedge-elsewhere' is for all functions"
-        )
+        raise InvalidOption("option 'hedge-after' is for `async def` functions: a call on a thread cannot be cancelled")
     if wanted and not idempotent:
         raise InvalidOption(
             f"option {wanted[0]!r} sends a second call for the same rows; declare idempotent=True if that has the "

@@ -20,7 +20,7 @@ from udf_server.security.access import ANYBODY, Caller
 from udf_server.streams.audit import stream_refused
 from udf_server.streams.background import Background
 from udf_server.streams.heartbeats import Heartbeats
-from udf_server.streams.opening import Opening, SecondRefused, open_function, opened_message
+from udf_server.streams.opening import Opening, open_function, opened_message
 from udf_server.streams.outbox import Outbox
 from udf_server.streams.served_call import ServedCall
 from udf_server.streams.services import StreamServices
@@ -182,9 +182,6 @@ class ExecuteStream:
         """Log and count the error that ended the stream. Returns the Error message for the client."""
         refusal = as_stream_error(error)
         function = self._call.hosted.spec.key if self._call else ""
-        if isinstance(error, SecondRefused):
-            log.debug("second stream refused", extra={"why": refusal.message})
-            return error_message(refusal)
         if refusal.code is ErrorCode.INTERNAL:
             log.error("stream failed", exc_info=error, extra={"function": function})
         elif self._call is not None:

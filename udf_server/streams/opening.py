@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from remote_udf.arrow import write_schema
 from remote_udf.effective_options import ScalarOptions
-from remote_udf.errors import ErrorCode, ErrorKind, StreamError
+from remote_udf.errors import ErrorCode
 from remote_udf.functions import VALUE, FunctionKind
 from remote_udf.v1 import message_pb2 as pb
 from remote_udf.version import __version__
@@ -29,16 +29,12 @@ from udf_server.streams.services import StreamServices
 from udf_server.streams.session import PROTOCOL_VERSION
 from udf_server.streams.stream_errors import refused
 
-__all__ = ["Opening", "SecondRefused", "open_function", "opened_message"]
+__all__ = ["Opening", "open_function", "opened_message"]
 
 JOB_LENGTH = 100
 """Longest name of a job that is kept for people."""
 SMALL_BYTES = 64 << 10
 """An Open message of at most this size is checked on the event loop. Most have a kilobyte."""
-
-
-class SecondRefused(StreamError):
-    """A stream for rows that another server has too was refused. The rows are not lost, so nobody needs to act."""
 
 
 @dataclass(frozen=True)
@@ -139,27 +135,11 @@ def _limited(
     """The function with all that limits its calls. Estimates are no calls."""
     if request.estimate:
         return call.function
-    if request.second:
-        _accept_second(services, hosted)
     return limited(
         call.function, timeout=call.options.timeout, guard=services.guards.get(hosted.spec.key), budgets=budgets,
         hedge=_hedge(services, hosted),
         attempt_timeout=call.options.attempt_timeout if hosted.spec.kind is FunctionKind.SCALAR else None,
     )  # fmt: skip
-
-
-def _accept_second(services: StreamServices, hosted: HostedFunction) -> None:
-    """Count a stream for rows that another server has too. Raises SecondRefused if that would add to an overload."""
-    count = services.metrics.function(hosted.spec.name, hosted.spec.version).hedged
-    guard = services.guards.get(hosted.spec.key)
-    if hosted.crowded or (guard is not None and guard.gate.is_full()):
-        count("refused")
-        raise SecondRefused(
-            ErrorKind.WORKER, ErrorCode.OVERLOADED,
-            f"function {hosted.spec.key}: rows wait for a turn or for the guard; rows of other servers are not taken",
-            retryable=True,
-        )  # fmt: skip
-    count("received")
 
 
 def _hedge(services: StreamServices, hosted: HostedFunction) -> Hedge | None:
@@ -203,10 +183,5 @@ def opened_message(opening: Opening, max_message_bytes: int, progress_seconds: f
         max_message_bytes=max_message_bytes,
         execution=spec.to_proto().execution,
     )
-    if spec.kind is FunctionKind.SCALAR and (options := opening.hosted.options.hedging_elsewhere) is not None:
-        opened.second.share = options.hedge_share
-        if not isinstance(options.hedge_elsewhere, str):
-            assert options.hedge_elsewhere is not None
-            opened.second.after.FromNanoseconds(round(options.hedge_elsewhere * 1e9))
     opened.progress_interval.FromNanoseconds(round(progress_seconds * 1e9))
     return pb.ExecuteResponse(opened=opened)

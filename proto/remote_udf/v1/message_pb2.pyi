@@ -62,7 +62,7 @@ class ExecuteResponse(_message.Message):
     def __init__(self, opened: _Optional[_Union[Opened, _Mapping]] = ..., result: _Optional[_Union[Result, _Mapping]] = ..., progress: _Optional[_Union[Progress, _Mapping]] = ..., finished: _Optional[_Union[Finished, _Mapping]] = ..., cancelled: _Optional[_Union[Cancelled, _Mapping]] = ..., error: _Optional[_Union[Error, _Mapping]] = ..., shared: _Optional[_Union[SharedData, _Mapping]] = ..., padding: _Optional[bytes] = ..., data: _Optional[bytes] = ...) -> None: ...
 
 class Open(_message.Message):
-    __slots__ = ("protocol_version", "function", "version", "fingerprint", "arguments", "options", "context", "applied", "process", "shared_memory", "takes_parts", "cache", "second", "budget", "estimate")
+    __slots__ = ("protocol_version", "function", "version", "fingerprint", "arguments", "options", "context", "applied", "process", "shared_memory", "takes_parts", "cache", "budget", "estimate")
     class OptionsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -82,7 +82,6 @@ class Open(_message.Message):
     SHARED_MEMORY_FIELD_NUMBER: _ClassVar[int]
     TAKES_PARTS_FIELD_NUMBER: _ClassVar[int]
     CACHE_FIELD_NUMBER: _ClassVar[int]
-    SECOND_FIELD_NUMBER: _ClassVar[int]
     BUDGET_FIELD_NUMBER: _ClassVar[int]
     ESTIMATE_FIELD_NUMBER: _ClassVar[int]
     protocol_version: int
@@ -97,10 +96,9 @@ class Open(_message.Message):
     shared_memory: SharedMemory
     takes_parts: bool
     cache: str
-    second: bool
     budget: Budget
     estimate: bool
-    def __init__(self, protocol_version: _Optional[int] = ..., function: _Optional[str] = ..., version: _Optional[str] = ..., fingerprint: _Optional[str] = ..., arguments: _Optional[bytes] = ..., options: _Optional[_Mapping[str, str]] = ..., context: _Optional[_Union[CallContext, _Mapping]] = ..., applied: _Optional[_Iterable[_Union[AppliedField, str]]] = ..., process: _Optional[_Union[ProcessCall, _Mapping]] = ..., shared_memory: _Optional[_Union[SharedMemory, _Mapping]] = ..., takes_parts: bool = ..., cache: _Optional[str] = ..., second: bool = ..., budget: _Optional[_Union[Budget, _Mapping]] = ..., estimate: bool = ...) -> None: ...
+    def __init__(self, protocol_version: _Optional[int] = ..., function: _Optional[str] = ..., version: _Optional[str] = ..., fingerprint: _Optional[str] = ..., arguments: _Optional[bytes] = ..., options: _Optional[_Mapping[str, str]] = ..., context: _Optional[_Union[CallContext, _Mapping]] = ..., applied: _Optional[_Iterable[_Union[AppliedField, str]]] = ..., process: _Optional[_Union[ProcessCall, _Mapping]] = ..., shared_memory: _Optional[_Union[SharedMemory, _Mapping]] = ..., takes_parts: bool = ..., cache: _Optional[str] = ..., budget: _Optional[_Union[Budget, _Mapping]] = ..., estimate: bool = ...) -> None: ...
 
 class Budget(_message.Message):
     __slots__ = ("job", "amounts", "error_share")
@@ -198,7 +196,7 @@ class CallContext(_message.Message):
     def __init__(self, operation_id: _Optional[str] = ..., job: _Optional[str] = ..., stage: _Optional[int] = ..., partition: _Optional[int] = ..., task_attempt: _Optional[int] = ..., micro_batch: _Optional[int] = ..., session: _Optional[str] = ...) -> None: ...
 
 class Opened(_message.Message):
-    __slots__ = ("version", "result", "options", "max_message_bytes", "progress_interval", "execution", "shared_memory", "max_batch_rows", "cache", "second", "budget", "estimate", "load")
+    __slots__ = ("version", "result", "options", "max_message_bytes", "progress_interval", "execution", "shared_memory", "max_batch_rows", "cache", "budget", "estimate", "load")
     class OptionsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -215,7 +213,6 @@ class Opened(_message.Message):
     SHARED_MEMORY_FIELD_NUMBER: _ClassVar[int]
     MAX_BATCH_ROWS_FIELD_NUMBER: _ClassVar[int]
     CACHE_FIELD_NUMBER: _ClassVar[int]
-    SECOND_FIELD_NUMBER: _ClassVar[int]
     BUDGET_FIELD_NUMBER: _ClassVar[int]
     ESTIMATE_FIELD_NUMBER: _ClassVar[int]
     LOAD_FIELD_NUMBER: _ClassVar[int]
@@ -228,11 +225,10 @@ class Opened(_message.Message):
     shared_memory: bool
     max_batch_rows: int
     cache: str
-    second: SecondSending
     budget: str
     estimate: bool
     load: Load
-    def __init__(self, version: _Optional[str] = ..., result: _Optional[bytes] = ..., options: _Optional[_Mapping[str, str]] = ..., max_message_bytes: _Optional[int] = ..., progress_interval: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., execution: _Optional[_Union[_function_pb2.Execution, str]] = ..., shared_memory: bool = ..., max_batch_rows: _Optional[int] = ..., cache: _Optional[str] = ..., second: _Optional[_Union[SecondSending, _Mapping]] = ..., budget: _Optional[str] = ..., estimate: bool = ..., load: _Optional[_Union[Load, _Mapping]] = ...) -> None: ...
+    def __init__(self, version: _Optional[str] = ..., result: _Optional[bytes] = ..., options: _Optional[_Mapping[str, str]] = ..., max_message_bytes: _Optional[int] = ..., progress_interval: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., execution: _Optional[_Union[_function_pb2.Execution, str]] = ..., shared_memory: bool = ..., max_batch_rows: _Optional[int] = ..., cache: _Optional[str] = ..., budget: _Optional[str] = ..., estimate: bool = ..., load: _Optional[_Union[Load, _Mapping]] = ...) -> None: ...
 
 class Load(_message.Message):
     __slots__ = ("load", "streams", "cores")
@@ -243,14 +239,6 @@ class Load(_message.Message):
     streams: int
     cores: float
     def __init__(self, load: _Optional[float] = ..., streams: _Optional[int] = ..., cores: _Optional[float] = ...) -> None: ...
-
-class SecondSending(_message.Message):
-    __slots__ = ("after", "share")
-    AFTER_FIELD_NUMBER: _ClassVar[int]
-    SHARE_FIELD_NUMBER: _ClassVar[int]
-    after: _duration_pb2.Duration
-    share: float
-    def __init__(self, after: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., share: _Optional[float] = ...) -> None: ...
 
 class Batch(_message.Message):
     __slots__ = ("sequence", "first_row", "rows", "waited")

@@ -1,6 +1,5 @@
 """Accounts counts what a stream does, for the statistics of the job, its span and a comparison with the server."""
 
-import dataclasses
 from collections.abc import Callable, Collection
 
 from remote_udf.outcomes import RowError
@@ -43,14 +42,6 @@ class Accounts:
         self.statistics.failed += rows
         self.statistics.uncalled += rows
 
-    def adopt(self, counts: pb.StreamCounts, statistics: Statistics, rows: int) -> None:
-        """Continue with another connection, which has counted this, and whose outcomes of this number of rows count."""
-        self.counts = counts
-        skipped = min(statistics.skipped, rows)
-        self.statistics.add(
-            dataclasses.replace(statistics, rows=rows, ok=rows - skipped, skipped=skipped, hedges_won=1)
-        )
-
     def start_connection(self) -> None:
         """Reset `counts`, because the server counts per connection."""
         self.counts = pb.StreamCounts()
@@ -90,7 +81,7 @@ class Accounts:
         self._span.set(
             rows=statistics.rows, ok=statistics.ok, failed=statistics.failed, skipped=statistics.skipped,
             retries=statistics.retries, batches=statistics.batches, replays=statistics.replays,
-            reconnects=statistics.reconnects, hedges=statistics.hedges, hedges_won=statistics.hedges_won,
+            reconnects=statistics.reconnects,
         )  # fmt: skip
         self._span.end(error)
         # Spark ends its workers without notice, so spans are flushed now, on a thread that nothing waits for.

@@ -21,7 +21,6 @@ from spark_client.executor.stream.accounts import Accounts
 from spark_client.executor.stream.chunks import Answer, Chunk
 from spark_client.executor.stream.connecting import Connector, backoff
 from spark_client.executor.stream.connection import Connection
-from spark_client.executor.stream.hedging import HedgeBudgets, Hedger, Won, process_hedge_budgets
 from spark_client.executor.stream.message_sizing import MessageSizing
 from spark_client.executor.stream.moves import Moves
 from spark_client.executor.stream.pending import Pending
@@ -53,14 +52,12 @@ class CallStream:
         threads: Threads = THREADS,
         watch: SilenceWatch | None = None,
         caches: SeenCaches | None = None,
-        hedge_budgets: HedgeBudgets | None = None,
         uniform: Callable[[float, float], float] = random.uniform,
     ) -> None:
         """Connect and open. Raises StreamError if the server refuses, ServerUnavailable if none answers in time.
 
         A function's `open` hook may take as long as a row may. `sleep` is by default one that `close`
-        interrupts. `span` ends with the stream. `watch` finds servers that are unresponsive. `hedge_budgets` bound what
-        is sent to another server too; by default they are those of the process. `uniform` draws jitter.
+        interrupts. `span` ends with the stream. `watch` finds servers that are unresponsive. `uniform` draws jitter.
         """
         self._span = span
         self.call = call
@@ -77,7 +74,6 @@ class CallStream:
         self._connector = Connector(call, connect, transport.servers, clock, self._sleep, span, uniform)
         self._lock = threads.lock()
         self._pending = Pending(self._answered)
-        self._hedger: Hedger | None = None
         self._finishing = False
         self._done = False
         self._lost_at: float | None = None
@@ -95,12 +91,6 @@ class CallStream:
         self._moves.connected(self._connection)
         options = self._connection.options
         self._sizing = MessageSizing(call.spec.execution, options.buffer_capacity, self._connection.message_rows, clock)
-        if (agreed := self._connection.second) is not None and self._connector.may_change():
-            budget = (hedge_budgets or process_hedge_budgets()).of(call.config.target, call.spec.key, agreed)
-            self._hedger = Hedger(
-                budget, connect, self._lock, lambda: self._pending, lambda: self._connection, self._hedge_sent, clock,
-                threads,
-            )  # fmt: skip
 
     @property
     def ordered(self) -> bool:
@@ -206,8 +196,6 @@ class CallStream:
         self._closed.set()
         self._connector.close()
         self._moves.stop()
-        if self._hedger is not None:
-            self._hedger.stop()
         self._connection.close(cancel=not done)
         self._pending.close()
         self._accounts.end_span("" if done or not self._pending.rows else "closed with rows in flight")
@@ -221,13 +209,9 @@ class CallStream:
         if size > connection.payload_bytes or len(chunk.rows) > connection.message_rows:
             return self._send_halves(chunk, size, waited)
         self.statistics.bytes_out += size
-        first = not chunk.sent_at
-        chunk.sent_last = self._clock()
-        chunk.sent_at = chunk.sent_at or chunk.sent_last
+        chunk.sent_at = chunk.sent_at or self._clock()
         connection.send(chunk, payload, waited)
         self._pending.add(chunk)
-        if self._hedger is not None:
-            self._hedger.submitted(first=first)
         return []
 
     def _send_halves(self, chunk: Chunk, size: int, waited: float) -> list[Answer]:
@@ -285,8 +269,6 @@ class CallStream:
         self._lost_at, self._losses = None, 0
         self._sizing.answered(result.rows)
         self._accounts.received(result, errors, len(data))
-        if self._hedger is not None and (result.retries or _may_succeed_later(answers)):
-            self._hedger.overloaded()
         return answers
 
     def _take_part(self, result: pb.Result, data: memoryview) -> list[Answer]:
@@ -299,12 +281,6 @@ class CallStream:
 
     def _answered(self, chunk: Chunk) -> None:
         self.statistics.answered(self._clock() - chunk.sent_at)
-        if self._hedger is not None:
-            self._hedger.answered(chunk)
-
-    def _hedge_sent(self) -> None:
-        self.statistics.hedges += 1
-        self._span.event("hedge")
 
     def _check_finished(self, finished: pb.Finished) -> None:
         self._accounts.finish_connection(finished, self._connection.rows_sent, self._pending.rows)
@@ -316,8 +292,6 @@ class CallStream:
 
         Returns None on success, otherwise the refusal of `chunk`.
         """
-        if self._hedger is not None:
-            self._hedger.forget()
         # If the server is lost now, only the comparison of counts is skipped.
         with contextlib.suppress(TransportLost, StreamError):
             self._end_connection()
@@ -356,8 +330,6 @@ class CallStream:
             self._done = True
             return []
         with self._lock:
-            if self._hedger is not None and (won := self._hedger.take_won()) is not None:
-                return self._adopt(won)
             now = self._clock()
             self._lost_at = now if self._lost_at is None else self._lost_at
             deadline = self._lost_at + self._connection.options.timeout
@@ -385,26 +357,6 @@ class CallStream:
             self._span.event("replay", rows=self._pending.rows, waited=waited)
             return [answer for chunk in self._start_anew() for answer in self._send_again(chunk, waited, problem)]
 
-    def _adopt(self, won: Won) -> list[Answer]:
-        """Take the outcomes of a hedge, and send the other rows in flight to its server."""
-        if self._done:  # closed meanwhile
-            won.connection.close(cancel=True)
-            return []
-        self._connection = won.connection
-        self._moves.connected(won.connection, waiting=True)
-        self._lost_at, self._losses = None, 0
-        answers = self._pending.adopt(won.chunk, won.answers)
-        self._accounts.adopt(won.counts, won.statistics, sum(len(answer.rows) for answer in answers))
-        rest = self._pending.rest()
-        self._pending = Pending(self._answered)
-        self._span.event("hedge won", rows=sum(len(chunk.rows) for chunk in rest))
-        for chunk in rest:
-            chunk.replays -= 1  # no server was lost
-            answers += self._send(chunk)
-        if self._hedger is not None:
-            self._hedger.followed(self._pending.messages)
-        return answers
-
     def _send_again(self, chunk: Chunk, waited: float, problem: Exception) -> list[Answer]:
         """Send rows of a lost server to the next one, unless they were replayed more than `max_replays` times."""
         most = self.call.config.max_replays
@@ -428,17 +380,10 @@ class CallStream:
 
         Call this only once there is a server or the rows have failed: until then, has_room() must not be true.
         """
-        if self._hedger is not None:
-            self._hedger.forget()
         rest = self._pending.rest()
         self._pending = Pending(self._answered)
         self._accounts.start_connection()
         return rest
-
-
-def _may_succeed_later(answers: Sequence[Answer]) -> bool:
-    """Whether a row has failed with an error that may not occur again."""
-    return any(error.retryable for answer in answers for error in answer.errors.values())
 
 
 def _code_of(problem: Exception) -> ErrorCode:

@@ -54,10 +54,6 @@ class Chunk:
     """Number of times that its rows were sent again."""
     sent_at: float = 0.0
     """When it, or the earlier chunk of its rows, was first sent; 0.0 before."""
-    sent_last: float = 0.0
-    """When it was sent to the server that has it."""
-    hedged: bool = False
-    """Whether it was considered for being sent to another server too."""
     parts: dict[int, Parts] = field(default_factory=dict)
     """Unanswered row, counted from the first, to the received parts of its value."""
     _open: npt.NDArray[np.bool_] | None = None
@@ -117,18 +113,6 @@ class Chunk:
         else:
             again = (as_array(self.rows)[self._open], self._open_columns(), self._open_bytes())
         return Chunk(self.owner, *again, replays=self.replays + 1, sent_at=self.sent_at)
-
-    def unanswered_rows(self) -> "Chunk":
-        """A chunk to be sent to another server too. Its owner is this chunk, and its rows are positions in it."""
-        if self._open is None:
-            return Chunk(self, range(len(self.rows)), self.columns, self.bytes)
-        return Chunk(self, np.flatnonzero(self._open), self._open_columns(), self._open_bytes())
-
-    def open_among(self, inside: Rows) -> IntArray:
-        """The indexes of those rows, counted from the first, that are unanswered."""
-        if not self.unanswered:
-            return np.empty(0, np.int64)
-        return np.arange(len(inside)) if self._open is None else np.flatnonzero(self._open[as_array(inside)])
 
     def awaits(self, inside: int) -> bool:
         """Whether this row, counted from the first, is unanswered."""

@@ -50,11 +50,8 @@ class Connection:
         threads: Threads = THREADS,
         watch: SilenceWatch | None = None,
         caches: SeenCaches | None = None,
-        second: bool = False,
     ) -> None:
         """Request a stream. Servers in `avoid` are used only if there are no others.
-
-        With `second`, its rows were sent to another server too.
 
         `open` waits for the answer. Raises TransportLost. `watch` calls `check_silence` at intervals; the default is
         the watch of the process. `caches` has the caches of servers; by default those that this process has seen.
@@ -97,7 +94,6 @@ class Connection:
             shared_memory=self._offered.offer if self._offered else None,
             takes_parts=call.takes_parts,
             cache=self._caches.elsewhere(call.config.target, spec.key, self.server),
-            second=second,
             budget=call.config.budget.to_proto() if call.config.budget is not None else None,
             estimate=call.config.estimates,
         )
@@ -144,8 +140,6 @@ class Connection:
         """What the server has to do; None from an older server."""
         self.budget = opened.budget
         """Where the server counts the budget; empty if it does not."""
-        self.second = _checked(opened.second) if opened.HasField("second") else None
-        """When rows of a slow message may be sent to another server too; None for never."""
         self.ordered = self.options.output_mode is OutputMode.ORDERED
         result = read_schema(opened.result)
         if len(result) != 1:
@@ -252,14 +246,3 @@ class Connection:
 def _until_none(requests: "queue.SimpleQueue[bytes | None]") -> Iterator[bytes]:
     while (message := requests.get()) is not None:
         yield message
-
-
-def _checked(second: pb.SecondSending) -> pb.SecondSending:
-    after = second.after.ToNanoseconds() if second.HasField("after") else None
-    if not 0.0 <= second.share <= 1.0 or (after is not None and after <= 0):  # not a number is not in between
-        found = "a learned delay" if after is None else f"a delay of {after / 1e9} s"
-        raise ProtocolViolation(
-            f"the server announced second messages with a share of {second.share} and {found}; expected a share from "
-            "0 to 1 and a delay above zero"
-        )
-    return second

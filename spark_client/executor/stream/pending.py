@@ -1,14 +1,14 @@
 """Pending has the chunks of one stream that are in flight, and finds the rows that a result answers."""
 
 import bisect
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping
 
 import numpy as np
 import pyarrow as pa
 
 from remote_udf.errors import ProtocolViolation
 from remote_udf.outcomes import RowError
-from spark_client.executor.stream.chunks import Answer, Chunk, IntArray, Rows, as_array
+from spark_client.executor.stream.chunks import Answer, Chunk, IntArray, Rows
 from spark_client.executor.stream.parts import Parts
 
 __all__ = ["Pending"]
@@ -36,18 +36,9 @@ class Pending:
         self.rows += len(chunk.rows)
         self.bytes += chunk.bytes
 
-    @property
-    def messages(self) -> int:
-        """Number of chunks with unanswered rows."""
-        return len(self._chunks)
-
     def rest(self) -> list[Chunk]:
         """The unanswered rows, as chunks to be sent again."""
         return [chunk.rest() for chunk in self._chunks.values()]
-
-    def waiting(self) -> Iterator[Chunk]:
-        """The chunks that were not sent to another server, in the order in which they were sent."""
-        return (chunk for chunk in self._chunks.values() if not chunk.hedged)
 
     def close(self) -> None:
         """Discard the parts of incomplete values. Safe to call twice."""
@@ -105,18 +96,6 @@ class Pending:
             part = values if len(chosen) == len(rows) else values.take(pa.array(chosen))
             answers.append(self._answer(chunk, inside, part, own))
         return answers
-
-    def adopt(self, chunk: Chunk, answers: Sequence[Answer]) -> list[Answer]:
-        """Outcomes of a chunk from another server, whose rows are positions in it: those that it still awaits."""
-        adopted = []
-        for answer in answers:
-            chosen = chunk.open_among(answer.rows)
-            if len(chosen) == len(answer.rows):
-                adopted.append(self._answer(chunk, answer.rows, answer.values, {}))
-            elif len(chosen):
-                rows = as_array(answer.rows)[chosen]
-                adopted.append(self._answer(chunk, rows, answer.values.take(pa.array(chosen)), {}))
-        return adopted
 
     def _are_of_one_chunk(self, rows: IntArray) -> bool:
         """Whether rows are consecutive, and of one chunk."""

@@ -1,25 +1,22 @@
 """Second calls of slow calls: the first answer counts, few are sent, and none under overload."""
 
 import asyncio
-import threading
 from typing import Any
 
-import pyarrow as pa
 import pytest
 
 import udf_server as udf
 from remote_udf.errors import ErrorCode
-from remote_udf.hedging import LEARN_CALLS
 from remote_udf.options import HOSTED_OPTIONS
-from tests.udf_server.talk import Talk, batch, eventually, finish, opening
+from tests.udf_server.talk import Talk, batch, eventually
 from udf_server.base.errors import DeclarationError
 from udf_server.base.metrics import ServerMetrics
 from udf_server.guards.guard import Guard
 from udf_server.guards.guard_metrics import GuardMetrics
 from udf_server.guards.hedge import Hedge
+from udf_server.guards.hedge_budget import LEARN_CALLS
 from udf_server.guards.settings import GuardSettings
 from udf_server.hosting.function_host import FunctionHost
-from udf_server.hosting.hosted_function import HostedFunction
 from udf_server.hosting.registry import Registry
 from udf_server.limits.limited_calls import limited
 from udf_server.streams import opening as opening_of_streams
@@ -308,105 +305,6 @@ def test_options_keep_their_values_as_text():
     assert [option.format(option.parse(value)) for value in ("P95", "2 s", "0.25 s")] == ["p95", "2 s", "250 ms"]
 
 
-async def test_clients_hear_when_rows_of_a_slow_message_may_go_to_another_server():
-    @udf.scalar(idempotent=True, hedge_elsewhere="20 ms", hedge_share="10%", vectorized=True, name="f")
-    def f(x: pa.Int64Array) -> pa.Int64Array:
-        return x
-
-    @udf.scalar(idempotent=True, hedge_elsewhere="p95", name="f")
-    def learned(x: int) -> int:
-        return x
-
-    async with Talk(f) as talk:
-        second = (await talk.open()).second
-    assert (second.after.ToMilliseconds(), second.share) == (20, 0.1)
-    async with Talk(learned) as talk:
-        opened = await talk.open()
-    assert opened.HasField("second")
-    assert not opened.second.HasField("after")
-
-
-async def test_rows_of_another_server_are_refused_while_rows_wait_for_the_guard(caplog):
-    caplog.set_level("INFO")
-    release = threading.Event()
-
-    @udf.scalar(idempotent=True, hedge_elsewhere="20 ms", name="f")
-    def f(x: int) -> int:
-        release.wait(20)
-        return x
-
-    metrics = GuardMetrics(ServerMetrics(), "f", "1")
-    guard = Guard("f@1", GuardSettings.parse("f", {"max-concurrency": 1}), metrics)
-    host = FunctionHost(Registry([("test", f)]))
-    talk, other = (Talk(host=host, guard=guard) for _ in range(2))
-    async with talk:
-        await talk.open()
-        talk.send(batch(0, 0, [1, 2]))
-        await eventually(guard.gate.is_full)
-        await other.__aenter__()
-        other.send(opening(second=True))
-        refusal = (await other.receive()).error
-        assert (refusal.code, refusal.retryable) == ("OVERLOADED", True)
-        await other.ended()
-        refused = {"function": "f", "version": "1", "outcome": "refused"}
-        assert other.metric("udf_hedges_total", **refused) == 1.0
-        # Nobody needs to add servers because of it.
-        assert not other.metric("udf_streams_rejected_total", code="OVERLOADED")
-        assert not [record for record in caplog.records if "refused" in record.getMessage()]
-        release.set()
-        rows = 0
-        while rows < 2:
-            rows += (await talk.receive()).result.rows
-        await eventually(lambda: not guard.gate.is_full() and not host.find("f", "").crowded)
-        idle = Talk(host=host, guard=guard)
-        await idle.__aenter__()
-        await idle.open(second=True)
-        received = {"function": "f", "version": "1", "outcome": "received"}
-        assert idle.metric("udf_hedges_total", **received) == 1.0
-        idle.send(finish())
-        await idle.ended()
-
-
-@pytest.mark.parametrize("blocking", [False, True])
-async def test_rows_of_another_server_are_refused_while_rows_wait_for_a_merged_call(blocking):
-    release, began = threading.Event(), []
-
-    def f(x: list[int]) -> list[int]:
-        began.append(x)
-        release.wait(20)
-        return x
-
-    async def f_async(x: list[int]) -> list[int]:
-        began.append(x)
-        await asyncio.to_thread(release.wait, 20)
-        return x
-
-    merged: dict[str, Any] = {"batched": True, "idempotent": True, "max_queue_delay": "0 s", "name": "f"}
-    function = udf.scalar(**merged, hedge_elsewhere="20 ms")(f if blocking else f_async)
-    host = FunctionHost(Registry([("test", function)]))
-    talk, other = Talk(host=host), Talk(host=host)
-    async with talk:
-        await talk.open()
-        talk.send(batch(0, 0, [1]))
-        await eventually(lambda: began == [[1]])
-        idle = Talk(host=host)
-        await idle.__aenter__()
-        await idle.open(second=True)  # the function is busy, but nothing waits
-        idle.send(finish())
-        await idle.ended()
-        talk.send(batch(1, 1, [2]))
-        await eventually(lambda: talk.unread == 0)
-        await other.__aenter__()
-        other.send(opening(second=True))
-        refusal = (await other.receive()).error
-        assert (refusal.code, refusal.retryable) == ("OVERLOADED", True)
-        await other.ended()
-        release.set()
-        rows = 0
-        while rows < 2:
-            rows += (await talk.receive()).result.rows
-
-
 async def test_a_common_call_is_hedged_although_rows_wait_for_the_next_one(environment):
     calls = []
 
@@ -421,26 +319,20 @@ async def test_a_common_call_is_hedged_although_rows_wait_for_the_next_one(envir
 
 
 async def test_what_streams_share_is_read_on_the_loop_however_large_their_open_messages_are(monkeypatch):
-    @udf.scalar(hedge_elsewhere="1 h", name="f", **HEDGED)
+    @udf.scalar(name="f", **HEDGED)
     async def f(x: int) -> int:
         return x
 
-    made, looked = [], []
+    made = []
 
     class Recorded(Hedge):
         def __init__(self, *arguments):
             made.append(asyncio._get_running_loop())
             super().__init__(*arguments)
 
-    def crowded(self):
-        looked.append(asyncio._get_running_loop())
-        return False
-
     monkeypatch.setattr(opening_of_streams, "SMALL_BYTES", 0)
     monkeypatch.setattr(opening_of_streams, "Hedge", Recorded)
-    monkeypatch.setattr(HostedFunction, "crowded", property(crowded))
     host = FunctionHost(Registry([("test", f)]))
     async with Talk(host=host) as one, Talk(host=host) as other:
-        await asyncio.gather(one.open(second=True), other.open(second=True))
+        await asyncio.gather(one.open(), other.open())
     assert made == [asyncio.get_running_loop()]
-    assert looked == 2 * made

@@ -5,11 +5,14 @@ import logging
 import pytest
 
 import udf_server as udf
+from remote_udf.effective_options import canonical
+from remote_udf.errors import InvalidOption
 from tests.udf_server.aggregate_functions import CountAll
 from udf_server.aggregate.declaration import declare_aggregate
 from udf_server.hosting.configured import ignored_options
 from udf_server.hosting.function_host import FunctionHost
 from udf_server.hosting.registry import Registry
+from udf_server.serving.config import ServerConfig
 
 
 @udf.scalar(deterministic=False)
@@ -34,8 +37,8 @@ async def many(a: list[int]) -> list[int]:
 
 FUNCTIONS = (roll, draw, plain, many, declare_aggregate(CountAll))
 EVERY = {
-    "cache-ttl": "1 h", "attempt-timeout": "1 s", "hedge-after": "1 s", "hedge-elsewhere": "1 s",
-    "max-queue-delay": "1 ms", "timeout": "9 s",
+    "cache-ttl": "1 h", "attempt-timeout": "1 s", "hedge-after": "1 s", "max-queue-delay": "1 ms",
+    "timeout": "9 s",
 }  # fmt: skip
 
 
@@ -44,11 +47,10 @@ def test_options_that_have_no_effect_are_found_by_function():
     found: dict[str, set[str]] = {}
     for each in ignored_options(FUNCTIONS, configured):
         found.setdefault(each.setting.partition(".")[2].partition(".")[0], set()).add(each.setting.split(".")[-1])
-    hedges = {"hedge-after", "hedge-elsewhere"}
     assert found == {
-        "roll": {"cache-ttl", "max-queue-delay", *hedges},
-        "draw": {"max-queue-delay", *hedges},
-        "plain": {"attempt-timeout", "max-queue-delay", *hedges},
+        "roll": {"cache-ttl", "max-queue-delay", "hedge-after"},
+        "draw": {"max-queue-delay", "hedge-after"},
+        "plain": {"attempt-timeout", "max-queue-delay", "hedge-after"},
         "count_all": {*EVERY} - {"timeout"},
         "typo": {"typo"},
     }
@@ -66,7 +68,7 @@ async def test_an_option_has_an_effect_unless_it_is_named(name):
         options, of_all = hosted.options.scalar({}), hosted.options
         used = {
             "cache-ttl": options.cache_ttl, "attempt-timeout": options.attempt_timeout, "hedge-after": of_all.hedging,
-            "hedge-elsewhere": of_all.hedging_elsewhere, "max-queue-delay": of_all.merging, "timeout": options.timeout,
+            "max-queue-delay": of_all.merging, "timeout": options.timeout,
         }  # fmt: skip
         named = {each.setting.split(".")[-1] for each in ignored_options([function], {function.spec.name: EVERY})}
         assert {option for option, value in used.items() if not value} == named
@@ -81,3 +83,16 @@ def test_the_start_of_a_server_names_settings_without_effect(serve, caplog):
     found = [(each.setting, each.function) for each in named]
     assert found == [("functions.roll.cache-ttl", "roll@1"), ("functions.rol", "")]
     assert "declared with deterministic=False" in named[0].reason and "no such function" in named[1].reason
+
+
+def test_an_option_that_was_removed_has_no_effect_and_is_warned_of(caplog):
+    @udf.scalar(idempotent=True, hedge_elsewhere="50 ms", timeout="3 s")
+    def f(x: int) -> int:
+        return x
+
+    config = ServerConfig(functions={"*": {"hedge-elsewhere": "p95", "timeout": "4 s"}})
+    assert (f.spec.options, config.functions) == ({"timeout": "3 s"}, {"*": {"timeout": "4 s"}})
+    named = [record.getMessage() for record in caplog.records]
+    assert len(named) == 2 and all("option 'hedge-elsewhere' has no effect" in text for text in named)
+    with pytest.raises(InvalidOption, match="unknown option 'hedge-elsewhere'"):
+        canonical({"hedge-elsewhere": "1 s"}, source="call")

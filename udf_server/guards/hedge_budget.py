@@ -1,7 +1,4 @@
-"""HedgeBudget decides after what time something slow is sent a second time, and how often that may be done.
-
-The server uses it for calls, the client for messages.
-"""
+"""HedgeBudget decides after what time a slow call is made a second time, and how often that may be done."""
 
 import collections
 import threading
@@ -39,11 +36,6 @@ class HedgeBudget:
         """Count a call, which may not be a hedge."""
         with self._lock:
             self._saved = min(self._saved + self._share, MOST_SAVED)
-
-    def charge(self, sent: int) -> None:
-        """Count what was sent a second time without `take`. If it was more than is allowed, hedges stop until it is."""
-        with self._lock:
-            self._saved -= sent
 
     def ended(self, seconds: float) -> None:
         """Learn from the duration of a call, hedged or not."""
