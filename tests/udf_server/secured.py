@@ -30,9 +30,9 @@ class Pki:
         path.write_bytes(b"".join(blob.bytes() for blob in blobs))
         return str(path)
 
-    def issue(self, name, common_name="server"):
+    def issue(self, name, common_name="server", names=("localhost", "127.0.0.1")):
         """Certificate and key files; files of that name are replaced."""
-        made = self.authority.issue_cert("localhost", "127.0.0.1", common_name=common_name)
+        made = self.authority.issue_cert(*names, common_name=common_name)
         return self._file(f"{name}.pem", *made.cert_chain_pems), self._file(f"{name}.key", made.private_key_pem)
 
 

@@ -3,10 +3,12 @@
 import socket
 import ssl
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import grpc
 import pytest
 
+from remote_udf.errors import StreamError
 from spark_client.base.config import ClientConfig
 from spark_client.base.errors import AccessDenied, NotARemoteUdfServer, ServerUnavailable
 from spark_client.base.security import Security
@@ -14,6 +16,7 @@ from spark_client.functions.directory import list_functions
 from tests.chaos.servers import ChaosServer
 from tests.udf_server.secured import Pki, answers, plus_one
 from udf_server.security import files
+from udf_server.security.access import hashed, new_token
 
 
 @pytest.fixture(autouse=True)
@@ -44,6 +47,34 @@ def test_a_client_certificate_is_who_calls(serve, pki, access):
         list_functions(
             ClientConfig(target, 5.0, Security(ca_file=pki.ca, certificate_file=others[0], key_file=others[1]))
         )
+
+
+def test_a_token_takes_precedence_over_a_certificate(serve, pki, access, token_file):
+    certificate, key = pki.issue("server")
+    token = new_token()
+    rules = access(f"""
+        [reporting]
+        token_sha256 = "{hashed(token)}"
+        functions = ["plus_one"]
+
+        [etl]
+        certificate = "etl.example"
+        functions = ["nothing_else"]
+    """)
+    target = serve(plus_one, tls_certificate=certificate, tls_key=key, tls_client_ca=pki.ca, access_file=rules).target
+    mine = pki.issue("etl", "etl.example")
+    of_certificate = Security(ca_file=pki.ca, certificate_file=mine[0], key_file=mine[1])
+    with pytest.raises(StreamError, match=r"PERMISSION_DENIED: 'etl' may not call"):
+        answers(target, of_certificate)
+    assert answers(target, replace(of_certificate, token_file=token_file(token))) == 2
+
+
+def test_a_certificate_is_checked_against_the_name_of_the_target(serve, pki):
+    certificate, key = pki.issue("server", names=["localhost"])
+    port = serve(plus_one, tls_certificate=certificate, tls_key=key).target.rpartition(":")[2]
+    assert answers(f"dns:///localhost:{port}", Security(ca_file=pki.ca)) == 2
+    with pytest.raises(ServerUnavailable, match="Hostname Verification Check failed"):
+        list_functions(ClientConfig(f"127.0.0.1:{port}", 0.5, Security(ca_file=pki.ca)))
 
 
 def test_a_certificate_of_another_authority_gets_nobody_in(serve, pki, tmp_path):
