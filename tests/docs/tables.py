@@ -22,6 +22,7 @@ from spark_client.windows.emitting import EMIT_OPTIONS
 from spark_client.windows.hop import _MOST as MOST_WINDOWS
 from udf_server.base.bulk_histogram import BulkHistogram
 from udf_server.base.metrics import ServerMetrics
+from udf_server.base.output import DroppedLines
 from udf_server.cache.keys import LARGEST_ARGUMENTS
 from udf_server.cache.orphans import MOST_ORPHANS
 from udf_server.cache.outcome_cache import QUEUE_BYTES
@@ -150,7 +151,7 @@ def metrics() -> str:
         if isinstance(value, MetricWrapperBase):
             family = value.describe()[0]
             labels: Iterable[str] = value._labelnames
-        elif isinstance(value, BulkHistogram):
+        elif isinstance(value, (BulkHistogram, DroppedLines)):
             family = next(iter(value.describe()))
             labels = value._labels
         else:

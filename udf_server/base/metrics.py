@@ -12,6 +12,7 @@ from remote_udf.amounts import MOST_UNITS, OTHER
 from remote_udf.errors import ErrorCode
 from remote_udf.version import __version__
 from udf_server.base.bulk_histogram import BulkHistogram
+from udf_server.base.output import DroppedLines
 
 __all__ = ["FunctionMetrics", "ServerMetrics"]
 
@@ -253,6 +254,8 @@ class ServerMetrics:
             "Part of its budget of the day (UTC) that such a caller has spent, on all servers that count together.",
             ["caller", "unit"], registry=registry,
         )  # fmt: skip
+        self.lines_dropped = DroppedLines()
+        registry.register(self.lines_dropped)
         self._callers: frozenset[str] = frozenset()
         self.file_reloads = Counter(
             "udf_file_reloads_total", "Reloads of changed TLS or access files, by outcome.",

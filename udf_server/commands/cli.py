@@ -21,6 +21,7 @@ from remote_udf.functions import split_name
 from remote_udf.version import __version__
 from udf_server.base.errors import InvalidConfig
 from udf_server.base.functions import Function
+from udf_server.base.output import flush_outputs, queue_outputs
 from udf_server.base.texts import with_text_keys
 from udf_server.commands import cache
 from udf_server.commands.catalog import as_json, described, evaluate, listed
@@ -116,6 +117,7 @@ def serve(file: Path | None, stop_with_stdin: bool, one_of: int | None, device: 
     go to standard error.
     """
     end_when_interrupted("udf-server")
+    queue_outputs()
     config = _config(file, flags)
     configure_logging(config.log_level, config.log_format)
     processes = one_of or worker_processes(config)
@@ -129,8 +131,7 @@ def serve(file: Path | None, stop_with_stdin: bool, one_of: int | None, device: 
     server = Server(part_of(config, processes), _registry(config), share_port=processes > 1, device=device)
     tune_process()
     uvloop.run(_serve(server, stop_with_stdin))
-    sys.stdout.flush()
-    sys.stderr.flush()
+    flush_outputs()
     # Calls that do not return hold threads that cannot be joined.
     os._exit(0)
 

@@ -16,6 +16,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 
 from udf_server.base.errors import InvalidConfig
+from udf_server.base.output import DroppedLines
 from udf_server.page.site import Credentials
 from udf_server.serving.devices import environment_of
 
@@ -112,7 +113,10 @@ class WorkerProcess:
 
 
 class WorkerMetrics(Collector):
-    """The metrics of all workers. Each has the label `process`, because a restarted worker counts from 0 again."""
+    """The metrics of all workers. Each has the label `process`, because a restarted worker counts from 0 again.
+
+    Lines that this process has dropped have the label `parent`: it passes on what the workers print.
+    """
 
     def __init__(self, workers: Sequence[WorkerProcess]) -> None:
         self._workers = workers
@@ -122,14 +126,17 @@ class WorkerMetrics(Collector):
 
     def collect(self) -> Iterator[Metric]:
         found: dict[str, Metric] = {}
-        for worker in self._workers:
-            try:
-                text = worker.ask("/metrics")
-            except OSError:
-                continue  # it is being restarted
-            for family in text_string_to_metric_families(text):
+        for process, families in self._families():
+            for family in families:
                 merged = found.setdefault(family.name, Metric(family.name, family.documentation, family.type))
                 for sample in family.samples:
-                    labels = {**sample.labels, "process": str(worker.number)}
-                    merged.add_sample(sample.name, labels, sample.value)
+                    merged.add_sample(sample.name, {**sample.labels, "process": process}, sample.value)
         yield from found.values()
+
+    def _families(self) -> Iterator[tuple[str, Iterable[Metric]]]:
+        yield "parent", DroppedLines().collect()
+        for worker in self._workers:
+            try:
+                yield str(worker.number), text_string_to_metric_families(worker.ask("/metrics"))
+            except OSError:
+                continue  # it is being restarted

@@ -59,14 +59,14 @@ def start(plugin, tmp_path):
 class Call(threading.Thread):
     """One stream of one batch; its client waits for Opened."""
 
-    def __init__(self, target, values):
+    def __init__(self, target, values, function="f"):
         super().__init__(daemon=True)
-        self.target, self.values = target, values
+        self.target, self.values, self.function = target, values, function
         self.opened, self.answers, self.error = threading.Event(), [], None
 
     def run(self):
         def requests():
-            yield opening("f")
+            yield opening(self.function)
             self.opened.wait(20)
             yield batch(0, 0, self.values)
             yield finish()
@@ -145,6 +145,24 @@ def test_a_stream_that_outlasts_the_drain_is_cut_off_and_the_process_ends(start)
     assert process.returncode == 0
     assert call.error is not None
     assert "streams cancelled after the drain timeout" in events(stderr)
+
+
+@pytest.mark.parametrize("flags", [(), ("--processes", "2")], ids=str)
+def test_streams_go_on_although_nobody_reads_what_the_server_writes(start, plugin, flags):
+    path = plugin(
+        "import logging, sys\nimport udf_server as udf\n\n@udf.scalar(name='loud')\ndef loud(a: int) -> int:\n"
+        "    print('x' * 20_000)\n    print('y' * 20_000, file=sys.stderr)\n"
+        "    logging.getLogger('loud').warning('z' * 20_000)\n    return a\n",
+        "loud_plugin.py",
+    )
+    _, ready = start("--plugin", path, *flags)
+    call = Call(ready["target"], list(range(300)), "loud")
+    call.start()
+    call.join(60)
+    assert (len(call.answers), call.error) == (3, None)
+    with urllib.request.urlopen(f"{ready['metrics']}/metrics", timeout=20) as answer:
+        lines = [line for line in answer.read().decode().splitlines() if line.startswith("udf_output_lines_dropped_to")]
+    assert sum(float(line.rpartition(" ")[2]) for line in lines if 'output="stderr"' in line) > 0
 
 
 def test_it_stops_with_its_standard_input_if_asked(start):
