@@ -4,10 +4,14 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import NamedTuple
 
-__all__ = ["ENTRY_BYTES", "Backend", "Change", "KeyValueError"]
+__all__ = ["ENTRY_BYTES", "LARGEST_KEPT", "LARGEST_VALUE", "Backend", "Change", "KeyValueError"]
 
 ENTRY_BYTES = 100
 """Approximate bytes that an entry takes in addition to its key and its value."""
+LARGEST_VALUE = 1 << 20
+"""Largest number of bytes of a value."""
+LARGEST_KEPT = LARGEST_VALUE + 100
+"""Largest number of bytes that a value has where it is kept, with its checksum, and encrypted."""
 
 
 class KeyValueError(Exception):

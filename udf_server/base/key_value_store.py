@@ -1,14 +1,14 @@
 """KeyValueStore is what an `open` hook gets: the entries of one function."""
 
+import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from udf_server.base.key_value_backend import Backend, Change, KeyValueError
+from udf_server.base.key_value_backend import LARGEST_VALUE, Backend, Change, KeyValueError
 
 __all__ = ["LARGEST_VALUE", "KeyValueEntry", "KeyValueStore"]
 
-LARGEST_VALUE = 1 << 20
-"""Largest number of bytes of a value."""
+_CHECKSUM_BYTES = 4
 Seal = Callable[[bytes, bytes], bytes]
 """Encrypts or decrypts what a key has, which is authenticated with the key."""
 
@@ -69,19 +69,31 @@ class KeyValueStore:
         return await self._backend.compare_and_set(self._function, given, seconds) if given else []
 
     def _sealed(self, key: bytes, value: bytes) -> bytes:
-        return value if self._seal is None else self._seal(value, key)
+        checked = self._checksum(key, value) + value
+        return checked if self._seal is None else self._seal(checked, key)
 
     def _opened(self, key: bytes, kept: bytes | None) -> KeyValueEntry | None:
         if kept is None:
             return None
-        value = kept if self._unseal is None else self._unseal(kept, key)
-        if self._unseal is not None and not value:
-            # Taken for absent, a request might be sent and paid for again.
+        # Taken for absent, a request might be sent and paid for again.
+        checked = kept if self._unseal is None else self._unseal(kept, key)
+        if self._unseal is not None and not checked:
             raise KeyValueError(
                 f"an entry of {self._function} cannot be decrypted: cache_encryption_variable has another key than "
                 "the one with which it was written"
             )
+        value = checked[_CHECKSUM_BYTES:]
+        if checked[:_CHECKSUM_BYTES] != self._checksum(key, value):
+            raise KeyValueError(
+                f"an entry of {self._function} is damaged, belongs to another key, or is encrypted: check what "
+                "cache_url names, and cache_encryption_variable"
+            )
         return KeyValueEntry(value, kept)
+
+    def _checksum(self, key: bytes, value: bytes) -> bytes:
+        """It has the function and the key, so that a value is no other key's, wherever a backend returns it."""
+        seed = zlib.crc32(key, zlib.crc32(self._function.encode()))
+        return zlib.crc32(value, seed).to_bytes(_CHECKSUM_BYTES, "big")
 
     def __repr__(self) -> str:
         return f"<key-value store of {self._function}>"

@@ -19,10 +19,12 @@ from udf_server.runners.selection import Indexes
 __all__ = ["Entries", "Found", "packed"]
 
 _HEADER = struct.Struct("<2sBxId")
-"""Mark, kind, checksum of the outcome, and the time at which it was written, in seconds since 1970."""
-_MARK = b"U1"
+"""Mark, kind, checksum of the key and the outcome, and the time at which it was written, in seconds since 1970."""
+_MARK = b"U2"
 _VALUE, _ERROR = 0, 1
 _HEADER_BYTES = _HEADER.size
+AHEAD_SECONDS = 60.0
+"""An entry that was written later than this from now is too old: nobody knows when it was written."""
 
 Seal = Callable[[bytes, bytes], bytes]
 """Encrypts or decrypts bytes, given the key of the row."""
@@ -50,12 +52,12 @@ class Entries:
 
     def of_values(self, values: pa.Array, keys: Sequence[bytes]) -> list[bytes]:
         """An entry for each value."""
-        return self._sealed(packed(values, itertools.repeat(self._wall(), len(values))), keys)
+        return self._sealed(packed(values, itertools.repeat(self._wall(), len(values)), keys), keys)
 
     def of_error(self, error: RowError, key: bytes) -> bytes:
         """An entry for an error. Its traceback is not kept."""
         row = json.dumps([error.code.value, error.message, error.attempts]).encode(errors="surrogatepass")
-        return self._sealed([_HEADER.pack(_MARK, _ERROR, zlib.crc32(row), self._wall()) + row], [key])[0]
+        return self._sealed([_HEADER.pack(_MARK, _ERROR, _checksum(key, row), self._wall()) + row], [key])[0]
 
     def read(
         self, entries: Sequence[bytes | None], keys: Sequence[bytes], ages: tuple[float, float], damaged: list[int]
@@ -68,7 +70,7 @@ class Entries:
             ages: The maximum age of values and of errors, in seconds.
             damaged: Gets the positions of entries that are neither too old nor readable.
         """
-        now, unpack, crc = self._wall(), _HEADER.unpack_from, zlib.crc32
+        now, unpack = self._wall(), _HEADER.unpack_from
         rows: list[int] = []
         payloads: list[bytes] = []
         errors: dict[int, RowError] = {}
@@ -82,9 +84,9 @@ class Entries:
                 continue
             mark, kind, checksum, written = unpack(entry)
             payload = entry[_HEADER_BYTES:]
-            if mark != _MARK or kind not in (_VALUE, _ERROR) or crc(payload) != checksum:
+            if mark != _MARK or kind not in (_VALUE, _ERROR) or _checksum(keys[place], payload) != checksum:
                 damaged.append(place)
-            elif not now - written < ages[kind]:
+            elif not -AHEAD_SECONDS < now - written < ages[kind]:
                 continue
             elif kind == _VALUE:
                 rows.append(place)
@@ -111,7 +113,8 @@ class Entries:
                 values.append(found.values)
                 errors |= {int(part.rows[place]): error for place, error in found.errors.items()}
             elif taken.values.type == self._result:
-                young = now - taken.written < ages[0]
+                age = now - taken.written
+                young = (age > -AHEAD_SECONDS) & (age < ages[0])
                 rows.append(part.rows[young])
                 values.append(taken.values if young.all() else taken.values.filter(pa.array(young)))
         return Found(np.concatenate(rows), pa.concat_arrays(values), errors)
@@ -138,10 +141,17 @@ class Entries:
         return [self._seal(entry, key) for entry, key in zip(entries, keys, strict=True)]
 
 
-def packed(values: pa.Array, written: Iterable[float]) -> list[bytes]:
+def packed(values: pa.Array, written: Iterable[float], keys: Sequence[bytes]) -> list[bytes]:
     """An entry for each value, which is not encrypted, with the time at which it was written."""
-    pack, crc, rows = _HEADER.pack, zlib.crc32, bytes_of_rows(values).to_pylist()
-    return [pack(_MARK, _VALUE, crc(row), time) + row for row, time in zip(rows, written, strict=True)]
+    pack, rows = _HEADER.pack, bytes_of_rows(values).to_pylist()
+    return [
+        pack(_MARK, _VALUE, _checksum(key, row), time) + row for row, time, key in zip(rows, written, keys, strict=True)
+    ]
+
+
+def _checksum(key: bytes, payload: bytes) -> int:
+    """It has the key, so that an entry is no other key's, wherever a store returns it."""
+    return zlib.crc32(payload, zlib.crc32(key))
 
 
 def _error(payload: bytes) -> RowError | None:

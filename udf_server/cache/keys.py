@@ -21,7 +21,7 @@ __all__ = ["KEY_BYTES", "LARGEST_ARGUMENTS", "RowKeys"]
 KEY_BYTES = 16
 LARGEST_ARGUMENTS = 1 << 20
 """A row whose arguments have more bytes has no key."""
-_FORMAT = 2
+_FORMAT = 3
 """Raise it if the same arguments get other bytes, or entries get another format, so that older entries are not hit."""
 _KEY_TYPES = (str, bytes, int, float, bool, type(None))
 

@@ -7,11 +7,13 @@ import time
 import uuid
 from collections.abc import Awaitable, Callable
 
-__all__ = ["BEAT_SECONDS", "LEASE_SECONDS", "Beats"]
+__all__ = ["BEAT_SECONDS", "LEASE_SECONDS", "LONGEST_SECONDS", "Beats"]
 
 LEASE_SECONDS = 10.0
 """The claims of a server end this long after its last beat."""
 BEAT_SECONDS = 3.0
+LONGEST_SECONDS = LEASE_SECONDS + BEAT_SECONDS
+"""A lease with more time left is not believed: the clock was set back, or it is not ours."""
 
 
 class Beats:

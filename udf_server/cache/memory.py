@@ -245,4 +245,4 @@ class MemoryStore(Store):
 
 
 def _entries(rows: Rows) -> list[bytes]:
-    return rows.values.to_pylist() if rows.entries else packed(rows.values, rows.written.tolist())
+    return rows.values.to_pylist() if rows.entries else packed(rows.values, rows.written.tolist(), rows.keys)

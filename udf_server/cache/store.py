@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
-__all__ = ["BEGINNING_BYTES", "ENTRY_BYTES", "LARGEST_ENTRY", "NONE", "Store", "StoreError", "Stored"]
+__all__ = ["BEGINNING_BYTES", "ENTRY_BYTES", "LARGEST_ENTRY", "NONE", "Store", "StoreError", "Stored", "bounded_entry"]
 
 LARGEST_ENTRY = 1 << 20
 """An outcome with more bytes is not kept."""
@@ -15,6 +15,11 @@ BEGINNING_BYTES = 16
 """This many bytes at the beginning of an entry have its time, or a nonce: another entry of the key has others."""
 
 NONE: Mapping[bytes, bytes] = MappingProxyType({})
+
+
+def bounded_entry(entry: bytes) -> bytes:
+    """The entry; only its beginning if it is too large for one of ours, which makes it a damaged one."""
+    return entry if len(entry) <= LARGEST_ENTRY else entry[:BEGINNING_BYTES]
 
 
 class StoreError(Exception):

@@ -9,6 +9,7 @@ from remote_udf.errors import RemoteUdfError
 
 __all__ = ["BudgetGrant", "CoordinationFailed", "GuardGrant", "budget_grant", "guard_grant", "read_grant"]
 
+CONFLICT_LENGTH = 2_000
 ROUNDED = 1 + 1e-9
 """Redis writes 14 digits of a number."""
 
@@ -52,8 +53,9 @@ def read_grant(received: Any) -> dict[str, Any]:
         grant = None
     if not isinstance(grant, dict):
         raise _no_grant("expected a JSON object")
-    if "conflict" in grant and not isinstance(grant["conflict"], str):
-        raise _no_grant("conflict is no text")
+    conflict = grant.get("conflict", "")
+    if not isinstance(conflict, str) or len(conflict) > CONFLICT_LENGTH:
+        raise _no_grant("conflict is no text, or a long one")
     return grant
 
 

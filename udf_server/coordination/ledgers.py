@@ -85,7 +85,7 @@ class RedisLedgers(Ledgers):
 
     def __init__(self, url: str, namespace: str) -> None:
         """Raises InvalidConfig if redis-py is not installed or the URL is not valid."""
-        client, self._errors = redis_client(url, "coordination_url", socket_timeout=ANSWER_SECONDS)
+        client, self._errors = redis_client(url, "coordination_url", LINE_BYTES, socket_timeout=ANSWER_SECONDS)
         self._client: Any = client
         self._script = self._client.register_script(SCRIPT)
         self._budget_script = self._client.register_script(BUDGET_SCRIPT)

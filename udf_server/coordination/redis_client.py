@@ -4,6 +4,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from udf_server.base.errors import InvalidConfig
+from udf_server.coordination.redis_answers import bounded_parser
 
 __all__ = ["CONNECTIONS", "CONNECT_SECONDS", "redis_client"]
 
@@ -12,12 +13,13 @@ CONNECTIONS = 16
 """Operations of a client beyond this number wait for a connection. Most versions of redis-py fail beyond 100."""
 
 
-def redis_client(url: str, setting: str, **options: Any) -> tuple[Any, Any]:
+def redis_client(url: str, setting: str, answer_bytes: int, **options: Any) -> tuple[Any, Any]:
     """A client that is not connected yet, and the module of the library's errors.
 
     Args:
         url: The value of the setting.
         setting: Name of the setting, for messages.
+        answer_bytes: An answer with more bytes is an error, and closes its connection.
         **options: Further arguments of `redis.asyncio.from_url`.
 
     Raises:
@@ -26,10 +28,12 @@ def redis_client(url: str, setting: str, **options: Any) -> tuple[Any, Any]:
     try:
         from redis import asyncio as redis  # noqa: PLC0415 - it is optional
         from redis import exceptions  # noqa: PLC0415 - it is optional
+        from redis.asyncio.connection import DefaultParser  # noqa: PLC0415 - it is optional
     except ImportError:
         raise InvalidConfig(f"setting {setting!r}: redis:// needs redis-py: pip install 'remote-udf[cache]'") from None
     try:
-        client = redis.from_url(url, socket_connect_timeout=CONNECT_SECONDS, **options)
+        parser = bounded_parser(DefaultParser, exceptions.InvalidResponse, answer_bytes)
+        client = redis.from_url(url, socket_connect_timeout=CONNECT_SECONDS, parser_class=parser, **options)
         pool = client.connection_pool
         pool.connection_class(**pool.connection_kwargs)  # raises TypeError for unknown parameters of the URL
         parts = urlsplit(url)

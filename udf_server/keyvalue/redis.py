@@ -6,7 +6,7 @@ import logging
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
-from udf_server.base.key_value_backend import Backend, Change, KeyValueError
+from udf_server.base.key_value_backend import LARGEST_KEPT, Backend, Change, KeyValueError
 from udf_server.coordination.redis_client import CONNECTIONS, redis_client
 
 __all__ = ["RedisBackend"]
@@ -15,8 +15,9 @@ log = logging.getLogger(__name__)
 
 ANSWER_SECONDS = 5.0
 """A command without an answer in this time has failed, and so has one that gets no connection."""
-KEYS_AT_ONCE, BYTES_AT_ONCE = 500, 4 << 20
+KEYS_AT_ONCE, BYTES_AT_ONCE = 250, 4 << 20
 """Maximum keys and bytes of one command, because Redis answers nobody else meanwhile."""
+ANSWER_BYTES = KEYS_AT_ONCE * (LARGEST_KEPT + 1_000)
 _HASH, _EXPIRY = b"udf:keyvalue:", b"udf:keyvalue-expiry:"
 # The entries of a function are one hash without an expiry, because Redis evicts what has one, unless it evicts nothing.
 # A value begins with its expiry in milliseconds and a colon. KEYS are the hash and a sorted set of the expiries.
@@ -69,7 +70,9 @@ class RedisBackend(Backend):
         self._errors: Any = None
 
     async def open(self) -> None:
-        self._client, self._errors = redis_client(self._url, "cache_url", socket_timeout=ANSWER_SECONDS)
+        self._client, self._errors = redis_client(
+            self._url, "cache_url", ANSWER_BYTES, socket_timeout=ANSWER_SECONDS
+        )  # fmt: skip
         self._get = self._client.register_script(_GET_SCRIPT)
         self._change = self._client.register_script(_CHANGE_SCRIPT)
         self._gate = asyncio.Semaphore(CONNECTIONS)
@@ -89,7 +92,8 @@ class RedisBackend(Backend):
         found: list[bytes | None] = []
         async with self._asking():
             for start in range(0, len(keys), KEYS_AT_ONCE):
-                found += await self._get(_names(function), keys[start : start + KEYS_AT_ONCE])
+                part = keys[start : start + KEYS_AT_ONCE]
+                found += _checked(await self._get(_names(function), part), len(part), bytes | None)
         return found
 
     async def compare_and_set(self, function: str, changes: Sequence[Change], seconds: float) -> list[bool]:
@@ -99,7 +103,10 @@ class RedisBackend(Backend):
                 arguments: list[bytes | int] = [max(round(seconds * 1000), 1)]
                 for key, before, after in part:
                     arguments += [key, b"0" if before is None else b"1", before or b"", after]
-                made += map(bool, await self._change(_names(function), arguments))
+                answer = _checked(await self._change(_names(function), arguments), len(part), int)
+                if any(each not in (0, 1) for each in answer):
+                    raise KeyValueError(f"Redis has answered a change with {max(answer, key=abs)}; expected 0 or 1")
+                made += [each == 1 for each in answer]
         return made
 
     async def _require_no_eviction(self) -> None:
@@ -128,12 +135,21 @@ class RedisBackend(Backend):
                 yield
             finally:
                 self._gate.release()
-        except (self._errors.RedisError, OSError) as error:
+        except KeyValueError:
+            raise
+        except Exception as error:  # the library raises errors of any class if something else than a Redis answers
             raise KeyValueError(f"setting 'cache_url': {type(error).__name__}: {error}") from None
 
 
 def _names(function: str) -> list[bytes]:
     return [_HASH + function.encode(), _EXPIRY + function.encode()]
+
+
+def _checked(answer: Any, number: int, type_: Any) -> list[Any]:
+    """The answer. Raises KeyValueError, which does not quote it, if it is not a list of this number and type."""
+    if isinstance(answer, list) and len(answer) == number and all(isinstance(each, type_) for each in answer):
+        return answer
+    raise KeyValueError(f"setting 'cache_url': Redis has not answered the {number} values that were asked for")
 
 
 def _parts(changes: Sequence[Change]) -> list[list[Change]]:

@@ -56,7 +56,7 @@ def test_a_store_returns_what_was_kept_last_or_nothing(steps, most):
         written = {}
         for name in names:
             number += 1
-            written[name] = packed(pa.array([number]), [5.0])[0]
+            written[name] = packed(pa.array([number]), [5.0], [name])[0]
         if step == "put":
             store.keep(function, list(written.items()), 10.0)
         elif step == "values":
@@ -148,10 +148,11 @@ def test_values_of_another_type_and_too_old_ones_are_misses():
     store, entries = MemoryStore(1 << 20), Entries(pa.int64(), lambda: now[0])
     store.keep_values("f@1", [b"a"], pa.array([1]), 1e6, 90.0)
     store.keep_values("f@1", [b"b"], pa.array(["1"]), 1e6, 90.0)
-    store.keep("f@1", [(b"c", packed(pa.array([3]), [90.0])[0]), (b"d", b"damaged")], 1e6)
+    store.keep("f@1", [(b"c", packed(pa.array([3]), [90.0], [b"c"])[0]), (b"d", b"damaged")], 1e6)
+    keys = [b"a", b"b", b"c", b"d"]
     for age, values in ((11.0, {0: 1, 2: 3}), (9.0, {})):
         damaged = []
-        found = entries.of_recalled(store.recall("f@1", [b"a", b"b", b"c", b"d"]), [b""] * 4, (age, 0.0), damaged)
+        found = entries.of_recalled(store.recall("f@1", keys), keys, (age, 0.0), damaged)
         assert dict(zip(found.rows.tolist(), found.values.to_pylist(), strict=True)) == values
         assert damaged == [3]
 
@@ -159,7 +160,7 @@ def test_values_of_another_type_and_too_old_ones_are_misses():
 @pytest.mark.parametrize("row", [b'["FUNCTION_ERROR", "m", Infinity]', b"[" * 200_000])
 def test_an_error_that_no_server_has_written_is_damaged(row):
     entries, damaged = Entries(pa.int64(), lambda: 100.0), []
-    [entry] = entries._sealed([_HEADER.pack(_MARK, _ERROR, zlib.crc32(row), 100.0) + row], [b"key"])
+    [entry] = entries._sealed([_HEADER.pack(_MARK, _ERROR, zlib.crc32(b"key" + row), 100.0) + row], [b"key"])
     assert entries.read([entry], [b"key"], (60.0, 60.0), damaged).errors == {}
     assert damaged == [0]
 

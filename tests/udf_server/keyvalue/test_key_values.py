@@ -2,16 +2,21 @@
 
 import asyncio
 import base64
+import contextlib
 import subprocess
 import sys
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import udf_server as udf
 from remote_udf.errors import StreamError
+from tests.udf_server.lying_redis import LyingRedis, lies_of
 from tests.udf_server.redis_process import RedisProcess, with_redis
 from udf_server.base.errors import InvalidConfig
 from udf_server.base.key_value_backend import Change
+from udf_server.base.key_value_store import KeyValueStore
 from udf_server.cache.sealing import sealing
 from udf_server.hosting.registry import Registry
 from udf_server.keyvalue.file import FileBackend
@@ -120,6 +125,57 @@ async def test_an_entry_under_another_encryption_key_is_an_error_and_not_absent(
             await opened.store.compare_and_set([(b"a", None, b"secret")], 60)
         await opened.close()
     assert all(b"secret" not in file.read_bytes() for file in tmp_path.iterdir())
+
+
+async def test_a_value_of_another_key_or_function_is_an_error(opened):
+    one, other = await opened("f@1"), await opened("g@1")
+    await one.compare_and_set([(b"a", None, b""), (b"b", None, b"2")], 60)
+    assert values(await one.get([b"a", b"b"])) == [b"", b"2"]
+
+    class Swapped(MemoryBackend):
+        """Has the entries of both keys for each function, in the wrong order."""
+
+        async def get(self, function, keys):
+            return (await one._backend.get(one._function, [b"a", b"b"]))[::-1]
+
+    for function in ("f@1", "g@1"):
+        store = KeyValueStore(Swapped(1 << 20), function, one._seal, one._unseal)
+        with pytest.raises(udf.KeyValueError, match=r"belongs to another key|cannot be decrypted"):
+            await store.get([b"a", b"b"])
+    # An entry of another function for the same key.
+    (entry,) = await one._backend.get(one._function, [b"b"])
+    await other._backend.compare_and_set(other._function, [Change(b"b", None, entry)], 60)
+    with pytest.raises(udf.KeyValueError, match="belongs to another key"):
+        await other.get([b"b"])
+
+
+@given(seed=st.integers(0, 1 << 32))
+def test_a_redis_that_lies_gives_an_error_or_the_value_of_the_key(lying, seed):
+    async def run():
+        lying.lie = None
+        store = await KeyValueStores(lying.url).open("f@1")
+        lying.lie = lies_of(seed)
+        keys = [b"%d %d" % (seed, number) for number in range(10)]
+        for _ in range(4):
+            with contextlib.suppress(udf.KeyValueError):
+                found = await store.store.get(keys)
+                pairs = list(zip(keys, found, strict=True))
+                assert all(each is None or each.value == key for key, each in pairs)
+                made = await store.store.compare_and_set([(key, each, key) for key, each in pairs], 60)
+                assert all(type(each) is bool for each in made) and len(made) == len(keys)
+        lying.lie = None
+        await store.close()
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("udf_server.keyvalue.redis.ANSWER_SECONDS", 0.2)
+        asyncio.run(asyncio.wait_for(run(), 60))
+
+
+@pytest.fixture(scope="module")
+def lying():
+    redis = LyingRedis()
+    yield redis
+    redis.close()
 
 
 CHILD = """
