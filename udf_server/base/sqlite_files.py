@@ -1,21 +1,52 @@
 """Opens the SQLite files that several processes of one host use at the same time."""
 
 import contextlib
+import math
+import os
 import sqlite3
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-__all__ = ["OtherFormat", "opened", "parts", "size_of", "transaction"]
+from udf_server.base.private_files import check_private
+
+__all__ = ["Limit", "OtherFormat", "opened", "parts", "size_of", "transaction"]
 
 KEYS_AT_ONCE = 500
 AGAIN_SECONDS = 0.01
+CHECKED_STEPS = 10_000
+"""Steps of SQLite's virtual machine between two looks at the clock."""
 _ERROR = 0xFF
 """The part of SQLite's extended error codes that says what failed."""
 
 
 class OtherFormat(Exception):
     """Another version of the project has written the file. The message names the two formats and says what to do."""
+
+
+class Limit:
+    """When a statement of a connection is interrupted, which raises sqlite3.OperationalError.
+
+    A file that others have written may have views or triggers that have no end.
+    """
+
+    def __init__(self, db: sqlite3.Connection, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._until = self._latest = math.inf
+        db.set_progress_handler(lambda: self.left <= 0, CHECKED_STEPS)
+
+    @property
+    def left(self) -> float:
+        """Seconds until the end."""
+        return min(self._until, self._latest) - self._clock()
+
+    def start(self, seconds: float) -> None:
+        """Let the statements from now on take this time together."""
+        self._until = self._clock() + seconds
+
+    def end(self, seconds: float) -> None:
+        """Let no statement take longer than this from now on. Safe to call on any thread."""
+        self._latest = self._clock() + seconds
 
 
 def opened(
@@ -27,7 +58,7 @@ def opened(
     sleep: Callable[[float], None] = time.sleep,
     clock: Callable[[], float] = time.monotonic,
 ) -> sqlite3.Connection:
-    """Open a file that only this user can read, and make its tables if it has none.
+    """Open a file that only this user can read, and make its tables if it has none. Warns if others can change it.
 
     Args:
         path: The file. Its folder is made too.
@@ -42,8 +73,10 @@ def opened(
     Raises:
         OSError, sqlite3.Error: The file cannot be used.
         OtherFormat: The file has another format.
+        NotPrivate: The file, or its folder, belongs to another user.
     """
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    check_private(path, os.getuid())
     path.touch(mode=0o600)
     db = sqlite3.connect(path, timeout=busy_seconds, isolation_level=None)
     until = clock() + busy_seconds

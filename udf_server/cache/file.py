@@ -3,6 +3,8 @@
 import asyncio
 import contextlib
 import functools
+import logging
+import math
 import secrets
 import sqlite3
 import time
@@ -12,11 +14,23 @@ from pathlib import Path
 from typing import TypeVar
 
 from udf_server.base.errors import InvalidConfig
-from udf_server.base.sqlite_files import OtherFormat, opened, parts, size_of, transaction
-from udf_server.cache.leases import LEASE_SECONDS, Beats
-from udf_server.cache.store import BEGINNING_BYTES, ENTRY_BYTES, NONE, Store, Stored, StoreError
+from udf_server.base.private_files import NotPrivate
+from udf_server.base.sqlite_files import Limit, OtherFormat, opened, parts, size_of, transaction
+from udf_server.cache.leases import LEASE_SECONDS, LONGEST_SECONDS, Beats
+from udf_server.cache.store import (
+    BEGINNING_BYTES,
+    ENTRY_BYTES,
+    LARGEST_ENTRY,
+    NONE,
+    Store,
+    Stored,
+    StoreError,
+    bounded_entry,
+)
 
 __all__ = ["FileStore"]
+
+log = logging.getLogger(__name__)
 
 Result = TypeVar("Result")
 FILE = "outcomes.sqlite3"
@@ -27,6 +41,11 @@ EVICTED_AT_ONCE = 32
 TOUCHED_AT_ONCE = 1_000
 BUSY_SECONDS = 2.0
 """How long an operation waits for another process."""
+OPERATION_SECONDS = 5.0
+"""How long an operation of a server may take."""
+EVICTION_SECONDS = 1.0
+"""How long one evicts entries. Later ones evict what is left."""
+CLOSING_SECONDS = 1.0
 _TABLES = """
     CREATE TABLE IF NOT EXISTS entries (
         function TEXT, key BLOB, entry BLOB, expires REAL, used REAL, PRIMARY KEY (function, key)
@@ -36,8 +55,11 @@ _TABLES = """
     CREATE TABLE IF NOT EXISTS servers (server TEXT PRIMARY KEY, until REAL) WITHOUT ROWID;
 """
 
-# SQLite keeps values of any type in a column, whoever has written them.
-_ENTRIES = "SELECT key, CAST(entry AS BLOB), used FROM entries WHERE function = ? AND expires > ?"
+# SQLite keeps values of any type and size in a column, whoever has written them.
+_ENTRIES = (
+    "SELECT key, substr(CAST(entry AS BLOB), 1, ?), CAST(coalesce(used, 0) AS REAL) FROM entries "
+    "WHERE function = ? AND expires > ?"
+)
 _BEGINNINGS = "SELECT key, substr(CAST(entry AS BLOB), 1, ?) FROM entries WHERE function = ? AND expires > ?"
 _CLAIMS = "SELECT key FROM claims WHERE function = ? AND server = ?"
 
@@ -54,6 +76,7 @@ class FileStore(Store):
         self._wall = wall
         self._thread: ThreadPoolExecutor | None = None
         self._db: sqlite3.Connection | None = None
+        self._limit: Limit | None = None
         self._beats = Beats(self._beat, wall)
         self._touched: list[tuple[float, str, bytes]] = []
 
@@ -62,9 +85,10 @@ class FileStore(Store):
         try:
             await asyncio.get_running_loop().run_in_executor(self._thread, self._connect)
         except (OSError, sqlite3.Error) as error:
-            await self.close()
-            raise InvalidConfig(f"setting 'cache_url': cannot use {self.path}: {error}") from None
-        except OtherFormat as error:
+            # The server can do its work without a cache.
+            why = f"cannot use {self.path}: {error}"
+            log.warning("cache is unavailable; functions are called without it", extra={"why": why})
+        except (OtherFormat, NotPrivate) as error:
             await self.close()
             raise InvalidConfig(f"setting 'cache_url': {error}") from None
 
@@ -72,8 +96,11 @@ class FileStore(Store):
         await self._beats.stop()
         thread, self._thread = self._thread, None
         if thread is not None:
-            if self._db is not None:
-                await asyncio.get_running_loop().run_in_executor(thread, self._disconnect)
+            if self._limit is not None:
+                self._limit.end(CLOSING_SECONDS)
+            closing = asyncio.get_running_loop().run_in_executor(thread, self._disconnect)
+            # A disk may not answer at all.
+            await asyncio.wait([closing], timeout=CLOSING_SECONDS + BUSY_SECONDS)
             thread.shutdown(wait=False)
 
     async def get(self, function: str, keys: Sequence[bytes]) -> list[bytes | None]:
@@ -93,32 +120,40 @@ class FileStore(Store):
         )
 
     async def stats(self) -> list[Stored]:
-        text = "SELECT function, count(*), sum(length(entry)) FROM entries GROUP BY function ORDER BY function"
-        rows = await self._run(lambda db: db.execute(text).fetchall())
+        text = (
+            "SELECT function, count(*), coalesce(sum(length(CAST(entry AS BLOB))), 0) FROM entries WHERE "
+            "typeof(function) = 'text' AND typeof(key) = 'blob' AND expires > ? GROUP BY function ORDER BY function"
+        )
+        rows = await self._run(lambda db: db.execute(text, (self._wall(),)).fetchall(), math.inf)
         return [Stored(function, count, size + count * ENTRY_BYTES) for function, count, size in rows]
 
     async def clear(self, function: str | None = None) -> int:
         text = "DELETE FROM entries WHERE ? IS NULL OR function = ?"
-        return await self._run(lambda db: db.execute(text, (function, function)).rowcount)
+        return await self._run(lambda db: db.execute(text, (function, function)).rowcount, math.inf)
 
     async def export(self) -> AsyncIterator[tuple[str, bytes, bytes]]:
-        rows = await self._run(lambda db: self._page(db, "", b""))
+        rows = await self._run(lambda db: self._page(db, "", b""), math.inf)
         while rows:
             for row in rows:
                 yield row
             function, key, _ = rows[-1]
-            rows = await self._run(functools.partial(self._page, function=function, key=key))
+            rows = await self._run(functools.partial(self._page, function=function, key=key), math.inf)
 
     # The methods below run on the thread.
 
     def _connect(self) -> None:
         # A loss of power may lose the latest entries, but does not damage the file.
-        self._db = db = opened(self.path, _TABLES, FORMAT, "NORMAL", BUSY_SECONDS)
-        with transaction(db):
-            if not (chosen := db.execute("PRAGMA application_id").fetchone()[0]):
-                chosen = secrets.randbelow(1 << 31) or 1
-                db.execute(f"PRAGMA application_id = {chosen}")
+        db = opened(self.path, _TABLES, FORMAT, "NORMAL", BUSY_SECONDS)
+        try:
+            with transaction(db):
+                if not (chosen := db.execute("PRAGMA application_id").fetchone()[0]):
+                    chosen = secrets.randbelow(1 << 31) or 1
+                    db.execute(f"PRAGMA application_id = {chosen}")
+        except BaseException:
+            db.close()
+            raise
         self.identity = f"file {chosen:08x}"
+        self._db, self._limit = db, Limit(db)
 
     def _disconnect(self) -> None:
         db, self._db = self._db, None
@@ -127,13 +162,17 @@ class FileStore(Store):
                 db.execute("DELETE FROM servers WHERE server = ?", (self._beats.name,))
             db.close()
 
-    async def _run(self, work: Callable[[sqlite3.Connection], Result]) -> Result:
+    async def _run(self, work: Callable[[sqlite3.Connection], Result], seconds: float = OPERATION_SECONDS) -> Result:
         def run() -> Result:
-            if self._db is None:
+            if self._thread is None:
                 raise StoreError("the store is closed")
             try:
+                if self._db is None or self._limit is None:
+                    self._connect()  # when the server started, that failed
+                assert self._db is not None and self._limit is not None
+                self._limit.start(seconds)
                 return work(self._db)
-            except sqlite3.Error as error:
+            except (OSError, sqlite3.Error, OtherFormat, NotPrivate) as error:
                 raise StoreError(str(error)) from None
 
         if self._thread is None:
@@ -141,11 +180,12 @@ class FileStore(Store):
         return await asyncio.get_running_loop().run_in_executor(self._thread, run)
 
     def _get(self, db: sqlite3.Connection, function: str, keys: Sequence[bytes]) -> list[bytes | None]:
-        now, found = self._wall(), {}
+        now = self._wall()
+        found: dict[bytes, bytes | None] = {}
         for marks, part in parts(keys):
             text = f"{_ENTRIES} AND key IN ({marks})"
-            for key, entry, used in db.execute(text, (function, now, *part)):
-                found[key] = entry
+            for key, entry, used in db.execute(text, (LARGEST_ENTRY + 1, function, now, *part)):
+                found[key] = None if entry is None else bounded_entry(entry)
                 if used < now - TOUCH_SECONDS:
                     self._touched.append((now, function, key))
         if len(self._touched) > TOUCHED_AT_ONCE:
@@ -169,12 +209,11 @@ class FileStore(Store):
                 [(function, key, entry, now + seconds, now) for key, entry in entries],
             )
             db.executemany("DELETE FROM claims WHERE function = ? AND key = ?", [(function, key) for key, _ in entries])
-        while size_of(db) > self._max_bytes:
+        until = time.monotonic() + EVICTION_SECONDS
+        while size_of(db) > self._max_bytes and time.monotonic() < until:
             if self._touched:
                 self._touch(db)
-            text = (
-                "DELETE FROM entries WHERE (function, key) IN (SELECT function, key FROM entries ORDER BY used LIMIT ?)"
-            )
+            text = "DELETE FROM entries WHERE rowid IN (SELECT rowid FROM entries ORDER BY used LIMIT ?)"
             if not db.execute(text, (EVICTED_AT_ONCE,)).rowcount:
                 break
 
@@ -182,9 +221,10 @@ class FileStore(Store):
         """The entries that follow this one."""
         text = (
             "SELECT function, key, CAST(entry AS BLOB) FROM entries WHERE (function, key) > (?, ?) "
-            "AND entry IS NOT NULL ORDER BY function, key LIMIT 1000"
+            "AND typeof(function) = 'text' AND typeof(key) = 'blob' AND entry IS NOT NULL AND expires > ? "
+            "ORDER BY function, key LIMIT 1000"
         )
-        return db.execute(text, (function, key)).fetchall()
+        return db.execute(text, (function, key, self._wall())).fetchall()
 
     def _claim(
         self, db: sqlite3.Connection, function: str, keys: Sequence[bytes], useless: Mapping[bytes, bytes]
@@ -192,7 +232,10 @@ class FileStore(Store):
         now, mine = self._wall(), set()
         with transaction(db):
             self._renew(db, self._beats.name)
-            db.execute("DELETE FROM claims WHERE server NOT IN (SELECT server FROM servers WHERE until > ?)", (now,))
+            db.execute(
+                "DELETE FROM claims WHERE server NOT IN (SELECT server FROM servers WHERE until > ? AND until < ?)",
+                (now, now + LONGEST_SECONDS),
+            )
             for marks, part in parts(keys):
                 text = f"{_BEGINNINGS} AND key IN ({marks})"
                 found = db.execute(text, (BEGINNING_BYTES, function, now, *part))

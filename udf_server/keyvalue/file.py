@@ -8,8 +8,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeVar
 
-from udf_server.base.key_value_backend import Backend, Change, KeyValueError
-from udf_server.base.sqlite_files import OtherFormat, opened, parts, size_of, transaction
+from udf_server.base.key_value_backend import LARGEST_KEPT, Backend, Change, KeyValueError
+from udf_server.base.private_files import NotPrivate
+from udf_server.base.sqlite_files import Limit, OtherFormat, opened, parts, size_of, transaction
 
 __all__ = ["KEY_VALUE_FILE", "FileBackend"]
 
@@ -18,6 +19,9 @@ KEY_VALUE_FILE = "keyvalue.sqlite3"
 FORMAT = 1
 BUSY_SECONDS = 10.0
 """How long an operation waits for another process."""
+OPERATION_SECONDS = 20.0
+"""How long an operation may take."""
+CLOSING_SECONDS = 1.0
 _TABLES = """
     CREATE TABLE IF NOT EXISTS entries (
         function TEXT, key BLOB, value BLOB, expires REAL, PRIMARY KEY (function, key)
@@ -25,7 +29,8 @@ _TABLES = """
     CREATE INDEX IF NOT EXISTS entries_expires ON entries (expires);
 """
 
-_ENTRIES = "SELECT key, value FROM entries WHERE function = ? AND expires > ?"
+# SQLite keeps values of any type and size in a column, whoever has written them.
+_ENTRIES = "SELECT key, substr(CAST(value AS BLOB), 1, ?) FROM entries WHERE function = ? AND expires > ?"
 
 
 class FileBackend(Backend):
@@ -38,6 +43,7 @@ class FileBackend(Backend):
         self._wall = wall
         self._thread: ThreadPoolExecutor | None = None
         self._db: sqlite3.Connection | None = None
+        self._limit: Limit | None = None
 
     async def open(self) -> None:
         self._thread = ThreadPoolExecutor(1, "udf-keyvalue")
@@ -46,14 +52,17 @@ class FileBackend(Backend):
         except (OSError, sqlite3.Error) as error:
             await self.close()
             raise KeyValueError(f"setting 'cache_url': cannot use {self._path}: {error}") from None
-        except OtherFormat as error:
+        except (OtherFormat, NotPrivate) as error:
             await self.close()
             raise KeyValueError(f"setting 'cache_url': {error}") from None
 
     async def close(self) -> None:
         thread, self._thread = self._thread, None
         if thread is not None:
-            await asyncio.get_running_loop().run_in_executor(thread, self._disconnect)
+            if self._limit is not None:
+                self._limit.end(CLOSING_SECONDS)
+            closing = asyncio.get_running_loop().run_in_executor(thread, self._disconnect)
+            await asyncio.wait([closing], timeout=CLOSING_SECONDS + BUSY_SECONDS)
             thread.shutdown(wait=False)
 
     async def get(self, function: str, keys: Sequence[bytes]) -> list[bytes | None]:
@@ -67,6 +76,7 @@ class FileBackend(Backend):
     def _connect(self) -> None:
         # Unlike an entry of the cache, a lost entry may cost a second payment.
         self._db = opened(self._path, _TABLES, FORMAT, "FULL", BUSY_SECONDS)
+        self._limit = Limit(self._db)
 
     def _disconnect(self) -> None:
         db, self._db = self._db, None
@@ -75,8 +85,9 @@ class FileBackend(Backend):
 
     async def _run(self, work: Callable[[sqlite3.Connection], Result]) -> Result:
         def run() -> Result:
-            if self._db is None:
+            if self._db is None or self._limit is None:
                 raise KeyValueError("the key-value store is closed")
+            self._limit.start(OPERATION_SECONDS)
             try:
                 return work(self._db)
             except sqlite3.Error as error:
@@ -91,7 +102,7 @@ class FileBackend(Backend):
         found: dict[bytes, bytes] = {}
         for marks, part in parts(keys):
             text = f"{_ENTRIES} AND key IN ({marks})"
-            found.update(db.execute(text, (function, now, *part)).fetchall())
+            found.update(db.execute(text, (LARGEST_KEPT + 1, function, now, *part)).fetchall())
         return [found.get(key) for key in keys]
 
     def _change(self, db: sqlite3.Connection, function: str, changes: Sequence[Change], seconds: float) -> list[bool]:

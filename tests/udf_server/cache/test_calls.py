@@ -8,7 +8,9 @@ import pyarrow as pa
 import pytest
 
 import udf_server as udf
-from remote_udf.errors import ErrorCode, StreamError
+from remote_udf.effective_options import canonical
+from remote_udf.errors import ErrorCode, InvalidOption, StreamError
+from remote_udf.options import AGGREGATE_OPTIONS
 from udf_server.testing import FunctionEnvironment
 
 
@@ -138,6 +140,26 @@ async def test_nan_zero_and_maps_in_another_order_are_equal_arguments():
     floats = pa.array([float("nan"), -float("nan"), 0.0, -0.0])
     async with FunctionEnvironment() as environment:
         assert (await environment.run(f, floats, maps)).to_pylist() == [1, 1, 2, 2]
+
+
+async def test_timestamps_of_several_zones_are_compared_as_instants():
+    calls = []
+
+    @udf.scalar(cache_ttl="1 h", parameters="at timestamp", returns="bigint")
+    def f(at):
+        calls.append(at)
+        return len(calls)
+
+    utc = pa.array([0, 3_600_000_000], pa.timestamp("us", "UTC"))
+    async with FunctionEnvironment() as environment:
+        for zone in ("UTC", "Asia/Kolkata", "America/New_York"):
+            await environment.run(f, utc.cast(pa.timestamp("us", zone)))
+    assert len(calls) == 2
+
+
+def test_a_cache_of_an_aggregate_or_a_process_table_function_is_refused():
+    with pytest.raises(InvalidOption, match="option 'cache-ttl' is for scalar functions"):
+        canonical({"cache_ttl": "1 h"}, source="call", known=(AGGREGATE_OPTIONS,))
 
 
 async def test_an_authors_key_says_which_rows_are_equal():

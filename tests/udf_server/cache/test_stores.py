@@ -1,7 +1,9 @@
 """What every store does, and what happens if it fails."""
 
 import asyncio
+import contextlib
 import logging
+import sqlite3
 import threading
 
 import pytest
@@ -110,6 +112,32 @@ async def test_claims_of_a_server_that_was_lost_end(tmp_path):
         assert await two.claim("f@1", [b"a"]) == [True]
 
 
+async def test_claims_of_a_server_that_was_lost_end_although_the_clock_was_set_back(tmp_path):
+    async with two_file_stores(tmp_path) as (one, two, now):
+        assert await one.claim("f@1", [b"a"]) == [True]
+        await one._beats.stop()
+        now[0] -= 3_600
+        assert await two.claim("f@1", [b"a"]) == [True], "no lease is that long"
+
+
+@with_redis
+async def test_a_lease_in_redis_that_is_longer_than_leases_are_is_not_believed(module_redis):
+    stores = [store_from_url(module_redis.url, 1 << 20) for _ in range(2)]
+    for store in stores:
+        await store.open()
+    one, two = stores
+    for number, left in enumerate((3_600_000, None)):
+        key = b"lease %d" % number
+        assert await one.claim("f@1", [key]) == [True]
+        assert await two.claim("f@1", [key]) == [False]
+        await one._beats.stop()
+        name = b"udf:server:" + one._beats.name.encode()
+        await (two._client.persist(name) if left is None else two._client.pexpire(name, left))
+        assert await two.claim("f@1", [key]) == [True]
+    for store in stores:
+        await store.close()
+
+
 @pytest.mark.parametrize("is_file", [False, True])
 async def test_the_least_recently_used_entries_are_evicted(is_file, tmp_path):
     now = [1_000_000.0]
@@ -174,8 +202,9 @@ async def test_a_redis_cluster_is_refused_at_start(tmp_path):
 
 
 async def test_a_file_of_another_format_is_refused_at_start(tmp_path):
-    (tmp_path / FILE).write_text("not a database at all, but long enough to look like one" * 10)
-    with pytest.raises(InvalidConfig, match="cannot use"):
+    with contextlib.closing(sqlite3.connect(tmp_path / FILE)) as db:
+        db.execute("PRAGMA user_version = 77")
+    with pytest.raises(InvalidConfig, match="has format 77, this version needs 1: use another folder"):
         await FileStore(tmp_path, 1 << 20).open()
 
 
