@@ -38,9 +38,9 @@ from spark_client.sql.sources import (
     several_columns,
     without_rows,
 )
-from spark_client.sql.text.dialect import generate
 from spark_client.sql.text.nodes import Node
 from spark_client.sql.text.parsing import error_at
+from spark_client.sql.text.writers import canonical, written
 from spark_client.sql.window_groups import groups_windows, key_names, names_window, over_panes, with_time
 from spark_client.sql.workspace import Workspace
 from spark_client.windows.updates import is_only_updated, update_times
@@ -139,7 +139,7 @@ class GroupedSelect:
         below, above = split_having(condition, keys, others, self._select.expressions, self._functions)
         self._source = self._source.where(below)
         for part in below:
-            self._workspace.stages.append(f"HAVING {generate(part.unnest())}: checked before rows are grouped")
+            self._workspace.stages.append(f"HAVING {canonical(part.unnest())}: checked before rows are grouped")
         return above
 
     def _aggregate(self, tree: Node) -> Node:
@@ -161,7 +161,7 @@ class GroupedSelect:
         places = {same: position for position, same in enumerate(self._keys)}
         asked = [self._source.same(each) for each in call.expressions] or list(places)
         if any(same not in places for same in asked):
-            raise error_at(call, f"{generate(call)}: the argument must be a key of GROUP BY")
+            raise error_at(call, f"{canonical(call)}: the argument must be a key of GROUP BY")
         number, _ = self._aggregates.setdefault(GROUPING_ID, (self._workspace.hidden("set"), None))
         cases = exp.Case(this=column(number))
         for position, chosen in enumerate(sets):
@@ -183,7 +183,7 @@ class GroupedSelect:
                 expressions.append(self._hidden.aggregate(read).alias(name))
                 ordered += [read] if read.order else []
             else:
-                expressions.append(F.expr(generate(self._of_hidden(tree))).alias(name))
+                expressions.append(F.expr(written(self._of_hidden(tree))).alias(name))
         self._explain()
         order_by = self._order(ordered)
         items = self._base_items()
@@ -198,7 +198,7 @@ class GroupedSelect:
     def _explain(self) -> None:
         trees = [aggregate_of(tree) for _, tree in self._aggregates.values() if tree is not None]
         calls = [f"{tree.name} {'on the server' if is_remote(tree, self._functions) else 'by Spark'}" for tree in trees]
-        keys = ", ".join(generate(key) for key in self._grouping.keys) or "nothing"
+        keys = ", ".join(canonical(key) for key in self._grouping.keys) or "nothing"
         self._workspace.stages.append(f"aggregate by {keys}: {', '.join(dict.fromkeys(calls)) or 'keys alone'}")
 
     def _groups_by_spark(self) -> DataFrame:
@@ -266,7 +266,7 @@ class GroupedSelect:
             inside += argument.expressions if isinstance(argument, exp.Distinct) else [argument]
         rows = call.name.lower() == "count" and not call.find(exp.Distinct)
         if any(part.is_star and not (rows and isinstance(part, exp.Star)) for part in inside):
-            raise error_at(call, f"{generate(call)}: name the columns instead of *")
+            raise error_at(call, f"{canonical(call)}: name the columns instead of *")
         computed = [part for part in inside if is_computed(part) and not part.is_star]
         late = len(computed) > 1 or call.name.lower() in _FIRST
         for part in computed:

@@ -24,8 +24,8 @@ from spark_client.sql.functions import SqlFunctions
 from spark_client.sql.predictions import predictions_in
 from spark_client.sql.single_calls import visible_ctes
 from spark_client.sql.sources import Source
-from spark_client.sql.text.dialect import generate
 from spark_client.sql.text.nodes import Node, conjuncts
+from spark_client.sql.text.writers import canonical
 from spark_client.sql.workspace import Workspace
 
 __all__ = ["CallEstimates"]
@@ -53,7 +53,7 @@ class CallEstimates:
         calls, seconds, whole = 0, 0.0, True
         for select in tree.find_all(exp.Select):
             for call in _calls(functions, select):
-                shown = generate(call)
+                shown = canonical(call)
                 found = self._estimate(functions, workspace, select, call)
                 if isinstance(found, str):
                     lines.append(f"estimate of {shown}: none, because {found}")
@@ -72,8 +72,8 @@ class CallEstimates:
                 calls, seconds = calls + found.calls, seconds + time
         for call in predictions_in(tree):
             lines.append(
-                f"estimate of {generate(call)}: none, because the model is called for each row of its table; pass that "
-                "table and the function of the model to remote.estimate"
+                f"estimate of {canonical(call)}: none, because the model is called for each row of its table; pass "
+                "that table and the function of the model to remote.estimate"
             )
             whole = False
         if lines:
@@ -122,7 +122,7 @@ def _with_own_name(node: Node) -> Node:
 
 def _calls(functions: SqlFunctions, select: Node) -> Iterator[Node]:
     """The calls of a SELECT, without queries inside it. Of equal calls one."""
-    found = {generate(node): node for node in _anonymous(select) if functions.is_remote_scalar(node.name)}
+    found = {canonical(node): node for node in _anonymous(select) if functions.is_remote_scalar(node.name)}
     yield from found.values()
 
 
@@ -153,5 +153,5 @@ def _may_be_fewer(functions: SqlFunctions, select: Node, call: Node) -> bool:
     """Whether the call may be made for fewer rows: another call in WHERE comes first, or the SELECT drops rows."""
     where = select.args.get("where")
     remote = [part for part in conjuncts(where.this) if _has_call(functions, part)] if where is not None else []
-    first = not remote or generate(call) in {generate(node) for node in _anonymous(remote[0])}
+    first = not remote or canonical(call) in {canonical(node) for node in _anonymous(remote[0])}
     return not first or any(select.args.get(part) for part in _DROPPING) or select.parent_select is not None

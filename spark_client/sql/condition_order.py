@@ -19,8 +19,8 @@ from spark_client.base.root_cause import root_cause
 from spark_client.sql.functions import SqlFunctions
 from spark_client.sql.single_calls import visible_ctes
 from spark_client.sql.sources import Source, column
-from spark_client.sql.text.dialect import generate
 from spark_client.sql.text.nodes import Node, conjuncts
+from spark_client.sql.text.writers import canonical, written
 from spark_client.sql.workspace import Workspace
 
 __all__ = ["ConditionOrder"]
@@ -87,8 +87,8 @@ class ConditionOrder:
         rows = select.copy()
         rows.set("where", exp.Where(this=exp.and_(*[each.copy() for each in rest])) if rest else None)
         source = Source(workspace, rows, ctes)
-        text = generate(exp.Tuple(expressions=[*(cte.copy() for cte in ctes), source.selecting([exp.Star()])]))
-        text += " ".join(map(generate, remote))
+        text = canonical(exp.Tuple(expressions=[*(cte.copy() for cte in ctes), source.selecting([exp.Star()])]))
+        text += " ".join(map(canonical, remote))
         known: _Measured | str | None = self._known.pop(text, None)
         if known is None:
             try:
@@ -113,7 +113,7 @@ class ConditionOrder:
         costs = [self._cost(functions, condition) for condition in remote]
         if not found:
             return "no row was left to measure"
-        return _best(found, costs, [generate(condition) for condition in remote])
+        return _best(found, costs, [canonical(condition) for condition in remote])
 
     def _cost(self, functions: SqlFunctions, condition: Node) -> Cost:
         keys = [functions.spec(node.name).key for node in condition.walk() if _is_call(node, functions)]
@@ -124,16 +124,16 @@ class ConditionOrder:
 
 def _computed(source: Source, remote: Sequence[Node], rows: int) -> DataFrame:
     """How many rows of a sample each combination of the values of the conditions has."""
-    columns = {generate(node): node for condition in remote for node in condition.find_all(exp.Column)}
+    columns = {canonical(node): node for condition in remote for node in condition.find_all(exp.Column)}
     names = dict(zip(columns, map("column_{}".format, range(len(columns))), strict=True))
 
     def over_sample(node: Node) -> Node:
-        return column(names[generate(node)]) if isinstance(node, exp.Column) else node
+        return column(names[canonical(node)]) if isinstance(node, exp.Column) else node
 
     few = source.base({names[text]: node for text, node in columns.items()}).limit(rows)
     # Spark would push the limit below the calls, to each part of the rows, and end their tasks early.
     one = few.repartition(1)
-    computed = [f"coalesce({generate(each.transform(over_sample))}, false) AS c{i}" for i, each in enumerate(remote)]
+    computed = [f"coalesce({written(each.transform(over_sample))}, false) AS c{i}" for i, each in enumerate(remote)]
     return one.selectExpr(*computed).groupBy(*(f"c{i}" for i in range(len(remote)))).count()
 
 
@@ -149,8 +149,8 @@ def _best(found: Sequence[Row], costs: Sequence[Cost], shown: Sequence[str]) -> 
         parts.append(f"{shown[best]} ({share}, {seconds * 1e3:.3g} ms{f', {usd:.6g} usd' if usd else ''} a row)")
         order.append(best)
         left.remove(best)
-    made, written = _calls(found, costs, order), _calls(found, costs, range(len(costs)))
-    line = f"WHERE: conditions run in the order measured on {total} rows, {made:g} calls rather than {written:g}: "
+    made, unordered = _calls(found, costs, order), _calls(found, costs, range(len(costs)))
+    line = f"WHERE: conditions run in the order measured on {total} rows, {made:g} calls rather than {unordered:g}: "
     return _Measured(tuple(order), line + ", ".join(parts))
 
 

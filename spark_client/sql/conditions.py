@@ -15,8 +15,9 @@ from sqlglot.errors import SqlglotError
 from spark_client.base.errors import PlanError
 from spark_client.base.identifiers import identifiers_of
 from spark_client.executor.parquet.scan import ScanColumn
-from spark_client.sql.text.dialect import RemoteSpark, generate
+from spark_client.sql.text.dialect import RemoteSpark
 from spark_client.sql.text.nodes import Node, conjuncts
+from spark_client.sql.text.writers import canonical
 
 __all__ = ["Conditions"]
 
@@ -47,7 +48,7 @@ class Conditions:
 
     def of_files(self, partitions: Sequence[str]) -> list[str]:
         """The parts that refer to partition columns only."""
-        return [generate(part) for part in self._parts if self._is_of_files(part, partitions)]
+        return [canonical(part) for part in self._parts if self._is_of_files(part, partitions)]
 
     def of_rows(
         self, columns: Sequence[ScanColumn], partitions: Sequence[str]
@@ -119,7 +120,7 @@ class _Translation:
         if isinstance(node, exp.Column) and not node.table:
             position = self._positions.get(self._key(node.name))
         if position is None:
-            raise _refused(tree, f"{generate(node)} is not a column of the files")
+            raise _refused(tree, f"{canonical(node)} is not a column of the files")
         self.used[position] = None
         return self._columns[position]
 
@@ -132,8 +133,8 @@ class _Translation:
         for node in nodes:
             computed = node.find_all(exp.Column, exp.Query, exp.Func)
             if any(not isinstance(each, exp.Cast) for each in computed):
-                raise _refused(tree, f"{generate(node)} is not a constant")
-        texts = [generate(node) for node in nodes]
+                raise _refused(tree, f"{canonical(node)} is not a constant")
+        texts = [canonical(node) for node in nodes]
         values = self._computed(texts)
         to = _TIMES.get(str(type_))
         cast = [i for i, value in enumerate(values) if pa.types.is_string(value.type) or pa.types.is_date(value.type)]
@@ -203,6 +204,6 @@ def _in(value: int | Decimal, type_: pa.DataType) -> pa.Scalar | None:
 
 def _refused(tree: Node, why: str) -> PlanError:
     return PlanError(
-        f"read_parquet: workers cannot check the condition {generate(tree)}: {why}. Use `where` on the "
+        f"read_parquet: workers cannot check the condition {canonical(tree)}: {why}. Use `where` on the "
         "DataFrame, for which Spark reads the files"
     )

@@ -10,8 +10,8 @@ from sqlglot import exp
 
 from remote_udf.types import spelled
 from spark_client.base.errors import PlanError
-from spark_client.sql.text.dialect import generate
 from spark_client.sql.text.nodes import Node
+from spark_client.sql.text.writers import canonical
 from spark_client.sql.workspace import Workspace
 
 __all__ = ["evaluated"]
@@ -25,7 +25,7 @@ _TEXT = re.compile(r"[^\\'\"]*")
 def evaluated(workspace: Workspace, value: Node, type_: pa.DataType) -> object:
     """The value of a constant expression for a parameter of the type. Raises PlanError if it is not constant."""
     if any(isinstance(node, _NOT_CONSTANT) for node in value.walk()):
-        raise PlanError(f"a scalar argument must be a constant, not {generate(value)}")
+        raise PlanError(f"a scalar argument must be a constant, not {canonical(value)}")
     literal = _literal(value)
     if literal is not None:
         return literal
@@ -41,7 +41,7 @@ def evaluated(workspace: Workspace, value: Node, type_: pa.DataType) -> object:
             why = f"Spark cannot parse {said.get('error')}"
         else:
             raise
-        raise PlanError(f"a scalar argument must be a constant, not {generate(value)}: {why}") from None
+        raise PlanError(f"a scalar argument must be a constant, not {canonical(value)}: {why}") from None
 
 
 def _in_arrow(frame: DataFrame, value: Node, type_: pa.DataType) -> pa.Scalar:
@@ -55,7 +55,7 @@ def _in_arrow(frame: DataFrame, value: Node, type_: pa.DataType) -> pa.Scalar:
         months = "; declare the argument as an integer to get the number of months"
         hint = months if isinstance(found, YearMonthIntervalType) else ""
         raise PlanError(
-            f"{generate(value)} is of type {found.simpleString()}, which cannot be an argument{hint}"
+            f"{canonical(value)} is of type {found.simpleString()}, which cannot be an argument{hint}"
         ) from error
     except ValueError:
         if not pa.types.is_nested(type_):

@@ -162,7 +162,7 @@ def query_of(text: Text) -> Text:
         elif not depth and index and token.token_type in _QUERIES:
             if head is None:
                 break
-            return replace(text, part=[*tokens[:head], *tokens[index:]])
+            return replace(text, part=[*tokens[:head], *tokens[index:]], cut=tokens[head].start)
     several = tokens[0].token_type is TokenType.FROM and isinstance(text.tree, exp.MultitableInserts)
     if head is None and tokens[0].token_type in _BEGINNINGS and not several:
         return text

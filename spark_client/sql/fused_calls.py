@@ -28,8 +28,8 @@ from spark_client.sql.functions import SqlFunctions
 from spark_client.sql.needed_items import AROUND, OPERATORS, Needed, needed_calls, needed_items
 from spark_client.sql.single_calls import visible_ctes
 from spark_client.sql.sources import Source, makes_rows, output_names
-from spark_client.sql.text.dialect import generate
 from spark_client.sql.text.nodes import Node, conjuncts
+from spark_client.sql.text.writers import canonical
 from spark_client.sql.workspace import Workspace
 
 __all__ = ["FusedCalls", "is_of_row"]
@@ -113,7 +113,7 @@ class FusedCalls:
         scopes = self._conditions(select)
         if id(select) in needed and not self._is_late(select):
             scopes.append(self._of_items(Source(workspace, select.copy(), ctes), select, needed[id(select)]))
-        scopes = [scope for scope in scopes if len({*map(generate, scope)}) > 1]
+        scopes = [scope for scope in scopes if len({*map(canonical, scope)}) > 1]
         written = select.copy()
         for scope in scopes:
             self._fuse(scope)
@@ -187,7 +187,7 @@ class FusedCalls:
         fused = _Fused()
         for call in scope:
             self._collect(fused, call)
-        output = list(dict.fromkeys(fused.positions[generate(call)] for call in scope))
+        output = list(dict.fromkeys(fused.positions[canonical(call)] for call in scope))
         width = len(fused.arguments)
         places = [
             CallOfColumns(each.function, tuple(~column if column < 0 else width + column for column in each.columns))
@@ -196,7 +196,7 @@ class FusedCalls:
         name = self._functions.fused.register(places, output, width)
         for call in scope:
             made = exp.Anonymous(this=name, expressions=[each.copy() for each in fused.arguments.values()])
-            place = output.index(fused.positions[generate(call)])
+            place = output.index(fused.positions[canonical(call)])
             call.replace(exp.Dot(this=made, expression=exp.to_identifier(field_of(place))))
 
     def _collect(self, fused: _Fused, call: Node) -> int:
@@ -204,7 +204,7 @@ class FusedCalls:
 
         Arguments that are not calls are complements of their positions until the number of all is known.
         """
-        text = generate(call)
+        text = canonical(call)
         if text in fused.positions:
             return fused.positions[text]
         columns = []
@@ -212,8 +212,8 @@ class FusedCalls:
             if self._is_plain(argument):
                 columns.append(self._collect(fused, argument))
             else:
-                fused.arguments.setdefault(generate(argument), argument)
-                columns.append(~list(fused.arguments).index(generate(argument)))
+                fused.arguments.setdefault(canonical(argument), argument)
+                columns.append(~list(fused.arguments).index(canonical(argument)))
         fused.calls.append(CallOfColumns(self._functions.scalar(call.name), tuple(columns)))
         fused.positions[text] = len(fused.calls) - 1
         return fused.positions[text]
@@ -244,7 +244,7 @@ def _has_steps(tree: Node) -> bool:
 def _coarse(call: Node) -> str:
     """A text that is equal for equal calls; it may be equal for others."""
     plain = call.transform(lambda node: exp.column(node.name) if isinstance(node, exp.Column) else node)
-    return generate(plain).lower()
+    return canonical(plain).lower()
 
 
 def _columns(frame: DataFrame) -> list[tuple[str, object]]:

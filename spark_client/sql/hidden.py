@@ -16,9 +16,9 @@ from spark_client.base.errors import PlanError
 from spark_client.functions.aggregate import AggregateExpression
 from spark_client.sql.calls import RemoteCall, call_of
 from spark_client.sql.sources import Source, column
-from spark_client.sql.text.dialect import generate
 from spark_client.sql.text.nodes import Node
 from spark_client.sql.text.parsing import error_at
+from spark_client.sql.text.writers import canonical, written
 from spark_client.sql.workspace import HIDDEN, Workspace
 
 __all__ = ["HiddenColumns", "is_column_of_rows", "is_computed", "keep_field_names", "named_as_written"]
@@ -53,7 +53,7 @@ class HiddenColumns:
             if (known := seen(node)) is not None:
                 return known
             if isinstance(node, exp.Star):
-                raise error_at(tree, f"{generate(tree)}: name the columns instead of *")
+                raise error_at(tree, f"{canonical(tree)}: name the columns instead of *")
             keep_field_names(node)
             return column(self.name(node)) if is_column_of_rows(node) else node
 
@@ -81,7 +81,7 @@ class HiddenColumns:
         arguments: list[Column | str] = []
         for each in read.arguments:
             over = self.guarded(each)
-            arguments.append(over.name if isinstance(over, exp.Column) else F.expr(generate(over)))
+            arguments.append(over.name if isinstance(over, exp.Column) else F.expr(written(over)))
         return call_of(make, read, arguments).filter(self.name(read.condition))
 
 
@@ -93,7 +93,7 @@ def named_as_written(items: Mapping[str, Node]) -> Iterator[None]:
     except (PlanError, UnsupportedType) as error:
         for name, tree in items.items():
             if repr(name) in str(error):
-                raise error_at(tree, str(error).replace(repr(name), generate(tree))) from None
+                raise error_at(tree, str(error).replace(repr(name), canonical(tree))) from None
         raise
 
 

@@ -16,9 +16,9 @@ from spark_client.base.errors import PlanError
 from spark_client.base.identifiers import quoted
 from spark_client.sql.joined_rows import JoinedRows, conditions_of
 from spark_client.sql.single_calls import visible_ctes
-from spark_client.sql.text.dialect import generate
 from spark_client.sql.text.nodes import Node
 from spark_client.sql.text.parsing import in_place, place_of
+from spark_client.sql.text.writers import canonical
 from spark_client.sql.workspace import Workspace
 
 __all__ = ["is_lookup", "put_lookup"]
@@ -44,7 +44,7 @@ def is_lookup(node: Node, workspace: Workspace) -> TypeGuard[exp.Table]:
         raise in_place(
             place_of(node),
             f"lookup join with {node.name}: {'WITH defines' if is_cte else 'Spark has'} a table or view of this name, "
-            f"which is read instead of the function, and only a function answers as of {generate(time)}; write "
+            f"which is read instead of the function, and only a function answers as of {canonical(time)}; write "
             f"{quoted(found.key)} for the function, or leave FOR SYSTEM_TIME AS OF out for the table",
         )
     return False
@@ -86,7 +86,7 @@ def _supported(table: exp.Table) -> exp.Join:
     time = table.args["version"].expression
     if time is None or not any(isinstance(node, (exp.Column, exp.Func)) for node in time.walk() if not _is_cast(node)):
         raise PlanError(
-            f"a function has no past versions, so it cannot answer as of {generate(time)}; "
+            f"a function has no past versions, so it cannot answer as of {canonical(time)}; "
             "write a time column of the left side, or PROCTIME()"
         )
     return join

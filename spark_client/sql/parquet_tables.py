@@ -7,9 +7,9 @@ from spark_client.base.errors import PlanError
 from spark_client.planning.parquet.reading import plan_scan
 from spark_client.sql.conditions import Conditions
 from spark_client.sql.table_calls import call_of_relation, put_in_place
-from spark_client.sql.text.dialect import generate
 from spark_client.sql.text.nodes import Node
 from spark_client.sql.text.parsing import in_place, place_of
+from spark_client.sql.text.writers import canonical
 from spark_client.sql.workspace import Workspace
 
 __all__ = ["NAME", "put_parquet"]
@@ -37,7 +37,7 @@ def _frame(workspace: Workspace, call: exp.Anonymous) -> DataFrame:
     for argument in call.expressions:
         value = argument.expression if isinstance(argument, exp.Kwarg) else argument
         if not isinstance(value, exp.Literal) or not value.is_string:
-            raise PlanError(f"{NAME} takes paths and filter => as texts, not {generate(argument)}")
+            raise PlanError(f"{NAME} takes paths and filter => as texts, not {canonical(argument)}")
         if value is argument:
             paths.append(str(value.this))
         elif argument.this.name.lower() != "filter":

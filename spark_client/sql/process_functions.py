@@ -19,9 +19,9 @@ from spark_client.sql.shared_calls import SharedCalls
 from spark_client.sql.stream_times import without_time
 from spark_client.sql.table_calls import GivenTable, call_of_relation, described, given_table, put_in_place
 from spark_client.sql.text.arguments import TableArgument
-from spark_client.sql.text.dialect import generate
 from spark_client.sql.text.nodes import Node
 from spark_client.sql.text.parsing import error_at, in_place, place_of
+from spark_client.sql.text.writers import canonical
 from spark_client.sql.window_functions import is_window_call
 from spark_client.sql.workspace import Workspace
 
@@ -110,7 +110,7 @@ class ProcessFunctions:
             if self._shared is None or not isinstance(uid, str):
                 return make()
             # Equal for equal calls, whatever their position in the text.
-            written = {name: generate(value) for name, value in arguments.items()}
+            written = {name: canonical(value) for name, value in arguments.items()}
             return self._shared.frame(uid, (spec.key, written, [cte.sql() for cte in ctes]), make)
         except PlanError as error:
             raise in_place(where, error) from None
@@ -175,7 +175,7 @@ def arguments_of(call: exp.Anonymous) -> dict[str | int, Node]:
         if key in arguments:
             _refused(f"argument {key!r} is passed twice")
         value = part.expression if named else part
-        if not (isinstance(value, exp.Column) and generate(value).upper() == "DEFAULT"):
+        if not (isinstance(value, exp.Column) and canonical(value).upper() == "DEFAULT"):
             arguments[key] = TableArgument(this=value.copy()) if is_window_call(value) else value
     return arguments
 

@@ -11,9 +11,9 @@ from sqlglot import exp
 from remote_udf.row_kinds import ROW_KIND
 from spark_client.base.changelogs import CHANGE_TYPE
 from spark_client.sql.calls import CLAUSES
-from spark_client.sql.text.dialect import generate
 from spark_client.sql.text.nodes import Node
 from spark_client.sql.text.parsing import error_at
+from spark_client.sql.text.writers import canonical
 from spark_client.sql.workspace import Workspace, picked
 
 __all__ = [
@@ -172,7 +172,7 @@ class Source:
                 return exp.Parameter(this=name) if _is_variable(node) else name
             if isinstance(node, exp.DataType) and node.this == exp.DataType.Type.TIME:
                 # sqlglot would write TIMESTAMP.
-                return exp.DataType(this=exp.DataType.Type.USERDEFINED, kind=generate(node))
+                return exp.DataType(this=exp.DataType.Type.USERDEFINED, kind=canonical(node))
             return node
 
         while isinstance(tree, exp.Paren):
@@ -228,7 +228,7 @@ def output_names(
         elif isinstance(item, (exp.Alias, exp.Column)):
             names.append(item.alias_or_name)
         else:
-            names.append(generate(item).replace("`", ""))
+            names.append(canonical(item).replace("`", ""))
             lateral = any(alias_in(node, aliases, source.key) for node in item.walk())
             if not lateral and not is_ours(item):
                 asked[index] = item
@@ -279,9 +279,9 @@ def without_rows(select: Node) -> Node:
 
 def several_columns(item: Node) -> str:
     """The message of the error for an item with several columns."""
-    written = generate(item)
+    written = canonical(item)
     if isinstance(item, exp.Anonymous):
         return f"{written} makes several columns: name them, as in {item.name}(...) AS (a, b)"
     if isinstance(item, exp.Dot):
-        return f"{written}: .* is for tables and columns: SELECT s.* FROM (SELECT {generate(item.this)} AS s ...) AS t"  # noqa: S608 - a message
+        return f"{written}: .* is for tables and columns: SELECT s.* FROM (SELECT {canonical(item.this)} AS s ...) AS t"  # noqa: S608 - a message
     return f"{written} beside an aggregate: name the columns, as they must be in GROUP BY"

@@ -15,9 +15,9 @@ from sqlglot.tokens import Token, TokenType
 
 from spark_client.base.errors import PlanError
 from spark_client.sql.shared_calls import SharedCalls, readable
-from spark_client.sql.text.dialect import generate
 from spark_client.sql.text.nodes import Node
 from spark_client.sql.text.parsing import Text, error_at, place_of_token
+from spark_client.sql.text.writers import written
 from spark_client.sql.workspace import HIDDEN, Workspace
 
 __all__ = ["run_set", "statements_of"]
@@ -144,7 +144,7 @@ def _of_rows(workspace: Workspace, shared: SharedCalls, insert: Node) -> tuple[s
             insert, f"on a stream the statements of a set may use only SELECT and WHERE, found "
             f"{beyond[0].strip('_')}; every micro-batch would be a separate table"
         )  # fmt: skip
-    text = generate(insert).replace("{", "{{").replace("}", "}}").replace(table.name, _ROWS)
+    text = written(insert).replace("{", "{{").replace("}", "}}").replace(table.name, _ROWS)
     if HIDDEN in text:
         raise error_at(insert, "on a stream the statements of a set cannot use fields in braces")
     return uid, text

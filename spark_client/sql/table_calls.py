@@ -8,8 +8,8 @@ from sqlglot import exp
 
 from spark_client.base.errors import PlanError
 from spark_client.sql.text.arguments import TableArgument
-from spark_client.sql.text.dialect import generate
 from spark_client.sql.text.nodes import Node
+from spark_client.sql.text.writers import canonical
 from spark_client.sql.workspace import Workspace
 
 __all__ = [
@@ -101,7 +101,7 @@ def described(value: Node) -> list[str] | None:
 def column_name(node: Node) -> str:
     """Raises PlanError if the node is not an unqualified name."""
     if not isinstance(node, exp.Column) or node.table or node.is_star:
-        raise PlanError(f"a name of a column is expected, not {generate(node)!r}")
+        raise PlanError(f"a name of a column is expected, not {canonical(node)!r}")
     return str(node.name)
 
 

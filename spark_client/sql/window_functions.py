@@ -17,9 +17,9 @@ from spark_client.base.errors import PlanError
 from spark_client.sql.stream_times import without_time
 from spark_client.sql.table_calls import GivenTable, by_name, call_of_relation, described, given_table, put_in_place
 from spark_client.sql.text.arguments import TableArgument
-from spark_client.sql.text.dialect import generate
 from spark_client.sql.text.nodes import Node
 from spark_client.sql.text.parsing import in_place, place_of
+from spark_client.sql.text.writers import canonical
 from spark_client.sql.workspace import Workspace
 from spark_client.windows import cumulate, hop, session, tumble, tumble_rows
 
@@ -122,11 +122,11 @@ def _constants(workspace: Workspace, call: _Call) -> dict[str, Node]:
         constants = workspace.run(exp.select(*columns))
         for field, column in zip(constants.schema.fields, columns, strict=True):
             if isinstance(field.dataType, YearMonthIntervalType):
-                months = f"{call.function}: {generate(column)} is of months, which differ in length"
+                months = f"{call.function}: {canonical(column)} is of months, which differ in length"
                 raise PlanError(f"{months}; an interval of days is expected")
         (row,) = constants.collect()
     except AnalysisException as error:
-        written = ", ".join(map(generate, columns))
+        written = ", ".join(map(canonical, columns))
         raise PlanError(f"{call.function}: {written} must be constants: {error}") from error
     return dict(zip(call.arguments, row, strict=True))
 

@@ -24,9 +24,9 @@ from spark_client.sql.sources import (
     several_columns,
     without_rows,
 )
-from spark_client.sql.text.dialect import generate
 from spark_client.sql.text.nodes import Node
 from spark_client.sql.text.parsing import error_at
+from spark_client.sql.text.writers import canonical
 from spark_client.sql.window_frames import named_windows, read_window
 from spark_client.sql.workspace import Workspace
 
@@ -156,7 +156,7 @@ class WindowedSelect:
         except PlanError as error:
             raise error_at(read.tree, str(error)) from None
         rows = "" if self._kind is None else f", over the net rows of a changelog (column {self._kind!r})"
-        self._workspace.stages.append(f"{generate(window)}: {read.name} on the server, for each row{rows}")
+        self._workspace.stages.append(f"{canonical(window)}: {read.name} on the server, for each row{rows}")
         return column(name)
 
     def _values(self, stars: list[Node], hidden_stars: list[str]) -> DataFrame:

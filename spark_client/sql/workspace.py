@@ -21,9 +21,9 @@ from spark_client.planning.scans import projected, scan_of, selected
 from spark_client.planning.selections import selected_as
 from spark_client.sql.conditions import Conditions
 from spark_client.sql.functions import SqlFunctions
-from spark_client.sql.text.dialect import generate
 from spark_client.sql.text.nodes import Node
 from spark_client.sql.text.parsing import Text
+from spark_client.sql.text.writers import written
 
 __all__ = ["HIDDEN", "Workspace", "picked"]
 
@@ -96,14 +96,14 @@ class Workspace:
         found = picked(source, tree.expressions) if source is not None and where is None else None
         if found is not None:
             return found
-        text = generate(_with(tree, ctes, self.identifiers) if ctes else tree)
+        text = written(_with(tree, ctes, self.identifiers) if ctes else tree)
         if not self._names:
             return self.spark.sql(text, args=self._args)
         frame, columns = self._run(text), _plain_columns(tree)
         if source is None or columns is None or scan_of(source) is None:
             return frame
         try:
-            condition = None if where is None else Conditions(self.spark, generate(where.this))
+            condition = None if where is None else Conditions(self.spark, written(where.this))
             return projected(source, frame, columns, condition)
         except (PlanError, AnalysisException):
             return frame  # Spark reads the rows, for example if the condition has a parameter

@@ -16,8 +16,8 @@ from spark_client.sql.names import FunctionNames
 from spark_client.sql.process_functions import arguments_of
 from spark_client.sql.statement_sets import statements_of
 from spark_client.sql.table_calls import described, given_table
-from spark_client.sql.text.dialect import generate
 from spark_client.sql.text.parsing import Text
+from spark_client.sql.text.writers import canonical
 from spark_client.sql.window_functions import is_window_call, read_window_call
 from tests.spark_client.executor.aggregate.world import Total
 from udf_server import ArgumentTrait
@@ -118,8 +118,8 @@ class SqlFuzzer:
                 self.names.kind(name)
             tree = statement.tree
             # Generated SQL must be readable, and must be generated again unchanged.
-            written = generate(tree)
-            assert generate(Text(written, None, {}).tree) == written, written
+            spelled = canonical(tree)
+            assert canonical(Text(spelled, None, {}).tree) == spelled, spelled
             for call in tree.find_all(exp.Anonymous):
                 if is_window_call(call):
                     read_window_call(call)

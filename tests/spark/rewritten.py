@@ -5,6 +5,7 @@ import io
 import re
 from typing import Never
 
+import sqlglot
 from pyspark.sql import DataFrame, SparkSession
 
 from spark_client.functions.directory import Functions
@@ -12,6 +13,7 @@ from spark_client.functions.fused import FusedFunctions
 from spark_client.sql.functions import SqlFunctions
 from spark_client.sql.rewriting import Rewriting
 from spark_client.sql.single_calls import SingleCalls
+from spark_client.sql.text.dialect import RemoteSpark
 from spark_client.sql.text.parsing import Text
 from spark_client.sql.workspace import Workspace
 
@@ -21,13 +23,15 @@ _NUMBERS = re.compile(r"(#|CTERelation(?:Def|Ref) |plan_id=|UnionLoop(?:Ref)? )(
 
 
 def rewritten(spark: SparkSession, sql: str) -> DataFrame:
-    """Parses the query, processes it like one with remote functions, writes it and runs it."""
+    """Parses the query, processes it like one with remote functions, writes all of it from its parts and runs it."""
     text, functions = (
         Text(sql, None, {}),
         SqlFunctions(spark, Functions([]), {}, {}, _refused, _refused, FusedFunctions(), {}),
     )
     workspace = Workspace(functions, text, SingleCalls(functions))
-    return workspace.run(Rewriting(workspace).statement(text.tree))
+    # A tree of `text` would be written as the text.
+    tree = sqlglot.parse_one(sql, dialect=RemoteSpark)
+    return workspace.run(Rewriting(workspace).statement(tree))
 
 
 def _refused(name: str, *_: object, **__: object) -> Never:

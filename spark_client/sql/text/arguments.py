@@ -1,15 +1,17 @@
 """Parses arguments of calls, with tables: `f(r => TABLE t PARTITION BY k ORDER BY ts, on_time => DESCRIPTOR(ts))`."""
 
 from collections.abc import Callable
-from typing import ClassVar
+from typing import ClassVar, NoReturn
 
 from sqlglot import exp
 from sqlglot.dialects.spark import Spark
+from sqlglot.errors import ParseError
 from sqlglot.tokens import TokenType
 
 from spark_client.sql.text.nodes import Node
+from spark_client.sql.text.spans import SpansParser
 
-__all__ = ["ArgumentsParser", "TableArgument"]
+__all__ = ["ArgumentsParser", "Refused", "TableArgument"]
 
 _AFTER_TABLE = (
     TokenType.COMMA, TokenType.R_PAREN, TokenType.DOT, TokenType.L_PAREN, TokenType.PARTITION_BY, TokenType.ORDER_BY
@@ -19,13 +21,17 @@ _AFTER_NAME = (TokenType.COMMA, TokenType.R_PAREN, TokenType.ASC, TokenType.DESC
 _QUERIES = (TokenType.SELECT, TokenType.WITH)
 
 
+class Refused(ParseError):
+    """The parser's error with a reason of ours."""
+
+
 class TableArgument(exp.Expression):
     """A table argument: `TABLE t`, or a query, with the columns after PARTITION BY and ORDER BY."""
 
     arg_types: ClassVar[dict[str, bool]] = {"this": True, "partition_by": False, "order_by": False}
 
 
-class ArgumentsParser(Spark.Parser):  # type: ignore[misc, valid-type]
+class ArgumentsParser(SpansParser):
     """Spark's parser with named arguments, table arguments and descriptors."""
 
     # SESSION(...) and load(...) are calls, although these words also begin statements.
@@ -34,6 +40,11 @@ class ArgumentsParser(Spark.Parser):  # type: ignore[misc, valid-type]
         TokenType.DESCRIBE, TokenType.KILL, TokenType.LOAD, TokenType.LOCK, TokenType.REFRESH, TokenType.RENAME,
         TokenType.SESSION, TokenType.SHOW, TokenType.TRIGGER, TokenType.UPDATE, TokenType.USE,
     }  # fmt: skip
+
+    def refuse(self, reason: str) -> NoReturn:
+        """Raise Refused at the current token."""
+        token = self._curr or self._prev
+        raise Refused(reason, [{"line": token.line, "col": token.col, "highlight": self._find_sql(token, token)}])
 
     def _parse_function_args(self, alias: bool = False) -> list[Node]:
         return self._parse_csv(lambda: self._parse_argument(alias))
@@ -51,7 +62,7 @@ class ArgumentsParser(Spark.Parser):  # type: ignore[misc, valid-type]
         if keyed and isinstance(value, (exp.Query, exp.Anonymous)):
             value = self._parse_keys(value)
         if value is None and (name is not None or self._prev.token_type is TokenType.COMMA):
-            self.raise_error("an argument is missing")
+            self.refuse("an argument is missing")
         return value if name is None else self.expression(exp.Kwarg(this=name, expression=value))
 
     def _parse_table_argument(self) -> Node | None:
@@ -86,7 +97,7 @@ class ArgumentsParser(Spark.Parser):  # type: ignore[misc, valid-type]
             return self._parse_wrapped_csv(one)
         column = one()
         if column is None:
-            self.raise_error("the name of a column is expected")
+            self.refuse("the name of a column is expected")
         return [column]
 
     def _parse_name(self) -> Node | None:

@@ -10,12 +10,12 @@ from sqlglot import exp
 from sqlglot.dialects.spark import Spark
 from sqlglot.tokens import Token, TokenType
 
-from spark_client.base.errors import PlanError
 from spark_client.sql.text.arguments import TableArgument
 from spark_client.sql.text.nodes import Node
-from spark_client.sql.text.relations import STREAM, RelationsParser
+from spark_client.sql.text.relations import RelationsParser
+from spark_client.sql.text.spans import FLINK, recording
 
-__all__ = ["TOO_DEEP", "RemoteSpark", "generate"]
+__all__ = ["TOO_DEEP", "RemoteSpark"]
 
 TOO_DEEP = "the query is nested too deeply to be planned"
 
@@ -23,7 +23,10 @@ _OWN_SYNTAX = ("CAST", "EXTRACT", "TRIM", "TRY_CAST")
 """Calls whose arguments are not just separated by commas: EXTRACT(year FROM d)."""
 _WRITTEN_OTHERWISE = (exp.Select, exp.From, exp.BitwiseLeftShift, exp.BitwiseRightShift)
 """Nodes that sqlglot writes for older versions of Spark."""
-_TIMES = (exp.DataType.Type.TIMESTAMP, exp.DataType.Type.TIMESTAMPLTZ, exp.DataType.Type.TIMESTAMPNTZ)
+_TIMES = (
+    exp.DataType.Type.TIMESTAMP, exp.DataType.Type.TIMESTAMPLTZ, exp.DataType.Type.TIMESTAMPNTZ,
+    exp.DataType.Type.TIMESTAMPTZ,
+)  # fmt: skip
 _WORDS = {
     "OVERLAY": ("PLACING", "FROM", "FOR"), "POSITION": ("IN",), "SUBSTR": ("FROM", "FOR"), "SUBSTRING": ("FROM", "FOR"),
 }  # fmt: skip
@@ -61,6 +64,7 @@ class RemoteSpark(Spark):
         # In a statement set, SQL follows EXECUTE.
         COMMANDS = Spark.Tokenizer.COMMANDS - {TokenType.EXECUTE}
 
+    @recording
     class Parser(RelationsParser):  # noqa: D106
         STATEMENT_PARSERS = {  # noqa: RUF012
             **Spark.Parser.STATEMENT_PARSERS, TokenType.EXECUTE: lambda self: self._parse_as_command(self._prev)
@@ -72,6 +76,9 @@ class RemoteSpark(Spark):
             | dict.fromkeys(_OF_UNITS, lambda self: self._parse_with_unit())
             | {"DESCRIPTOR": lambda self: self._parse_descriptor()}
         )
+        PROPERTY_PARSERS = {  # noqa: RUF012
+            **Spark.Parser.PROPERTY_PARSERS, "USING": lambda self: self._parse_provider()
+        }  # fmt: skip
         # ANY can be an aggregate, any(x), and the word before the values of LIKE.
         NO_PAREN_FUNCTION_PARSERS = {  # noqa: RUF012
             name: how for name, how in Spark.Parser.NO_PAREN_FUNCTION_PARSERS.items() if name != "ANY"
@@ -93,6 +100,14 @@ class RemoteSpark(Spark):
                 node.meta[_AS_WRITTEN] = self.sql[read[0].start : read[-1].end + 1]
             return node
 
+        def _parse_types(self, *args: Any, **options: object) -> Any:
+            """Omit the precision: times have microseconds in Spark; TIMESTAMP(3) and TIMESTAMP_LTZ(3) are Flink's."""
+            node = super()._parse_types(*args, **options)
+            if isinstance(node, exp.DataType) and node.this in _TIMES and node.expressions:
+                node.set("expressions", None)
+                node.meta[FLINK] = True
+            return node
+
         def _parse_colon_as_variant_extract(self, this: Any) -> Any:
             """Keep the text of the path in a variant: v:a.b[0], also before a cast, v:a::int."""
             while this is not None and self._match(TokenType.COLON):
@@ -103,7 +118,7 @@ class RemoteSpark(Spark):
                     in_brackets = self._prev.token_type is TokenType.L_BRACKET
                     self._advance()
                     if in_brackets and not self._match(TokenType.R_BRACKET):
-                        self.raise_error("Expected ]")
+                        self.refuse("] is expected")
                 path = exp.var(self.sql[begin.start : self._prev.end + 1])
                 this = self.expression(exp.JSONBExtract(this=this, expression=path))
                 while self._match(TokenType.DCOLON):
@@ -140,6 +155,12 @@ class RemoteSpark(Spark):
                 while self._curr and not self._match(TokenType.R_PAREN):
                     self._advance()
             return exp.var(self.sql[begin : self._prev.end + 1])
+
+        def _parse_provider(self) -> Node:
+            """The name of a table's provider, which may have dots: USING org.apache.spark.sql.parquet."""
+            begin = self._curr.start
+            self._parse_table_parts()
+            return self.expression(exp.FileFormatProperty(this=exp.var(self.sql[begin : self._prev.end + 1])))
 
         def _parse_sequence_properties(self) -> Any:
             """Spark has no sequences, and sqlglot would read a stray ORDER before VIEW as a property of one."""
@@ -192,16 +213,18 @@ class RemoteSpark(Spark):
 
         def table_sql(self, expression: Node, sep: str = " AS ") -> str:
             text = super().table_sql(expression, sep)
-            return f"STREAM {text}" if expression.meta.get(STREAM) else text
+            return f"STREAM {text}" if expression.meta.get(FLINK) else text
 
         def datatype_sql(self, expression: Node) -> str:
-            """Omit the precision: times have microseconds in Spark; TIMESTAMP(3) and TIMESTAMP_LTZ(3) are Flink's."""
-            if expression.this in _TIMES and expression.expressions:
-                expression = exp.DataType(this=expression.this)
             if expression.this == exp.DataType.Type.TIME and expression.expressions:
                 # Without its precision the type would be TIME(6).
                 return f"TIME({expression.expressions[0].name})"
             return super().datatype_sql(expression)
+
+        def fileformatproperty_sql(self, expression: Node) -> str:
+            if isinstance(expression.this, exp.Var) and not expression.args.get("hive_format"):
+                return f"USING {expression.name}"
+            return str(super().fileformatproperty_sql(expression))
 
         def cast_sql(self, expression: Node, safe_prefix: str | None = None) -> str:
             return expression.meta.get(_AS_WRITTEN) or super().cast_sql(expression, safe_prefix)
@@ -218,14 +241,6 @@ class RemoteSpark(Spark):
                 return super().anonymous_sql(expression)
             arguments = [self.sql(each) for each in expression.expressions]
             return f"{expression.name}({''.join(map(''.join, zip(arguments, [*between, ''], strict=True)))})"
-
-
-def generate(node: Node) -> str:
-    """The tree as Spark SQL. Raises PlanError if the tree is too deep."""
-    try:
-        return str(node.sql(dialect=RemoteSpark, normalize_functions=False, comments=False))
-    except RecursionError:
-        raise PlanError(TOO_DEEP) from None
 
 
 def _joined(sql: str, tokens: list[Token]) -> list[Token]:

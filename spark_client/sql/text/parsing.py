@@ -9,15 +9,17 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from pyspark.sql import Column, DataFrame
-from sqlglot import exp
-from sqlglot.errors import SqlglotError
+from sqlglot import exp, parse_one
+from sqlglot.errors import SqlglotError, TokenError
 from sqlglot.tokens import Token, TokenType
 
 from spark_client.base.errors import PlanError
+from spark_client.sql.text.arguments import Refused
 from spark_client.sql.text.dialect import TOO_DEEP, RemoteSpark
 from spark_client.sql.text.nodes import Node
+from spark_client.sql.text.spans import anchor
 
-__all__ = ["Parameters", "Text", "error_at", "in_place", "place_of", "place_of_token"]
+__all__ = ["Parameters", "Text", "condition_of", "error_at", "in_place", "place_of", "place_of_token"]
 
 Parameters: TypeAlias = dict[str, Any] | list[Any] | None
 """Values of the parameters of a text, by name or by position, as in `spark.sql`."""
@@ -29,6 +31,10 @@ _NOT_OURS = {
     TokenType.L_BRACE: "a field in braces was not passed",
 }
 """Tokens that sqlglot reads with another meaning."""
+_INSTEAD = (
+    ". A query with remote aggregates or table functions is planned here: correct it, or create a temporary view of "
+    "the part that only Spark understands"
+)
 _PLACE = re.compile(r"line \d+, column \d+: ")
 _CALL = re.compile(r"([A-Za-z_]\w*)\s*\(|`([^`]+)`\s*\(")
 
@@ -42,6 +48,8 @@ class Text:
     fields: Mapping[str, object]
     part: Sequence[Token] = ()
     """The tokens of one statement, if the text has several."""
+    cut: int | None = None
+    """The position at which tokens are omitted between those of `part`."""
 
     @functools.cached_property
     def tokens(self) -> Sequence[Token]:
@@ -110,16 +118,10 @@ def _parsed(text: Text) -> Node:
     except RecursionError:
         raise PlanError(TOO_DEEP) from None
     except SqlglotError as error:
-        details = (getattr(error, "errors", None) or [{}])[0]
-        what = details.get("description") or str(error).splitlines()[0]
-        place = ""
-        if details.get("line"):  # `col` is the position of the last letter
-            begin = details["col"] - max(len(details.get("highlight") or "") - 1, 0)
-            place = f"line {details['line']}, column {begin}: "
-        raise PlanError(f"{place}{what}; a query with remote aggregates must be parsed to be planned") from error
-    except Exception as error:
+        raise PlanError(_not_understood(error, "the query") + _INSTEAD) from None
+    except Exception:
         # Any exception: for some texts the parser raises undocumented exceptions.
-        raise PlanError(f"the statement cannot be parsed: the parser failed with {error!r}") from error
+        raise PlanError(_not_understood(None, "the query") + _INSTEAD) from None
     tree = next(iter(trees), None)
     if tree is None:
         raise PlanError("the text does not begin with a statement")
@@ -135,7 +137,28 @@ def _parsed(text: Text) -> Node:
     def constant(node: Node) -> Node:
         return exp.var(node.name) if isinstance(node, exp.Column) and text.is_value(node.name) else node
 
-    return tree.transform(constant) if text.fields else tree
+    return anchor(tree.transform(constant) if text.fields else tree, sql, text.cut)
+
+
+def condition_of(sql: str) -> Node:
+    """The tree of a condition. Raises PlanError if the text is none."""
+    try:
+        return anchor(parse_one(sql, dialect=RemoteSpark, into=exp.Condition), sql)
+    except SqlglotError as error:
+        raise PlanError(_not_understood(error, f"the condition {sql!r}")) from None
+
+
+def _not_understood(error: SqlglotError | None, what: str) -> str:
+    """Why a text is refused, and where, in words that are not the parser's."""
+    details = (getattr(error, "errors", None) or [{}])[0]
+    word, place = details.get("highlight"), ""
+    if word and details.get("line"):  # `col` is the position of the last letter
+        place = f"line {details['line']}, column {details['col'] - len(word) + 1}: "
+    if isinstance(error, Refused):
+        return f"{place}{error}"
+    if isinstance(error, TokenError):
+        return f"{what} is not understood: a quote or a comment does not end, or a character has no meaning in SQL"
+    return f"{place}{what} is not understood{f' at or near {word!r}' if word else ''}"
 
 
 def place_of(node: Node) -> str:

@@ -6,11 +6,10 @@ from sqlglot import exp
 from sqlglot.tokens import TokenType
 
 from spark_client.sql.text.arguments import ArgumentsParser
+from spark_client.sql.text.spans import FLINK
 
-__all__ = ["STREAM", "RelationsParser"]
+__all__ = ["RelationsParser"]
 
-STREAM = "stream"
-"""The key in the metadata of a table that follows the word STREAM."""
 _NAMES = (TokenType.VAR, TokenType.IDENTIFIER)
 _AFTER_TABLE_QUERY = (
     TokenType.DOT, TokenType.R_PAREN, TokenType.UNION, TokenType.EXCEPT, TokenType.INTERSECT, TokenType.ORDER_BY,
@@ -31,7 +30,7 @@ class RelationsParser(ArgumentsParser):
         is_stream = named and self._match_text_seq("STREAM")
         table = super()._parse_table(*args, **options)
         if is_stream and table is not None:
-            table.meta[STREAM] = True
+            table.meta[FLINK] = True
         return table
 
     def _parse_select_query(self, *args: Any, **options: Any) -> Any:
@@ -49,7 +48,7 @@ class RelationsParser(ArgumentsParser):
         if isinstance(query, _CHANGES):
             query.set("with_", own)  # no query, and not planned
         elif not isinstance(query, exp.Query):
-            self.raise_error("WITH must be followed by a query, or by INSERT")
+            self.refuse("WITH must be followed by a query, or by INSERT")
         elif query.args.get("with_"):
             outer = exp.Subquery(this=query.copy(), with_=own)
             query = outer if query is statement else query.replace(outer)

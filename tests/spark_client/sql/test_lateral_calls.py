@@ -10,8 +10,8 @@ from remote_udf.functions import FunctionKind
 from spark_client import PlanError
 from spark_client.base.identifiers import Identifiers
 from spark_client.sql.lateral_calls import may_have_lateral_calls, with_lateral_calls
-from spark_client.sql.text.dialect import generate
 from spark_client.sql.text.parsing import Text
+from spark_client.sql.text.writers import canonical
 
 
 @udf.scalar(rows=True, returns="a int, b string")
@@ -63,7 +63,7 @@ class Workspace:
 
 
 def rewritten(text):
-    return generate(with_lateral_calls(Workspace(), Text(text, None, {}).tree))
+    return canonical(with_lateral_calls(Workspace(), Text(text, None, {}).tree))
 
 
 @pytest.mark.parametrize(

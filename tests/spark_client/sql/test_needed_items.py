@@ -4,8 +4,8 @@ import pytest
 from sqlglot import exp
 
 from spark_client.sql.needed_items import needed_calls, needed_items
-from spark_client.sql.text.dialect import generate
 from spark_client.sql.text.parsing import Text
+from spark_client.sql.text.writers import canonical
 
 
 def tree(sql):
@@ -67,4 +67,4 @@ def test_calls_are_needed_if_no_value_beside_them_can_replace_theirs(item, calls
     def is_call(node):
         return isinstance(node, exp.Anonymous) and node.name in ("f", "g")
 
-    assert [generate(call) for call in needed_calls(parsed, is_call)] == calls
+    assert [canonical(call) for call in needed_calls(parsed, is_call)] == calls

@@ -5,8 +5,9 @@ import sqlglot
 from sqlglot.tokens import TokenType
 
 from spark_client.base.errors import PlanError
-from spark_client.sql.text.dialect import RemoteSpark, generate
+from spark_client.sql.text.dialect import RemoteSpark
 from spark_client.sql.text.parsing import Text
+from spark_client.sql.text.writers import canonical
 
 LEFT_OUT = {"AS", "ASC", "INNER", "OUTER"}
 AS_WRITTEN = r"""
@@ -87,7 +88,7 @@ def tokens(sql):
 
 @pytest.mark.parametrize("sql", AS_WRITTEN.strip().splitlines())
 def test_a_query_comes_out_as_it_went_in(sql):
-    assert tokens(generate(sqlglot.parse_one(sql, dialect=RemoteSpark))) == tokens(sql)
+    assert tokens(canonical(sqlglot.parse_one(sql, dialect=RemoteSpark))) == tokens(sql)
 
 
 @pytest.mark.parametrize(
@@ -112,7 +113,7 @@ def test_a_query_comes_out_as_it_went_in(sql):
     ],
 )  # fmt: skip
 def test_some_things_come_out_as_others_that_mean_the_same(sql, same):
-    assert generate(sqlglot.parse_one(sql, dialect=RemoteSpark)) == same
+    assert canonical(sqlglot.parse_one(sql, dialect=RemoteSpark)) == same
 
 
 @pytest.mark.parametrize(
@@ -126,14 +127,14 @@ def test_some_things_come_out_as_others_that_mean_the_same(sql, same):
 )
 def test_what_spark_does_not_have_is_not_read_as_something_else(sql):
     with pytest.raises(PlanError):
-        generate(Text(sql, None, {}).tree)
+        canonical(Text(sql, None, {}).tree)
 
 
 def test_a_literal_that_holds_a_column_is_rewritten_with_it():
     tree = sqlglot.parse_one("SELECT INTERVAL a DAYS, substring(a FROM 2)", dialect=RemoteSpark)
     for column in list(tree.find_all(sqlglot.exp.Column)):
         column.replace(sqlglot.exp.column("z"))
-    assert generate(tree) == "SELECT INTERVAL z DAYS, SUBSTRING(z FROM 2)"
+    assert canonical(tree) == "SELECT INTERVAL z DAYS, SUBSTRING(z FROM 2)"
 
 
 def test_a_path_in_a_variant_can_be_written_by_sqlglots_own_dialect_with_which_expressions_are_compared():

@@ -1,0 +1,216 @@
+"""Spans: the part of the text that a node was read from, for as long as the node is what was read.
+
+The parser records the first and the last token of what its methods return. When a text is parsed, `anchor` replaces
+these records by spans that know the shape of their node. A shape is a number: two trees have the same number if they
+have the same classes, names, values and children. Passes change trees in many ways, so whether a node is unchanged is
+found by comparing shapes when it is written.
+"""
+
+import functools
+import itertools
+from collections.abc import Callable, Collection
+from typing import Any, TypeAlias, TypeVar
+
+from sqlglot import exp
+from sqlglot.dialects.spark import Spark
+
+from spark_client.sql.text.nodes import Node
+
+__all__ = ["FLINK", "Found", "Shapes", "Span", "SpansParser", "anchor", "recording", "span_of"]
+
+_SPAN = "remote_sql_span"
+"""The key in the metadata of a node for its span, which copies keep."""
+FLINK = "remote_sql_flink"
+"""The key in the metadata of a node whose spelling is Flink's, so that Spark cannot read its text."""
+_RECORDED = (
+    "expression", "assignment", "disjunction", "conjunction", "equality", "comparison", "range", "bitwise", "term",
+    "factor", "exponent", "unary", "type", "types", "atom", "column", "column_reference", "field", "primary", "paren",
+    "function", "ordered", "id_var", "name", "select_or_expression", "value", "derived_table_values",
+    "table", "table_parts", "select", "wrapped_select", "ddl_select", "cte", "statement", "named_window",
+    "from", "join", "lateral", "table_sample", "pivot", "where", "group", "having", "qualify", "order", "sort", "limit",
+    "offset", "hint",
+)  # fmt: skip
+"""The methods of the parser whose nodes get a span, without `_parse_`; a release of sqlglot may lack some.
+
+A method that skips tokens which are no part of its node, such as ALL in `f(ALL x)`, is not one of them, nor is one
+that may omit the first word, as in `INTERVAL 1 DAY 2 HOURS`.
+"""
+
+_Parser = TypeVar("_Parser", bound=type)
+_Method: TypeAlias = Callable[..., Any]
+Found: TypeAlias = dict[int, tuple[Node, int | None]]
+"""The shapes of nodes by the ids of the nodes, which are kept so that no other one gets their ids."""
+
+
+def recording(parser: _Parser) -> _Parser:
+    """Have the methods of a parser record the tokens of each node; a decorator."""
+    for name in _RECORDED:
+        if (method := getattr(parser, f"_parse_{name}", None)) is not None:
+            setattr(parser, f"_parse_{name}", _recorded(method))
+    return parser
+
+
+def _recorded(parse: _Method) -> _Method:
+    @functools.wraps(parse)
+    def parse_and_record(self: Any, *args: Any, **options: Any) -> Any:
+        begin = self._index
+        node = parse(self, *args, **options)
+        # A node that is passed was begun before, and so was a clause whose first word is skipped.
+        begun = (args and isinstance(args[0], Node)) or (options and any(name.startswith("skip_") for name in options))
+        if isinstance(node, Node) and not begun:
+            self._record(node, begin)
+        return node
+
+    return parse_and_record
+
+
+class SpansParser(Spark.Parser):  # type: ignore[misc, valid-type]
+    """Spark's parser, which can record the tokens of a node."""
+
+    _begin_of_query = 0
+
+    def _parse_select(self, *args: Any, **options: Any) -> Any:
+        outer, self._begin_of_query = self._begin_of_query, self._index
+        try:
+            return super()._parse_select(*args, **options)
+        finally:
+            self._begin_of_query = outer
+
+    def _parse_set_operations(self, this: Any) -> Any:
+        # No method returns the first query of a UNION alone.
+        if isinstance(this, exp.Query) and _SPAN not in this.meta:
+            self._record(this, self._begin_of_query)
+        return super()._parse_set_operations(this)
+
+    def _record(self, node: Node, begin: int) -> None:
+        """Record that a node has the tokens from `begin` to the current one, besides those recorded before."""
+        if begin < self._index:
+            start, stop = self._tokens[begin].start, self._tokens[self._index - 1].end + 1
+            known = node.meta.get(_SPAN)
+            if known is not None and known[0] is self.sql:
+                start, stop = min(start, known[1]), max(stop, known[2])
+            node.meta[_SPAN] = (self.sql, start, stop)
+
+
+class Span:
+    """A part of a text, and the shape of the node that was read from it. Never changed, so copies of a node share it.
+
+    `queries` has the spans of the queries directly inside the node by their keys, and `around` is the shape of the node
+    without them.
+    """
+
+    __slots__ = ("around", "queries", "shape", "shapes", "sql", "start", "stop")
+
+    def __init__(self, sql: str, start: int, stop: int) -> None:
+        self.sql, self.start, self.stop = sql, start, stop
+        self.shapes: Shapes | None = None
+        self.shape: int | None = None
+        self.around: int | None = None
+        self.queries: dict[str, Span] = {}
+
+    def __deepcopy__(self, _: object) -> "Span":
+        return self
+
+    @property
+    def text(self) -> str:
+        """The part of the text."""
+        return self.sql[self.start : self.stop]
+
+
+class Shapes:
+    """The shapes of one text."""
+
+    def __init__(self) -> None:
+        self._known: dict[object, int] = {}
+
+    def of(self, tree: Node, found: Found, *, new: bool = False) -> int | None:
+        """The shape of a tree; None if it is not in the text, unless it is `new`.
+
+        The shapes of all its nodes are added to `found`. A node in Flink's spelling has none, nor has one around it.
+        """
+        for value in tree.args.values():
+            for each in value if value.__class__ is list else (value,):
+                if isinstance(each, Node):
+                    self.of(each, found, new=new)
+        shape = self.around(tree, found, (), new=new)
+        found[id(tree)] = (tree, shape)
+        return shape
+
+    def around(self, node: Node, found: Found, without: Collection[str], *, new: bool = False) -> int | None:
+        """The shape of a node without some of its children."""
+        if node.meta.get(FLINK):
+            return None
+        parts: list[object] = [node.__class__]
+        for name in sorted(node.args):
+            value = node.args[name]
+            if value is None or value is False or name in without:
+                continue
+            parts.append(name)
+            for each in value if value.__class__ is list else (value,):
+                if not isinstance(each, Node):
+                    parts.append((each.__class__, each))
+                elif (shape := found[id(each)][1]) is not None:
+                    parts.append(shape)
+                else:
+                    return None
+            if parts[-1] is name:
+                parts.pop()  # an empty list
+        key = tuple(parts)
+        return self._known.setdefault(key, len(self._known)) if new else self._known.get(key)
+
+
+def span_of(node: Node) -> Span | None:
+    """The span of a node of an anchored tree, whether the node is unchanged or not; None if it has none."""
+    found = node.meta.get(_SPAN)
+    return found if isinstance(found, Span) else None
+
+
+def anchor(tree: Node, sql: str, cut: int | None = None) -> Node:
+    """Turn the records of the parser into spans. Returns the same tree.
+
+    What has tokens on both sides of `cut`, where the parser did not see all tokens, has no span.
+    """
+    _anchor(tree, sql, cut)
+    shapes = Shapes()
+    found: Found = {}
+    shapes.of(tree, found, new=True)
+    for node, shape in found.values():
+        if (span := span_of(node)) is None:
+            continue
+        span.shapes, span.shape = shapes, shape
+        inside = ((key, span_of(query)) for key, query in node.args.items() if isinstance(query, exp.Query))
+        span.queries = {key: query for key, query in inside if query is not None}
+        if span.queries:
+            span.around = shapes.around(node, found, span.queries, new=True)
+    return tree
+
+
+def _anchor(node: Node, sql: str, cut: int | None) -> tuple[int, int] | None:
+    """Replace the records in a tree, and return the first and the last position in it."""
+    record = node.meta.pop(_SPAN, None)
+    inside = sorted(
+        ((*place, child) for child in node.iter_expressions() if (place := _anchor(child, sql, cut)) is not None),
+        key=lambda found: found[:2],
+    )
+    if any(after[0] < before[1] for before, after in itertools.pairwise(inside)):
+        for (_, stop, child), (start, end, _) in itertools.combinations(inside, 2):
+            if start < stop:
+                _forget(child, start, end)
+    first = min((start for start, _, _ in inside), default=len(sql))
+    last = max((stop for _, stop, _ in inside), default=0)
+    # A hint has a parser of its own, with a text of its own.
+    if record is None or record[0] is not sql:
+        return (first, last) if inside else None
+    if record[1] <= first and last <= record[2] and not (cut is not None and record[1] < cut < record[2]):
+        node.meta[_SPAN] = Span(*record)
+    return min(first, record[1]), max(last, record[2])
+
+
+def _forget(tree: Node, start: int, stop: int) -> None:
+    """Remove the spans in a tree that a node beside it is in.
+
+    The parser moves ORDER BY from the last query of a UNION to the UNION, and WITH from before INSERT to its query.
+    """
+    for node in tree.walk():
+        if (span := span_of(node)) is not None and span.start < stop and start < span.stop:
+            del node.meta[_SPAN]
