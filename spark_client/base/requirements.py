@@ -5,9 +5,11 @@ import re
 import sys
 from importlib.metadata import PackageNotFoundError, version
 
-__all__ = ["require_packages"]
+__all__ = ["SQLGLOT", "require_packages"]
 
 _NEEDED = ("pyspark", "pandas", "sqlglot")
+SQLGLOT = (30, 30), (31,)
+"""The oldest release of sqlglot that is supported, and the first one that is not, as in `pyproject.toml`."""
 
 
 def require_packages() -> None:
@@ -22,14 +24,31 @@ def require_packages() -> None:
     spark = pyspark.__version__
     if _numbers(spark) < (4, 1):
         raise ImportError(f"remote-udf needs PySpark 4.1 or later, found {spark}: pip install 'pyspark[connect]>=4.1'")
-    try:
-        pandas = version("pandas")
-    except PackageNotFoundError:
-        return  # it is not installed as a package, such as in an archive of the cluster
-    if _numbers(pandas) >= (3,):
+    if (pandas := _version("pandas")) is not None and _numbers(pandas) >= (3,):
         raise ImportError(
             f"PySpark {spark} needs pandas 2.2 or later and below 3, found {pandas}: pip install 'pandas<3'"
         )
+    sqlglot = _version("sqlglot")
+    if sqlglot is not None and not SQLGLOT[0] <= _numbers(sqlglot) < SQLGLOT[1]:
+        oldest, below = (".".join(map(str, end)) for end in SQLGLOT)
+        raise ImportError(
+            f"remote-udf needs sqlglot {oldest} or later and below {below}, found {sqlglot}: "
+            f"pip install 'sqlglot>={oldest},<{below}'"
+        )
+    parser = importlib.util.find_spec("sqlglot.parser")
+    if parser is not None and parser.origin is not None and not parser.origin.endswith((".py", ".pyc")):
+        raise ImportError(
+            "remote-udf extends the parser of sqlglot, which sqlglotc replaces by a compiled one: "
+            "pip uninstall sqlglotc sqlglot, then pip install sqlglot"
+        )
+
+
+def _version(package: str) -> str | None:
+    """The version of a package; None if it is not installed as one, such as in an archive of the cluster."""
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
 
 
 def _numbers(text: str) -> tuple[int, ...]:

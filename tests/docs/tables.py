@@ -78,12 +78,13 @@ def compatibility() -> str:
     cells = json.loads((ROOT / "docs/compatibility.json").read_text())
     results = {(cell["python"], cell["pyspark"], cell["tests"]): cell["result"] for cell in cells}
     kinds = {"spark": "Spark", "connect": "Spark Connect", "unit": "without Spark"}
+    kinds |= {"oldest sqlglot": "oldest sqlglot", "newest sqlglot": "newest sqlglot"}
     rows = [
         (python, pyspark, *(results.get((python, pyspark, kind), "not tried") for kind in kinds))
         for python, pyspark in sorted({(cell["python"], cell["pyspark"]) for cell in cells})
     ]
-    # The tests without Spark run with one PySpark for each Python.
-    rows = [(*row[:4], "" if row[4] == "not tried" else row[4]) for row in rows]
+    # The tests without Spark, and those of sqlglot, run with one PySpark for each Python.
+    rows = [(*row[:4], *("" if cell == "not tried" else cell for cell in row[4:])) for row in rows]
     return table(("Python", "PySpark", *kinds.values()), rows)
 
 

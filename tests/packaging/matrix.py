@@ -19,7 +19,11 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 RESULT = ROOT / "docs" / "compatibility.json"
 PYTHONS = ("3.11", "3.12", "3.13")
-PINNED = re.findall(r"^pyspark==(\S+)$", (ROOT / "constraints.txt").read_text(), re.MULTILINE)[0]
+CONSTRAINTS = (ROOT / "constraints.txt").read_text()
+PINNED = re.findall(r"^pyspark==(\S+)$", CONSTRAINTS, re.MULTILINE)[0]
+SQLGLOT = re.findall(r"sqlglot>=([\d.]+),<([\d.]+)", (ROOT / "pyproject.toml").read_text())[0]
+"""The range of sqlglot: the oldest release, and what newer ones are below."""
+SQL = ("tests/spark_client/sql", "tests/spark/sql/test_as_written.py", "tests/spark/sql/test_registered.py")
 PYSPARKS = ("4.1.4", "4.2.1", PINNED)
 """The newest release of each line."""
 UNIT = (
@@ -32,7 +36,7 @@ UNIT = (
     "tests/udf_server",
     "tests/spark_client",
 )
-SPARK = tuple(f"tests/spark/test_{name}.py" for name in ("scalar", "sql", "process"))
+SPARK = ("tests/spark/rows/test_scalar.py", "tests/spark/sql/test_registered.py", "tests/spark/process/test_tables.py")
 """The three kinds of functions in DataFrames, in SQL and on streams, in one session of Spark."""
 # PySpark before 4.3 leaves sockets to the collector, which is a warning there and an error in our tests.
 OLDER = "-W ignore::ResourceWarning -W ignore::pytest.PytestUnraisableExceptionWarning"
@@ -61,12 +65,26 @@ def combination(python: str, pyspark: str) -> Iterator[tuple[str, str]]:
         return
     folder = ROOT / "build" / "matrix" / f"python{python}"
     _run("make", "-s", f"VENV={folder}", f"PYTHON=python{python}", f"{folder}/.dev-stamp")
-    _run(str(folder / "bin" / "python"), "-m", "pip", "install", "-q", f"pyspark=={pyspark}")
+    _install(folder, f"pyspark=={pyspark}")
     if pyspark == PINNED:
         yield "unit", _pytest(folder, "", *UNIT)
     options = "" if pyspark == PINNED else OLDER
     yield "spark", _pytest(folder, options, *SPARK)
     yield "connect", _pytest(folder, options, *SPARK, "-m", "connect", REMOTE_UDF_TEST_SPARK="connect")
+    if pyspark == PINNED:
+        oldest, below = SQLGLOT
+        yield "oldest sqlglot", _with_sqlglot(folder, f"sqlglot=={oldest}.*")
+        yield "newest sqlglot", _with_sqlglot(folder, f"sqlglot>={oldest},<{below}")
+        _install(folder, *re.findall(r"^sqlglot==\S+$", CONSTRAINTS, re.MULTILINE))
+
+
+def _with_sqlglot(folder: Path, release: str) -> str:
+    _install(folder, "--upgrade", release)
+    return _pytest(folder, "", *SQL)
+
+
+def _install(folder: Path, *packages: str) -> None:
+    _run(str(folder / "bin" / "python"), "-m", "pip", "install", "-q", *packages)
 
 
 def _pytest(folder: Path, options: str, *arguments: str, **variables: str) -> str:

@@ -1,12 +1,16 @@
 """What a job needs in its Python: one sentence for each package that is missing or of another version."""
 
+import re
 import subprocess
 import sys
+import types
+from pathlib import Path
 
 import pytest
 
 from spark_client.base import requirements
 
+ROOT = Path(__file__).parents[3]
 REFUSED = """
 import sys, types
 {before}
@@ -35,13 +39,44 @@ def test_the_import_of_a_public_name_says_in_one_line_what_is_missing(before, me
     assert done.stdout.count("\n") == 1
 
 
-def test_pandas_3_is_named_with_the_version_that_spark_needs(monkeypatch):
-    monkeypatch.setattr(requirements, "version", lambda name: "3.0.1")
+@pytest.fixture
+def found(monkeypatch):
+    """Sets the version of a package."""
+    installed = requirements.version
+
+    def find(package, number):
+        monkeypatch.setattr(requirements, "version", lambda name: number if name == package else installed(name))
+
+    return find
+
+
+def test_pandas_3_is_named_with_the_version_that_spark_needs(found):
+    found("pandas", "3.0.1")
     with pytest.raises(ImportError, match=r"needs pandas 2.2 or later and below 3, found 3.0.1: pip"):
         requirements.require_packages()
 
 
-@pytest.mark.parametrize("found", ["2.2.0", "2.3.3"])
-def test_pandas_2_is_accepted(monkeypatch, found):
-    monkeypatch.setattr(requirements, "version", lambda name: found)
+@pytest.mark.parametrize("number", ["2.2.0", "2.3.3"])
+def test_pandas_2_is_accepted(found, number):
+    found("pandas", number)
     requirements.require_packages()
+
+
+@pytest.mark.parametrize("number", ["28.10.1", "30.29.0", "31.0.0"])
+def test_another_sqlglot_is_named_with_the_range_of_the_package(found, number):
+    found("sqlglot", number)
+    wanted = re.search(r'"(sqlglot>=30[^"]*)"', (ROOT / "pyproject.toml").read_text())[1]
+    with pytest.raises(ImportError, match=f"found {number}: pip install '{re.escape(wanted)}'"):
+        requirements.require_packages()
+
+
+def test_the_compiled_sqlglot_is_refused(monkeypatch):
+    find = requirements.importlib.util.find_spec
+
+    def compiled(name):
+        spec = find(name)
+        return types.SimpleNamespace(origin="parser.cpython-311-x86_64-linux-gnu.so") if "parser" in name else spec
+
+    monkeypatch.setattr(requirements.importlib.util, "find_spec", compiled)
+    with pytest.raises(ImportError, match="sqlglotc replaces by a compiled one: pip uninstall sqlglotc"):
+        requirements.require_packages()
