@@ -11,6 +11,7 @@ from spark_client.functions.aggregate import AggregateExpression
 from spark_client.sql.names import FunctionNames
 from spark_client.sql.text.nodes import Node
 from spark_client.sql.text.parsing import error_at
+from spark_client.sql.text.writers import canonical
 
 __all__ = [
     "CLAUSES", "RemoteCall", "aggregate_of", "call_of", "has_aggregate", "has_remote", "is_aggregate", "is_remote",
@@ -117,7 +118,7 @@ def read_remote(tree: Node, names: FunctionNames) -> RemoteCall:
         arguments, distinct = list(arguments[0].expressions), True
     for argument in arguments:
         if isinstance(argument, (exp.Star, exp.Order, exp.Kwarg)) or argument.is_star:
-            raise error_at(call, f"{call.name}: {argument.sql()} is not an argument of a remote aggregate")
+            raise error_at(call, f"{call.name}: {canonical(argument)} is not an argument of a remote aggregate")
         if has_remote(names)(argument):
             raise error_at(call, f"{call.name}: an aggregate of an aggregate needs a subquery")
     name = names.remote(call.name)

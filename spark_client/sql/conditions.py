@@ -9,15 +9,14 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import SparkSession
-from sqlglot import exp, parse_one
-from sqlglot.errors import SqlglotError
+from sqlglot import exp
 
 from spark_client.base.errors import PlanError
 from spark_client.base.identifiers import identifiers_of
 from spark_client.executor.parquet.scan import ScanColumn
-from spark_client.sql.text.dialect import RemoteSpark
 from spark_client.sql.text.nodes import Node, conjuncts
-from spark_client.sql.text.writers import canonical
+from spark_client.sql.text.parsing import condition_of
+from spark_client.sql.text.writers import canonical, written
 
 __all__ = ["Conditions"]
 
@@ -41,14 +40,13 @@ class Conditions:
         self._spark = spark
         self._key = identifiers_of(spark).key
         try:
-            tree = parse_one(sql, dialect=RemoteSpark, into=exp.Condition)
-        except SqlglotError as error:
-            raise PlanError(f"read_parquet: filter {sql!r} cannot be read: {error}") from None
-        self._parts = conjuncts(tree)
+            self._parts = conjuncts(condition_of(sql))
+        except PlanError as error:
+            raise PlanError(f"read_parquet: filter: {error}") from None
 
     def of_files(self, partitions: Sequence[str]) -> list[str]:
         """The parts that refer to partition columns only."""
-        return [canonical(part) for part in self._parts if self._is_of_files(part, partitions)]
+        return [written(part) for part in self._parts if self._is_of_files(part, partitions)]
 
     def of_rows(
         self, columns: Sequence[ScanColumn], partitions: Sequence[str]
@@ -134,7 +132,7 @@ class _Translation:
             computed = node.find_all(exp.Column, exp.Query, exp.Func)
             if any(not isinstance(each, exp.Cast) for each in computed):
                 raise _refused(tree, f"{canonical(node)} is not a constant")
-        texts = [canonical(node) for node in nodes]
+        texts = [written(node) for node in nodes]
         values = self._computed(texts)
         to = _TIMES.get(str(type_))
         cast = [i for i, value in enumerate(values) if pa.types.is_string(value.type) or pa.types.is_date(value.type)]

@@ -9,6 +9,7 @@ from sqlglot import exp
 from spark_client.sql.sources import Source, alias_in, is_column
 from spark_client.sql.text.nodes import Node
 from spark_client.sql.text.parsing import error_at
+from spark_client.sql.text.writers import canonical
 
 __all__ = ["Grouping", "read_grouping"]
 
@@ -108,7 +109,7 @@ class _Reader:
 
     def _without_aggregate(self, item: Node, key: Node) -> Node:
         if self._is_aggregate(item):
-            raise error_at(item, f"GROUP BY {key.sql()}: that is an aggregate")
+            raise error_at(item, f"GROUP BY {canonical(key)}: that is an aggregate")
         return item
 
     def _grouping(self, first: list[Node], sets: list[_Set] | None) -> Grouping:

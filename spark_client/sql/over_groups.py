@@ -10,6 +10,7 @@ from spark_client.sql.names import FunctionNames
 from spark_client.sql.sources import Source, alias_in, column, is_column
 from spark_client.sql.text.nodes import Node
 from spark_client.sql.text.parsing import error_at
+from spark_client.sql.text.writers import canonical
 
 __all__ = ["OverGroups"]
 
@@ -99,7 +100,7 @@ class OverGroups:
             return exp.Dot.build([column(made), *(each.copy() for each in rest)]) if rest else column(made)
         if not self._source.has(first.name) and self._source.is_constant(node):
             return node.copy()
-        raise error_at(node, f"{node.sql()} is neither in GROUP BY nor in an aggregate{self._around(node)}")
+        raise error_at(node, f"{canonical(node)} is neither in GROUP BY nor in an aggregate{self._around(node)}")
 
     def _around(self, node: exp.Column) -> str:
         """Which function has the column as an argument: its name may be that of an aggregate, mistyped."""

@@ -111,7 +111,7 @@ class ProcessFunctions:
                 return make()
             # Equal for equal calls, whatever their position in the text.
             written = {name: canonical(value) for name, value in arguments.items()}
-            return self._shared.frame(uid, (spec.key, written, [cte.sql() for cte in ctes]), make)
+            return self._shared.frame(uid, (spec.key, written, [canonical(cte) for cte in ctes]), make)
         except PlanError as error:
             raise in_place(where, error) from None
         except AnalysisException as error:

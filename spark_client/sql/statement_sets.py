@@ -17,7 +17,7 @@ from spark_client.base.errors import PlanError
 from spark_client.sql.shared_calls import SharedCalls, readable
 from spark_client.sql.text.nodes import Node
 from spark_client.sql.text.parsing import Text, error_at, place_of_token
-from spark_client.sql.text.writers import written
+from spark_client.sql.text.writers import canonical, written
 from spark_client.sql.workspace import HIDDEN, Workspace
 
 __all__ = ["run_set", "statements_of"]
@@ -135,7 +135,7 @@ def _of_rows(workspace: Workspace, shared: SharedCalls, insert: Node) -> tuple[s
     beyond = [part for part, value in select.args.items() if value and part not in _PER_ROW]
     beyond += ["joins"] if table.args.get("joins") or table.args.get("laterals") else []
     beyond += [
-        node.sql() for node in select.walk()
+        canonical(node) for node in select.walk()
         if isinstance(node, (exp.Window, exp.Subquery, exp.Exists))
         or (isinstance(node, exp.Anonymous) and workspace.functions.is_built_in_aggregate(node.name))
     ]  # fmt: skip

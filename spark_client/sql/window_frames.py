@@ -13,6 +13,7 @@ from spark_client.base.errors import PlanError
 from spark_client.functions.window import Months, Ordered, Window, WindowSpec
 from spark_client.sql.text.nodes import Node
 from spark_client.sql.text.parsing import error_at
+from spark_client.sql.text.writers import canonical
 from spark_client.sql.workspace import Workspace
 
 __all__ = ["named_windows", "read_window"]
@@ -88,7 +89,7 @@ def _constant(tree: Node, window: Node, workspace: Workspace) -> int | float | d
         months = isinstance(frame.schema[0].dataType, T.YearMonthIntervalType)
         row = (frame.select(F.col("offset").cast("interval month").cast("int")) if months else frame).first()
     except PySparkException as error:
-        raise error_at(window, f"{tree.sql('spark')} is not a constant for a frame") from error
+        raise error_at(window, f"{canonical(tree)} is not a constant for a frame") from error
     value = row[0] if row is not None else None
     if months and value is not None:
         return Months(value)
@@ -97,4 +98,4 @@ def _constant(tree: Node, window: Node, workspace: Workspace) -> int | float | d
     try:
         return float(value)  # type: ignore[arg-type]
     except (TypeError, ValueError):
-        raise error_at(window, f"{tree.sql('spark')} is not a frame offset: write a number or an interval") from None
+        raise error_at(window, f"{canonical(tree)} is not a frame offset: write a number or an interval") from None

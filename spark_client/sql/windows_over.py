@@ -117,7 +117,7 @@ class WindowedSelect:
             if alias is None:
                 return node
             if self._source.has(node.name) and self._source.same(alias) != self._source.same(node):
-                raise error_at(node, f"{node.sql()} in QUALIFY is ambiguous: a column, and an item of the SELECT")
+                raise error_at(node, f"{canonical(node)} in QUALIFY is ambiguous: a column, and an item of the SELECT")
             return exp.paren(alias.copy())
 
         return tree.transform(visit)
