@@ -8,10 +8,18 @@ from pathlib import Path
 
 import pytest
 
-from tests.docs.pages import PAGES, ROOT
+from tests.docs.pages import NOT_RUN, PAGES, ROOT
 
 COMMENT = re.compile(r"<!--\s*tests?\b(.*?)-->", re.DOTALL)
 NAMES = re.compile(r":( test_\w+(,\s+test_\w+)*) ")
+HELD = [
+    "budgets.md", "caching.md", "guards.md", "parquet.md", "reliability.md", "security.md", "windows-on-streams.md",
+]  # fmt: skip
+"""The pages that say what happens to rows, money and access."""
+BLOCK = re.compile(r"^ *```(\w*)\n.*?^ *```$", re.MULTILINE | re.DOTALL)
+RUNS = "<a block that runs>"
+SHORT = 300
+"""A section of at most this length introduces those below it."""
 PROMISING = sorted(page for page in PAGES if COMMENT.search(page.read_text()))
 
 
@@ -46,6 +54,19 @@ def wrong(text: str) -> list[str]:
 @pytest.mark.parametrize("page", PROMISING, ids=lambda page: str(page.relative_to(ROOT)))
 def test_a_page_names_tests_that_exist(page: Path):
     assert wrong(page.read_text()) == []
+
+
+@pytest.mark.parametrize("page", HELD)
+def test_each_section_names_its_tests_or_runs(page: str):
+    """A section of prose alone would promise what nothing holds."""
+    text = BLOCK.sub(lambda block: "" if block[1] in NOT_RUN else RUNS, (ROOT / "docs" / page).read_text())
+    sections = re.split(r"^#+ (.*)$", text, flags=re.MULTILINE)
+    bare = [
+        title
+        for title, text in zip(sections[1::2], sections[2::2], strict=True)
+        if not COMMENT.search(text) and RUNS not in text and len(text.strip()) > SHORT
+    ]
+    assert bare == []
 
 
 def test_a_comment_that_names_no_test_is_found():

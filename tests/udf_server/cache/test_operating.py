@@ -10,6 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 import udf_server as udf
+from tests.udf_server.talk import eventually
 from udf_server.base.errors import InvalidConfig
 from udf_server.base.metrics import ServerMetrics
 from udf_server.cache.outcome_cache import OutcomeCache
@@ -120,6 +121,27 @@ def test_the_table_cache_of_the_file_and_the_environment_are_the_same_settings(t
     file.write_text('[cache]\nmax_bytes = "20 litres"\n')
     with pytest.raises(InvalidConfig, match="is not a size"):
         load_config(file)
+
+
+async def test_the_latest_entries_are_in_memory_for_some_seconds_although_the_store_was_cleared(url):
+    called, now = [], [0.0]
+
+    @udf.scalar(cache_ttl="1 h")
+    async def f(a: int) -> int:
+        called.append(a)
+        return a
+
+    cache = OutcomeCache(store_from_url(url, 1 << 20), ServerMetrics(), clock=lambda: now[0])
+    await cache.open()
+    async with FunctionEnvironment(cache=cache) as environment:
+        await environment.run(f, [1], cache_timeout="20 s")
+        await eventually(lambda: cache._writer is None)
+        assert await cache.store.clear() == 1
+        for seconds, calls in ((9.0, 1), (2.0, 2)):
+            now[0] += seconds
+            assert (await environment.run(f, [1], cache_timeout="20 s")).to_pylist() == [1]
+            assert len(called) == calls
+    await cache.close()
 
 
 async def test_a_server_that_cannot_listen_closes_its_cache(url):
