@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from udf_models.models_file import InvalidModels
 from udf_models.shapes import InvalidAnswer, Shape, schema_of, shape_of
+from udf_models.structured import parsed
 from udf_models.testing import Reply
 from udf_server.testing import FunctionEnvironment
 
@@ -84,6 +85,55 @@ async def test_an_answer_that_is_not_valid_is_repaired_once(configured, service,
     assert f"the answer is not valid, nor was the one before: {reason}" in result.errors[0].message
     assert (result.errors[0].attempts, len(service.requests)) == (1, 4)
     assert SECRET not in result.errors[0].message + result.errors[0].traceback + caplog.text
+
+
+WRAPPED = {
+    "thoughts": '<think>I could say {this} or {"that": 1}.\n</think>\n\n%s',
+    "end of thoughts": "so this it is.\n</think>\n%s",
+    "other thoughts": "<reasoning>hm</reasoning><think></think>%s",
+    "mark": "\ufeff%s",
+    "capitals": "```JSON\n%s\n```",
+    "one line": "```json %s```",
+    "no name": "```\n%s\n```\n",
+    "prose": "Here is the answer:\n\n```json\n%s\n```\nLet me know!",
+    "prose without a block": "Sure! %s I hope that this helps.",
+    "all": "\ufeff<think>\n```json\n{}\n```</think>Here:\n```Json\n%s\n```",
+    "twice": "%s\n\nAs a block:\n```json\n%s\n```",
+}
+_LISTS = st.lists(st.dictionaries(st.text(max_size=3), st.text(max_size=9), max_size=2), max_size=2)
+OBJECTS = st.dictionaries(st.text(max_size=5), st.none() | st.integers() | st.text(max_size=5) | _LISTS, max_size=3)
+ODD = st.sampled_from([{"a": "</think>"}, {"a": "```json {}```"}, {"a": "<think>"}, {"a": {"b": "}\n```"}}])
+
+
+@pytest.mark.parametrize("wrapped", WRAPPED)
+@given(
+    answer=OBJECTS | st.sampled_from([{"a": "</think>"}, {"a": "```json {}```"}, {"a": "<think>"}]),
+    pretty=st.booleans(),
+)
+def test_the_only_object_of_an_answer_is_found_in_what_models_write_around_it(wrapped, answer, pretty):
+    text = json.dumps(answer, indent=2 if pretty else None, ensure_ascii=False)
+    assert parsed(WRAPPED[wrapped].replace("%s", text)) == answer
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"a": 1} or {"a": 2}', '```json\n{"a": 1}\n```\n```json\n{"a": 2}\n```', '{"a": {"b": 1}', "[1] and [2]",
+        '<think>{"a": 1}', 'the set {1} and {"a": 1}', "", "```json\n```", "{" * 5000, '{"a": NaN}', '{"a": 1}}{',
+    ],
+)  # fmt: skip
+def test_an_answer_that_could_mean_several_things_is_not_taken(text):
+    with pytest.raises(InvalidAnswer, match=r"it is not JSON|it has several objects"):
+        parsed(text)
+
+
+async def test_such_an_answer_is_paid_once(configured, service):
+    ticket = configured(service.url, TICKET)["complete_json_ticket"]
+    for text in WRAPPED.values():
+        service.script(Reply(text=text.replace("%s", json.dumps(GOOD))))
+    result = await run(ticket, [str(number) for number in range(len(WRAPPED))], buffer_capacity=1)
+    assert result.to_pylist() == [GOOD] * len(WRAPPED)
+    assert len(service.requests) == len(WRAPPED)
 
 
 async def test_a_cut_answer_is_not_repaired(configured, service):

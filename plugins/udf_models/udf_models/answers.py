@@ -13,6 +13,8 @@ from udf_models.models import Model
 
 __all__ = ["ranks_of", "text_of", "vectors_of"]
 
+THOUGHTS = ("thinking", "redacted_thinking", "reasoning")
+"""Parts of a message that are no part of its text."""
 Vector = npt.NDArray[np.float32]
 
 
@@ -35,8 +37,8 @@ def text_of(answer: dict[str, Any], model: Model) -> str:
         raise ModelError(f"{where}: the model refuses to answer")
     if reason == "length" and not model.keep_cut_answers:
         raise ModelError(f"{where}: the answer is cut at the maximum number of tokens: raise it in parameters")
-    text = message.get("content")
-    if not isinstance(text, str):
+    text = _text(message.get("content"))
+    if text is None:
         raise ModelError(f"{where}: the answer has no text")
     try:
         text.encode()
@@ -58,8 +60,10 @@ def vectors_of(answer: dict[str, Any], texts: int, model: Model) -> list[Vector]
         raise ModelError(f"{where}: the answer has {found} vectors for {texts} texts")
     vectors: dict[int, Vector] = {}
     for place, each in enumerate(data):
-        index = each.get("index", place) if isinstance(each, dict) else None
-        if not isinstance(index, int) or not 0 <= index < texts or index in vectors:
+        index: Any = each.get("index") if isinstance(each, dict) else None
+        if index is None and isinstance(each, dict):
+            index = place
+        if type(index) is not int or not 0 <= index < texts or index in vectors:
             raise ModelError(f"{where}: the answer does not say which text a vector belongs to")
         vectors[index] = _vector(each.get("embedding"), where)
     if len({len(vector) for vector in vectors.values()}) > 1:
@@ -89,6 +93,22 @@ def ranks_of(answer: dict[str, Any], texts: int, model: Model) -> list[dict[str,
         scores[index] = float(score)
     best = sorted(scores, key=lambda index: (-scores[index], index))
     return [{"position": index, "score": scores[index]} for index in best]
+
+
+def _text(content: Any) -> str | None:
+    """The text of a message, which may be a list of parts; None if there is none, or a part of another kind."""
+    if not isinstance(content, list):
+        return content if isinstance(content, str) else None
+    texts = []
+    for part in content:
+        kind = part.get("type", "text") if isinstance(part, dict) else None
+        if kind in THOUGHTS:
+            continue
+        text = part.get("text") if kind in ("text", "output_text") else None
+        if not isinstance(text, str):
+            return None
+        texts.append(text)
+    return "".join(texts) if texts else None
 
 
 def _vector(found: Any, where: str) -> Vector:

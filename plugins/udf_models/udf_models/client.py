@@ -6,35 +6,27 @@ No error has a part of a prompt or of an answer, unless the operator's file allo
 import asyncio
 import contextlib
 import json
-import re
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
-from http import HTTPStatus
 from typing import Any
 
 import aiohttp
 
 from udf_models.models import Model
 from udf_models.redaction import RedactionFailed
+from udf_models.refusals import TRY_AGAIN, Refusal, error_of, phrase, reported_error
 from udf_server import BatchContext, CallContext, RetryableError
 from udf_server.retry_after import retry_after_seconds
 
-__all__ = ["ModelClient", "ModelError", "RequestRefused", "UnusableAnswer", "is_code"]
+__all__ = ["ModelClient", "ModelError", "RequestRefused", "UnusableAnswer"]
 
-TRY_AGAIN = (408, 425, 429)
-"""RFC 9110 section 15.5.9, RFC 8470, RFC 6585; 5xx besides."""
 CONTENT_REFUSED = (400, 413, 422)
 """The service does not accept the texts of the request; it may accept others."""
-NO_USE = ("insufficient_quota", "billing_hard_limit_reached")
-"""Codes of errors with status 429 that another attempt does not help against."""
 CONNECT_SECONDS = 10.0
-SHOWN = 200
-"""Characters of a service's message that an error shows, if it may."""
 LARGE = 64 << 10
 """Bytes of an answer that are parsed on a thread: other rows go on meanwhile."""
 MOST_TOKENS = 1e9
 """A service that reports more tokens for a request is not believed."""
-_CODE = re.compile(r"[a-z][a-z0-9_.-]{0,63}")
 
 
 class ModelError(Exception):
@@ -113,8 +105,10 @@ class ModelClient:
         """Return the JSON object with which the service answers a request. Raises as `post` does."""
         async with self.answered(method, path, data, headers, query) as response:
             found = await _parsed(await self._body(response, path))
-        if not isinstance(found, dict):
-            raise UnusableAnswer(f"model {self.model.name!r}, {path}: the answer is not a JSON object")
+            if not isinstance(found, dict):
+                raise UnusableAnswer(f"model {self.model.name!r}, {path}: the answer is not a JSON object")
+            if (error := reported_error(found)) is not None:
+                raise self._refusal(response, error, f"model {self.model.name!r}, {path}: the answer is an error")
         return found
 
     @contextlib.asynccontextmanager
@@ -130,7 +124,7 @@ class ModelClient:
                 method, self.model.url / path, data=data, headers=headers, params=query, allow_redirects=False
             ) as response:
                 if not 200 <= response.status < 300:
-                    raise self._refusal(response, await _parsed(await self._body(response, path)), where)
+                    raise self._refusal(response, error_of(await _parsed(await self._body(response, path))), where)
                 yield response
         except TimeoutError:
             raise RetryableError(f"{where}: no connection in {CONNECT_SECONDS:g} s") from None
@@ -178,15 +172,18 @@ class ModelClient:
             chunks.append(chunk)
         return b"".join(chunks)
 
-    def _refusal(self, response: aiohttp.ClientResponse, found: Any, where: str) -> Exception:
-        status, error = response.status, found.get("error") if isinstance(found, dict) else None
-        details = error if isinstance(error, dict) else {}
-        code = next((details[name] for name in ("code", "type") if is_code(details.get(name))), None)
-        message = f"{where}: {status} {_phrase(status)}" + (f" ({code})" if code else "")
-        said = details.get("message", error)
-        if self.model.show_service_messages and isinstance(said, str):
-            message += f": {said[:SHOWN].strip()}"
-        if code not in NO_USE and (status in TRY_AGAIN or status >= 500):
+    def _refusal(self, response: aiohttp.ClientResponse, error: Any, where: str) -> Exception:
+        status, refusal = response.status, Refusal.of(error)
+        message = f"{where}: {status} {phrase(status)}" + (f" ({refusal.code})" if refusal.code else "")
+        if self.model.show_service_messages and refusal.said:
+            message += f": {refusal.said}"
+        if refusal.final:
+            again = False
+        elif 200 <= status < 300:
+            again, status = refusal.passes, refusal.status or status
+        else:
+            again = status in TRY_AGAIN or status >= 500
+        if again:
             return RetryableError(message, retry_after=self._retry_after(response))
         return (RequestRefused if status in CONTENT_REFUSED else ModelError)(message)
 
@@ -216,15 +213,3 @@ def _refuse(constant: str) -> None:
 def _tokens(found: Any) -> float | None:
     number = isinstance(found, (int, float)) and not isinstance(found, bool)
     return float(found) if number and 0 <= found <= MOST_TOKENS else None
-
-
-def is_code(found: Any) -> bool:
-    """Whether it is a name of an error, and not a sentence, which may repeat a prompt."""
-    return isinstance(found, str) and _CODE.fullmatch(found) is not None
-
-
-def _phrase(status: int) -> str:
-    try:
-        return HTTPStatus(status).phrase
-    except ValueError:
-        return ""

@@ -1,5 +1,6 @@
 """Asks for an answer in JSON, checks it, and asks once more if it is not as requested."""
 
+import contextlib
 import dataclasses
 import json
 import re
@@ -20,7 +21,12 @@ AGAIN = (
     "Your answer is not valid, for the reason below. Answer again, with JSON of the requested schema and nothing else."
 )
 SCHEMA = "Answer with JSON of the schema below and nothing else."
-_FENCED = re.compile(r"\s*```(?:json)?\s*\n(.*)\n\s*```\s*", re.DOTALL)
+_THOUGHTS = re.compile(r"(?:\s*<(think|thinking|reasoning)>.*?</\1>)+", re.DOTALL)
+_BEGUN = re.compile(r"\s*<(?:think|thinking|reasoning)>")
+_ENDED = re.compile(r".*?</(?:think|thinking|reasoning)>", re.DOTALL)
+"""What models write before an answer. The beginning may be in the prompt, so that only the end is in the answer."""
+_BLOCK = re.compile(r"^[ \t]*```[ \t]*(?:json)?\s*(?=\{)", re.MULTILINE | re.IGNORECASE)
+"""The beginning of a block of code: JSON has no line breaks in texts, so that no line of a text begins so."""
 
 
 @dataclass(frozen=True)
@@ -89,13 +95,61 @@ async def answered(
 
 
 def parsed(text: str) -> Any:
-    """The JSON of an answer, which may be in a block of code. Raises InvalidAnswer."""
-    fenced = _FENCED.fullmatch(text)
+    """The JSON of an answer. Raises InvalidAnswer.
+
+    Thoughts before it, a byte order mark, a block of code, and prose around an object are omitted, if the answer then
+    has one object only, or several equal ones.
+    """
+    text = text.strip().removeprefix("\ufeff")
     try:
-        return json.loads(fenced[1] if fenced else text, parse_constant=_refuse)
+        return _loaded(text)
+    except InvalidAnswer:
+        found = next(filter(None, map(_objects, _without_thoughts(text))), [])
+    if not found or any(each != found[0] for each in found):
+        raise InvalidAnswer("it has several objects" if found else "it is not JSON")
+    return found[0]
+
+
+def _without_thoughts(text: str) -> list[str]:
+    """What the answer without its thoughts may be, the likeliest first."""
+    if thoughts := _THOUGHTS.match(text):
+        return [text[thoughts.end() :]]
+    if _BEGUN.match(text):
+        return []
+    ended = _ENDED.match(text)
+    return [text[ended.end() :], text] if ended else [text]
+
+
+def _objects(text: str) -> list[Any]:
+    """The JSON objects in the blocks of code of a text, or else in the text.
+
+    Empty if a brace begins something else, because an object may be a part of a broken one.
+    """
+    found: list[Any] = []
+    for block in _BLOCK.finditer(text):
+        with contextlib.suppress(ValueError, RecursionError):
+            value, end = _DECODER.raw_decode(text, block.end())
+            found += [value] if text[end:].lstrip().startswith("```") else []
+    place = -1 if found else text.find("{")
+    while place >= 0:
+        try:
+            value, end = _DECODER.raw_decode(text, place)
+        except (ValueError, RecursionError):
+            return []
+        found.append(value)
+        place = text.find("{", end)
+    return found
+
+
+def _loaded(text: str) -> Any:
+    try:
+        return json.loads(text, parse_constant=_refuse)
     except (ValueError, RecursionError):
         raise InvalidAnswer("it is not JSON") from None
 
 
 def _refuse(constant: str) -> None:
     raise ValueError(f"{constant} is no JSON")
+
+
+_DECODER = json.JSONDecoder(parse_constant=_refuse)

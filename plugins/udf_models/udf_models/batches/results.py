@@ -7,8 +7,9 @@ from typing import Any
 
 from udf_models.answers import text_of
 from udf_models.batches.records import Row, RowState
-from udf_models.client import SHOWN, ModelError, is_code
+from udf_models.client import ModelError
 from udf_models.models import Model
+from udf_models.refusals import Refusal
 from udf_server.base.key_value_store import LARGEST_VALUE
 
 __all__ = ["Result", "result_of"]
@@ -54,12 +55,13 @@ def result_of(line: bytes, model: Model) -> Result | None:
 
 def _refusal(error: Any, status: Any, body: Any, model: Model) -> str:
     details = error if isinstance(error, dict) else body.get("error") if isinstance(body, dict) else None
-    details = details if isinstance(details, dict) else {}
-    code = next((details[name] for name in ("code", "type") if is_code(details.get(name))), "")
+    refusal = Refusal.of(details)
     told = [str(status)] if type(status) is int else []
-    message = f"model {model.name!r}: the batch has no answer for this request"
-    message += f" ({', '.join([*told, *([code] if code else [])])})" if told or code else ""
-    said = details.get("message")
-    if model.show_service_messages and isinstance(said, str):
-        message += f": {said[:SHOWN].encode(errors='replace').decode().strip()}"
+    if refusal.code and refusal.code not in told:
+        told.append(refusal.code)
+    message = f"model {model.name!r}: the batch has no answer for this request" + (
+        f" ({', '.join(told)})" if told else ""
+    )
+    if model.show_service_messages and refusal.said:
+        message += f": {refusal.said}"
     return message

@@ -11,6 +11,7 @@ from typing import Any
 import aiohttp
 
 from udf_models.client import ModelClient, UnusableAnswer
+from udf_models.refusals import shown_code
 from udf_server import RetryableError
 
 __all__ = ["ENDPOINT", "BatchService", "BatchStatus", "Uncertain"]
@@ -41,7 +42,7 @@ class BatchStatus:
     files: tuple[str, ...]
     """The ids of its files with results: of the answers, then of the errors."""
     code: str
-    """Why it has failed, as the service calls that; empty if it does not say."""
+    """Why it has failed, as errors show codes; empty if the service does not say."""
 
     @property
     def ended(self) -> bool:
@@ -91,7 +92,7 @@ class BatchService:
         code = first.get("code") if isinstance(first, dict) else None
         return BatchStatus(
             batch, str(found.get("status")), tuple(str(each) for each in files if _is_id(each)),
-            code if isinstance(code, str) and _ID.fullmatch(code) else "",
+            shown_code(code) if isinstance(code, str) and code else "",
         )  # fmt: skip
 
     async def find(self, submission: str, since: float) -> str | None:
