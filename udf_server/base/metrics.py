@@ -235,7 +235,9 @@ class ServerMetrics:
             ["operation"], buckets=LATENCY_BUCKETS, registry=registry,
         )  # fmt: skip
         self.loop_blocked = Counter(
-            "udf_function_loop_blocked_total", "Times that a function blocked its event loop for half a second.",
+            "udf_function_loop_blocked_total",
+            "Times that a function blocked its event loop for half a second. Time without CPU time for the process "
+            "does not count.",
             FUNCTION, registry=registry,
         )  # fmt: skip
         self.caller_streams = Gauge(

@@ -71,6 +71,11 @@ class LoopExecutor:
         """Identifier of the thread that runs the loop; 0 before the thread runs."""
         return self._thread.ident or 0
 
+    @property
+    def native_id(self) -> int:
+        """The identifier that the kernel gives the thread; 0 before the thread runs."""
+        return self._thread.native_id or 0
+
     def post(self, callback: Callable[..., object], *arguments: Any) -> None:
         """Schedule the callback on the loop. Safe to call from any thread. Ignored after the executor has stopped."""
         with contextlib.suppress(RuntimeError):  # the loop is closed

@@ -7,6 +7,7 @@ import time
 import traceback
 from collections.abc import Callable
 
+from udf_server.hosting.blocked_time import LOOK_SECONDS, BlockedTime, read_thread
 from udf_server.hosting.function_host import FunctionHost
 from udf_server.hosting.hosted_function import HostedFunction
 from udf_server.hosting.load import LoadMeter
@@ -16,9 +17,8 @@ __all__ = ["LoopWatch"]
 
 log = logging.getLogger(__name__)
 
-LOOK_SECONDS = 0.1
 BLOCKED_SECONDS = 0.5
-"""If a loop does not respond for this time, it is blocked: every other row of its function waits."""
+"""If a loop does not respond for this time, although it could, it is blocked: all other rows of its function wait."""
 STACK_LIMIT = 2_000
 
 
@@ -28,6 +28,7 @@ class _Ping:
     def __init__(self, executor: LoopExecutor) -> None:
         self.executor = executor
         self.asked = time.monotonic()
+        self.blocked = BlockedTime(read_thread(executor.native_id))
         self.answered = False
         self.told = False
         executor.post(self._answer)
@@ -52,25 +53,27 @@ class LoopWatch:
         self._stop.set()
 
     def _run(self) -> None:
-        meter = LoadMeter()
+        meter, began = LoadMeter(), time.monotonic()
         while not self._stop.wait(LOOK_SECONDS):
+            late = time.monotonic() - began - LOOK_SECONDS
             load = meter.look(LOOK_SECONDS)
             for hosted in self._host.hosted():
                 hosted.adjust(load)
                 executor = hosted.running_executor
                 if executor is not None:
-                    self._look(hosted, executor)
+                    self._look(hosted, executor, late)
+            began = time.monotonic()
 
-    def _look(self, hosted: HostedFunction, executor: LoopExecutor) -> None:
+    def _look(self, hosted: HostedFunction, executor: LoopExecutor, late: float) -> None:
         key = hosted.spec.key
         ping = self._pings.get(key)
         if ping is None or ping.answered or ping.executor is not executor:
             self._pings[key] = _Ping(executor)
             return
-        blocked_for = time.monotonic() - ping.asked
-        if blocked_for < BLOCKED_SECONDS or ping.told:
+        ping.blocked.look(late, read_thread(executor.native_id))
+        if ping.blocked.seconds < BLOCKED_SECONDS or ping.told:
             return
-        ping.told = True
+        ping.told, blocked_for = True, time.monotonic() - ping.asked
         # The stack is read first, because it changes. The metric is last, so that the log has the line when it changes.
         frame = sys._current_frames().get(executor.thread_id)  # noqa: SLF001 - there is no other way to see another thread's stack
         stack = "".join(traceback.format_stack(frame)[-6:]) if frame else ""
