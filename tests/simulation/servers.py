@@ -149,11 +149,10 @@ class SimulatedServer:
         assert self._guard is not None
         clock, process = self.network.scheduler.clock, self.process
         guard = Guard(GUARDED, self._guard, GuardMetrics(METRICS, "slow", "1"), clock, shared=True)
-        assert guard.sharing is not None
         self.guarded = SharedGuarded(redis, self._guard, guard, process)
         process.observers.append(self.guarded)
         self.coordinator = Coordinator(
-            self.guarded.ledgers, [guard.sharing], clock=clock,
+            self.guarded.ledgers, [] if guard.sharing is None else [guard.sharing], clock=clock,
             new_id=lambda: f"{process.name} {self.loop.next_number()}",
         )  # fmt: skip
         self.budgets = Budgets(

@@ -6,6 +6,7 @@ from collections import defaultdict, deque
 from random import Random
 from typing import Any
 
+from tests.simulation.circuit import Circuit
 from tests.simulation.oracles import Violation
 from tests.simulation.shares import Shares
 from tests.simulation.spending import Spending
@@ -14,7 +15,6 @@ from udf_server.coordination.grants import CoordinationFailed
 from udf_server.coordination.ledger import LEASE_SECONDS, Ledger
 from udf_server.coordination.ledgers import ANSWER_SECONDS, Ledgers
 from udf_server.guards.guard import Guard
-from udf_server.guards.limits import ADAPTIVE_MOST
 from udf_server.guards.rates import CALLS
 from udf_server.guards.settings import GuardSettings
 
@@ -44,7 +44,7 @@ class SimulatedRedis:
         self.guardeds: list[SharedGuarded] = []
         self._settled: defaultdict[str, float] = defaultdict(float)
         """By member, what it has settled."""
-        self._most = settings.max_concurrency or (ADAPTIVE_MOST if settings.adaptive else None)
+        self._most = settings.max_concurrency
         self._rates = [rate for rate in settings.rate if rate.unit == CALLS]
         self._begun = [deque[float](maxlen=int(rate.amount)) for rate in self._rates]
         self._lost_at = float("-inf")
@@ -198,15 +198,15 @@ class SharedGuarded:
         self._loop: Any = None
         self._calls: dict[Any, bool] = {}
         """The calls that run, and whether the guard must count them."""
+        self._where = f"{process.name}, the shared guard of slow"
+        self._circuit = Circuit(settings, self._where)
         self.shares = Shares()
         redis.guardeds.append(self)
 
     @property
     def away(self) -> bool:
         """Whether the guard is not coordinated."""
-        sharing = self.guard.sharing
-        assert sharing is not None
-        return sharing.away
+        return self.guard.sharing is not None and self.guard.sharing.away
 
     @property
     def counted(self) -> int:
@@ -221,26 +221,25 @@ class SharedGuarded:
         # `fail-open` allows calls without a ledger. A process that was frozen, or is slow, begins calls late.
         counted = not (self.away or self._process.was_frozen)
         self._calls[x, party] = counted
-        self._redis.began(
-            now, f"{self._process.name}, the shared guard of slow", counted=counted and self._process.slow == 1.0
-        )
+        self._redis.began(now, self._where, counted=counted and self._process.slow == 1.0)
+        self._circuit.began(now)
 
     def ended(self, x: int, now: float, loop: Any, party: Any, went_well: bool | None) -> None:
         """A call has ended."""
         if loop is self._loop:
             self._calls.pop((x, party), None)
+            self._circuit.ended(now, went_well)
 
     def look(self) -> None:
         """After an iteration of the loop. Raises Violation."""
         coming = 0 if self._places else max(self.guard.gate._in_use - len(self._calls), 0)
-        where = f"{self._process.name}, the shared guard of slow"
-        self.shares.look(self.guard.gate._waiting.queue, 2 * (self._places or 1) + 4, where, coming)
+        self._circuit.look(self.guard.gate.closed)
+        self.shares.look(self.guard.gate._waiting.queue, 2 * (self._places or 1) + 4, self._where, coming)
 
     def look_at_lease(self, now: float) -> None:
         """If the lease is over, the others may use what its calls use."""
         sharing = self.guard.sharing
-        assert sharing is not None
-        if self._process.frozen or now > sharing._answered + LEASE_SECONDS:
+        if self._process.frozen or sharing is None or now > sharing._answered + LEASE_SECONDS:
             self._calls = dict.fromkeys(self._calls, False)
 
     def check_left(self) -> None:

@@ -191,11 +191,12 @@ class ServerMetrics:
         )  # fmt: skip
         registry.register(self.row_duration)
         self.concurrency_limit = Gauge(
-            "udf_concurrency_limit", "Concurrent calls that a function's guard allows.", FUNCTION, registry=registry
-        )
-        self.circuit_open = Gauge(
-            "udf_circuit_open", "1 while a function's guard makes no calls, or only one test call.", FUNCTION,
+            "udf_concurrency_limit", "Concurrent calls that a function's guard allows in this process.", FUNCTION,
             registry=registry,
+        )  # fmt: skip
+        self.circuit_open = Gauge(
+            "udf_circuit_open", "1 while a function's guard makes no calls in this process, or only one test call.",
+            FUNCTION, registry=registry,
         )  # fmt: skip
         self.circuit_refusals = Counter(
             "udf_circuit_refusals_total", "Calls that were not made because the circuit was open.", FUNCTION,

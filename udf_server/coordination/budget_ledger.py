@@ -27,7 +27,7 @@ class BudgetLedger:
     """The budget of one job. It does no I/O and has no clock."""
 
     def __init__(self) -> None:
-        self._state: dict[str, Any] = {"members": {}, "run": None, "settling": 0.0}
+        self._state: dict[str, Any] = {"members": {}, "run": None, "settling": 0.0, "at": 0.0}
 
     def exchange(
         self, claim: dict[str, Any], now: float, run: str = "", up_seconds: float = LEASE_SECONDS
@@ -42,6 +42,10 @@ class BudgetLedger:
         was lost, or is an older copy.
         """
         state = self._state
+        late, state["at"] = max(state["at"] - now, 0.0), now  # the clock was set back, or one that is behind took over
+        state["settling"] -= late
+        for member in state["members"].values():
+            member["until"] -= late
         for name, member in state["members"].items():
             if name != claim["member"] and member["until"] > now and member["settings"] != claim["settings"]:
                 return {"conflict": member["settings"]}

@@ -30,10 +30,6 @@ class GuardGrant(NamedTuple):
     """For each rate: what calls that wait get, and what is got ahead of calls."""
     paused: float
     """Seconds for which nothing is taken of the rates."""
-    open: float
-    """Seconds until the breaker allows a test call; less than 0 if it is closed."""
-    probe: bool
-    """Whether this member may make the test call."""
 
 
 class BudgetGrant(NamedTuple):
@@ -64,14 +60,14 @@ def guard_grant(grant: dict[str, Any], most: int, amounts: Iterable[float]) -> G
 
     Raises CoordinationFailed if it is none.
     """
-    epoch, probe, tokens = grant.get("epoch"), grant.get("probe"), grant.get("tokens") or []  # Lua's {} is no list
+    epoch, tokens = grant.get("epoch"), grant.get("tokens") or []  # Lua's {} is no list
     limits = list(amounts)
-    if not isinstance(epoch, str) or not isinstance(probe, bool):
-        raise _no_grant("epoch is no text, or probe neither true nor false")
+    if not isinstance(epoch, str):
+        raise _no_grant("epoch is no text")
     return GuardGrant(
         epoch, _number(grant, "now"), _count(grant, "permits", -1, most),
         [_numbers(pair, 2, limit) for pair, limit in zip(_list(tokens, len(limits)), limits, strict=True)],
-        _number(grant, "paused", 0.0), _number(grant, "open"), probe,
+        _number(grant, "paused", 0.0),
     )  # fmt: skip
 
 

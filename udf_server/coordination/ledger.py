@@ -1,4 +1,4 @@
-"""Ledger keeps one limit that several members share: permits, tokens of rates, a breaker and an adaptive limit.
+"""Ledger keeps the sums of one limit that several members share: permits, and tokens of rates.
 
 A member is a process of a server. It sends a claim at intervals and gets a grant, which it spends without asking:
 
@@ -29,8 +29,8 @@ AHEAD_SECONDS, AHEAD_PARTS = 0.1, 10
 """How long tokens are kept that were got ahead of calls, and the part of the rate's time that it is at most."""
 
 
-_NOBODY = (0.0, 0, 0, 0, 0)
-"""Of a member: when its permits end, the permits, those it wants, its most calls at once, its last claim's turn."""
+_NOBODY = (0.0, 0, 0, 0)
+"""Of a member: when its permits end, the permits, those it wants, its last claim's turn."""
 
 
 def ahead_seconds(seconds: float) -> float:
@@ -54,28 +54,26 @@ class Ledger:
         """
         state, settling = self._state, now + self._settling
         if state is not None:
+            _set_back(state, claim, now)
             if state["run"] != run:
                 state.update(run=run, epoch=claim["fresh"], settling=now + LEASE_SECONDS)
-            settling = state["settling"]
-            members = state["members"]
+            settling, members = state["settling"], state["members"]
             for member in [member for member, (until, *_) in members.items() if until <= now]:
                 del members[member]
             if state["settings"] != claim["settings"]:
                 if any(member != claim["member"] for member in members):
                     return {"conflict": state["settings"]}
                 state = None
-            elif members.get(claim["member"], _NOBODY)[4] >= claim["turn"]:
+            elif members.get(claim["member"], _NOBODY)[3] >= claim["turn"]:
                 return {"stale": True}
         if state is None:
             # Until the leases of a ledger that was lost have ended, members get no more permits than they have.
             state = self._state = {
                 "settings": claim["settings"], "epoch": claim["fresh"], "members": {}, "used": {}, "paused": 0.0,
-                "failures": 0, "open": 0.0, "probe": 0.0, "limit": claim["first"], "spared": 0,
-                "settling": settling, "run": run,
+                "settling": settling, "run": run, "at": now,
             }  # fmt: skip
-        before = state["members"].get(claim["member"], _NOBODY)[4]
-        _adapt(state, claim)
-        grant = {"epoch": state["epoch"], "now": now, "limit": state["limit"], "permits": _permits(state, claim, now)}
+        before = state["members"].get(claim["member"], _NOBODY)[3]
+        grant = {"epoch": state["epoch"], "now": now, "permits": _permits(state, claim, now)}
         state["paused"] = max(state["paused"], now + claim["pause"])
         grant["paused"] = max(state["paused"] - now, 0.0)
         grant["tokens"] = []
@@ -84,29 +82,27 @@ class Ledger:
             if claim["epoch"] == state["epoch"]:  # otherwise those that come back were never counted here
                 _take_back(used, rate, now)
             grant["tokens"].append(_tokens(used, rate, now, before, paused=state["paused"] > now))
-        grant |= _breaker(state, claim, now)
         if claim["leave"]:
             del state["members"][claim["member"]]
         return grant
 
 
-def _adapt(state: dict[str, Any], claim: dict[str, Any]) -> None:
-    """Adapt the limit as AdaptiveLimit does, to calls that have ended since the last claim."""
-    if not claim["adaptive"]:
+def _set_back(state: dict[str, Any], claim: dict[str, Any], now: float) -> None:
+    """If the clock was set back, or a clock that is behind has taken over, set all times back by as much.
+
+    Otherwise leases of members that are gone would last longer than leases do, and rates would stay used.
+    """
+    late, state["at"] = state["at"] - now, now
+    if late <= 0:
         return
-    others = (kept[3] for member, kept in state["members"].items() if member != claim["member"])
-    in_use, failed = claim["peak"] + sum(others), claim["failed"]
-    while failed > 0:
-        spared = min(failed, state["spared"])
-        state["spared"] -= spared
-        failed -= spared
-        if failed > 0:
-            state["limit"] = max(state["limit"] / 2, 1.0)
-            state["spared"] = max(in_use - 1, 0)
-            failed -= 1
-    state["spared"] = max(state["spared"] - claim["worked"], 0)
-    if claim["worked"] and in_use >= math.floor(state["limit"]):
-        state["limit"] = min(state["limit"] + claim["worked"] / state["limit"], claim["most"])
+    state["settling"] -= late
+    state["paused"] -= late
+    for member, (until, *rest) in state["members"].items():
+        state["members"][member] = (until - late, *rest)
+    for index, rate in enumerate(claim["rates"]):
+        slots = math.floor(late / (rate["seconds"] / SLOTS))
+        used = state["used"].get(str(index), {})
+        state["used"][str(index)] = {str(int(slot) - slots): amount for slot, amount in used.items()}
 
 
 def _permits(state: dict[str, Any], claim: dict[str, Any], now: float) -> int:
@@ -114,7 +110,7 @@ def _permits(state: dict[str, Any], claim: dict[str, Any], now: float) -> int:
     members, me = state["members"], claim["member"]
     permits = -1
     if claim["most"] >= 0:
-        limit = math.floor(state["limit"]) if claim["adaptive"] else claim["most"]
+        limit = claim["most"]
         others = {member: kept for member, kept in members.items() if member != me}
         held = sum(kept[1] for kept in others.values())
         wanted = {member: kept[2] for member, kept in others.items()} | {me: claim["wanted"]}
@@ -124,7 +120,7 @@ def _permits(state: dict[str, Any], claim: dict[str, Any], now: float) -> int:
         else:
             needed = sum(max(kept[1], kept[2]) for kept in others.values())
             permits += max(min(claim["spare"], limit - needed - permits), 0)
-    members[me] = (now + LEASE_SECONDS, max(permits, claim["ceiling"]), claim["wanted"], claim["peak"], claim["turn"])
+    members[me] = (now + LEASE_SECONDS, max(permits, claim["ceiling"]), claim["wanted"], claim["turn"])
     return permits
 
 
@@ -183,27 +179,3 @@ def _take_back(used: dict[str, float], rate: dict[str, Any], now: float) -> None
                 del used[slot]
             if amount <= 0:
                 break
-
-
-def _breaker(state: dict[str, Any], claim: dict[str, Any], now: float) -> dict[str, Any]:
-    """Seconds until the breaker allows a test call (-1.0 if it is closed), and whether this member may make it."""
-    if not claim["breaker"]:
-        return {"open": -1.0, "probe": False}
-    most, delay = claim["breaker"]["failures"], claim["breaker"]["delay"]
-    half_open = state["open"] > 0 and now >= state["open"]
-    if claim["succeeded"]:
-        state["failures"] = 0
-        if half_open:
-            state["open"], half_open = 0.0, False
-    state["failures"] += claim["failures"]
-    if claim["failures"] and (half_open or (state["open"] == 0 and state["failures"] >= most)):
-        state["open"], state["probe"], half_open = now + delay, 0.0, False
-    if state["open"] == 0:
-        return {"open": -1.0, "probe": False}
-    if not half_open:
-        return {"open": state["open"] - now, "probe": False}
-    if claim["probe"] and now >= state["probe"]:
-        # A test call that never ends must not keep the breaker half open forever.
-        state["probe"] = now + delay
-        return {"open": 0.0, "probe": True}
-    return {"open": max(state["probe"] - now, 0.0), "probe": False}

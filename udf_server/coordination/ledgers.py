@@ -98,10 +98,11 @@ class RedisLedgers(Ledgers):
         self._prefix = f"{_PREFIX}{namespace}:"
 
     async def exchange(self, name: str, claim: dict[str, Any]) -> dict[str, Any]:
-        script = self._budget_script if claim.get("kind") == BUDGET else self._script
+        budget = claim.get("kind") == BUDGET
+        script, key = (self._budget_script, name) if budget else (self._script, f"limit:{name}")
         try:
             async with asyncio.timeout(ANSWER_SECONDS), self._gate:
-                answer = await script([self._prefix + name], [json.dumps(claim)])
+                answer = await script([self._prefix + key], [json.dumps(claim)])
         except Exception as error:  # the library raises errors of any class if something else than a Redis answers
             raise CoordinationFailed(f"Redis does not answer: {type(error).__name__}") from None
         return read_grant(answer)

@@ -26,7 +26,23 @@ local about = redis.pcall('INFO', 'server')
 local run = type(about) == 'string' and string.match(about, 'run_id:(%w+)') or ''
 local settling = now + LEASE_SECONDS
 
+local function name(slot) return string.format('%.0f', slot) end
+
+local function set_back()
+  local late = state.at - now
+  state.at = now
+  if late <= 0 then return end
+  state.settling, state.paused = state.settling - late, state.paused - late
+  for _, member in pairs(state.members) do member[1] = member[1] - late end
+  for index, rate in ipairs(claim.rates) do
+    local moved, slots = {}, math.floor(late / (rate.seconds / SLOTS))
+    for slot, amount in pairs(state.used[tostring(index - 1)] or {}) do moved[name(tonumber(slot) - slots)] = amount end
+    state.used[tostring(index - 1)] = moved
+  end
+end
+
 if state then
+  set_back()
   if state.run ~= run then
     state.run, state.epoch, state.settling = run, claim.fresh, settling
   end
@@ -39,38 +55,17 @@ if state then
       if id ~= me then return cjson.encode({conflict = state.settings}) end
     end
     state = nil
-  elseif state.members[me] and (state.members[me][5] or 0) >= claim.turn then
+  elseif state.members[me] and state.members[me][4] >= claim.turn then
     return cjson.encode({stale = true})
   end
 end
 if not state then
   -- Until the leases of a ledger that was lost have ended, members get no more permits than they have.
   state = {settings = claim.settings, epoch = claim.fresh, members = {}, used = {}, paused = 0,
-           failures = 0, open = 0, probe = 0, limit = claim.first, spared = 0,
-           settling = settling, run = run}
+           settling = settling, run = run, at = now}
 end
 
-local before = state.members[me] and state.members[me][5] or 0
-
-local function adapt()
-  if not claim.adaptive then return end
-  local in_use, failed = claim.peak, claim.failed
-  for id, member in pairs(state.members) do
-    if id ~= me then in_use = in_use + member[4] end
-  end
-  while failed > 0 do
-    local spared = math.min(failed, state.spared)
-    state.spared, failed = state.spared - spared, failed - spared
-    if failed > 0 then
-      state.limit = math.max(state.limit / 2, 1)
-      state.spared, failed = math.max(in_use - 1, 0), failed - 1
-    end
-  end
-  state.spared = math.max(state.spared - claim.worked, 0)
-  if claim.worked > 0 and in_use >= math.floor(state.limit) then
-    state.limit = math.min(state.limit + claim.worked / state.limit, claim.most)
-  end
-end
+local before = state.members[me] and state.members[me][4] or 0
 
 local function share(wanted, limit)
   local left, order = limit, {}
@@ -100,8 +95,7 @@ end
 local function permits()
   local found = -1
   if claim.most >= 0 then
-    local limit = claim.adaptive and math.floor(state.limit) or claim.most
-    local held, needed, wanted = 0, 0, {}
+    local limit, held, needed, wanted = claim.most, 0, 0, {}
     for id, member in pairs(state.members) do
       if id ~= me then
         held, needed, wanted[id] = held + member[2], needed + math.max(member[2], member[3]), member[3]
@@ -115,11 +109,9 @@ local function permits()
       found = found + math.max(math.min(claim.spare, limit - needed - found), 0)
     end
   end
-  state.members[me] = {now + LEASE_SECONDS, math.max(found, claim.ceiling), claim.wanted, claim.peak, claim.turn}
+  state.members[me] = {now + LEASE_SECONDS, math.max(found, claim.ceiling), claim.wanted, claim.turn}
   return found
 end
-
-local function name(slot) return string.format('%.0f', slot) end
 
 local function add(used, when, width, amount)
   if amount <= 0 then return end
@@ -168,28 +160,7 @@ local function tokens(used, rate)
   return {granted, ahead}
 end
 
-local function breaker()
-  if not claim.breaker then return -1, false end
-  local half_open = state.open > 0 and now >= state.open
-  if claim.succeeded then
-    state.failures = 0
-    if half_open then state.open, half_open = 0, false end
-  end
-  state.failures = state.failures + claim.failures
-  if claim.failures > 0 and (half_open or (state.open == 0 and state.failures >= claim.breaker.failures)) then
-    state.open, state.probe, half_open = now + claim.breaker.delay, 0, false
-  end
-  if state.open == 0 then return -1, false end
-  if not half_open then return state.open - now, false end
-  if claim.probe and now >= state.probe then
-    state.probe = now + claim.breaker.delay
-    return 0, true
-  end
-  return math.max(state.probe - now, 0), false
-end
-
-adapt()
-local grant = {epoch = state.epoch, now = now, limit = state.limit, permits = permits(), tokens = {}}
+local grant = {epoch = state.epoch, now = now, permits = permits(), tokens = {}}
 state.paused = math.max(state.paused, now + claim.pause)
 grant.paused = math.max(state.paused - now, 0)
 local longest = LEASE_SECONDS
@@ -201,8 +172,6 @@ for index, rate in ipairs(claim.rates) do
   grant.tokens[index] = tokens(used, rate)
   longest = math.max(longest, rate.seconds * 2)
 end
-if claim.breaker then longest = math.max(longest, claim.breaker.delay * 2) end
-grant.open, grant.probe = breaker()
 if claim.leave then state.members[me] = nil end
 redis.call('SET', KEYS[1], cjson.encode(state), 'PX', math.ceil((longest + claim.pause) * 1000) + 60000)
 return cjson.encode(grant)
@@ -218,9 +187,11 @@ local run, up = string.match(about, 'run_id:(%w+)') or '', tonumber(string.match
 local state = raw and cjson.decode(raw)
 if not state then
   state = {members = {}, run = run, settling = now + math.max(LEASE_SECONDS - (up or LEASE_SECONDS), 0)}
-elseif state.run ~= run then
-  state.run, state.settling = run, now + LEASE_SECONDS
 end
+local late = math.max((state.at or now) - now, 0)
+state.at, state.settling = now, state.settling - late
+for _, member in pairs(state.members) do member['until'] = member['until'] - late end
+if state.run ~= run then state.run, state.settling = run, now + LEASE_SECONDS end
 for id, member in pairs(state.members) do
   if id ~= claim.member and member['until'] > now and member.settings ~= claim.settings then
     return cjson.encode({conflict = member.settings})

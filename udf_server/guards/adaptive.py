@@ -1,10 +1,12 @@
-"""AdaptiveLimit finds the number of concurrent calls that a service can handle.
+"""AdaptiveLimit finds the number of concurrent calls of this process that a service can handle.
 
 It uses additive increase and multiplicative decrease.
 """
 
-__all__ = ["AdaptiveLimit"]
+__all__ = ["ADAPTIVE_MOST", "AdaptiveLimit"]
 
+ADAPTIVE_MOST = 1_000
+"""Maximum number of concurrent calls if `adaptive` is set without `max_concurrency`."""
 FIRST = 8.0
 
 

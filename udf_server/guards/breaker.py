@@ -10,8 +10,8 @@ __all__ = ["Breaker"]
 class Breaker:
     """A state machine without a clock: closed, open after consecutive failures, and half open when the delay is over.
 
-    The breaker of a shared guard (`coordination/ledger.py`) has the same rule, and a test compares them. While it is
-    open, the outcomes of calls that still run change nothing. When it is half open, the next outcome decides, whether
+    Each process has one and learns for itself, as with Envoy and resilience4j. While it is open, the outcomes of calls
+    that still run change nothing. When it is half open, the next outcome decides, whether
     it is that of a test call or of one that began before.
     """
 

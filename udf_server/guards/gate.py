@@ -11,6 +11,8 @@ from udf_server.base.attempts import WaitCancelled, WaitTimeout
 from udf_server.base.call_scope import current_scope
 from udf_server.base.errors import CircuitOpen, RetryableError
 from udf_server.base.spending import Spending
+from udf_server.guards.adaptive import ADAPTIVE_MOST, AdaptiveLimit
+from udf_server.guards.breaker import Breaker
 from udf_server.guards.guard_metrics import GuardMetrics
 from udf_server.guards.limits import Demand, Limits, LocalLimits
 from udf_server.guards.outcomes import WORKED, CallOutcome
@@ -26,8 +28,6 @@ log = logging.getLogger(__name__)
 WaiterT = TypeVar("WaiterT", bound=Waiter)
 POLL_SECONDS = 0.05
 """How often a thread that waits checks whether its stream has ended."""
-ANSWER_SECONDS = 1.0
-"""How long a call may wait for other processes to answer whether it may test a service whose circuit is open."""
 PAUSE_MOST_SECONDS = 3_600.0
 """Longest pause of a rate that a service can ask for."""
 
@@ -46,9 +46,17 @@ class Gate:
         self._lock = threading.Lock()
         """Held only for short operations: calls run on several threads and loops. For each call it is acquired and
         released explicitly, which takes half as long as `with`."""
-        self.sharing = SharedLimits(key, settings, self._lock, self._demand, self._changed, clock) if shared else None
-        """The limits that processes share; None if the limits are those of this process."""
+        self.sharing = (
+            SharedLimits(key, settings, self._lock, self._demand, self._changed, clock)
+            if shared and settings.has_sums
+            else None
+        )
+        """The limits that processes share; None if there are none, or if they are those of this process."""
         self.limits: Limits = self.sharing or LocalLimits(settings, clock)
+        self._adaptive = AdaptiveLimit(settings.max_concurrency or ADAPTIVE_MOST) if settings.adaptive else None
+        self._breaker = (
+            Breaker(settings.breaker_failures, settings.breaker_delay) if settings.breaker_failures else None
+        )
         self.one_call: Sequence[float] = (1.0,) * len(settings.rate)
         """What a call takes of each rate if all rates count calls."""
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -56,14 +64,23 @@ class Gate:
         self._waiting = WaitingCalls()
         self._admitted: dict[Waiter, None] = {}
         """The calls on this loop that were admitted with costs and have not begun yet."""
-        self._tester: Waiter | None = None
-        """The call that waits until other processes have answered whether it may test the service."""
         self._in_use = 0
         self._calm = True
         """Whether surely no call waits. Then a call need not look at the queue."""
         self._shown: tuple[float, bool] = (-1.0, False)
         """What the metrics show: the number of calls that may run at once, and whether the breaker is closed."""
         self._show()
+
+    @property
+    def closed(self) -> bool:
+        """Whether the breaker is closed, so that calls are made."""
+        return self._breaker is None or self._breaker.closed
+
+    @property
+    def _places(self) -> float:
+        """Number of calls that may run at once."""
+        places = self.limits.places
+        return places if self._adaptive is None else min(self._adaptive.limit, places)
 
     def is_full(self) -> bool:
         """Whether calls wait."""
@@ -73,10 +90,14 @@ class Gate:
         """Take a place and tokens for a call, as nearly every call can. If this returns False, `enter` decides."""
         self._lock.acquire()
         try:
-            if self._calm and self._loop is loop and self.limits.take_at_once(costs, self._in_use, now):
-                self._in_use += 1
-                return True
-            return False
+            if not self._calm or self._loop is not loop or (self._breaker is not None and not self._breaker.closed):
+                return False
+            if self._adaptive is not None and self._in_use >= self._adaptive.limit:
+                return False
+            if not self.limits.take_at_once(costs, self._in_use, now):
+                return False
+            self._in_use += 1
+            return True
         finally:
             self._lock.release()
 
@@ -97,8 +118,7 @@ class Gate:
             if not waiter.admitted:
                 self._refuse(waiter, loop)
             began, source = self._begin(waiter), waiter.source
-        if not self.limits.closed and (waiter := self._ask(costs, TaskWaiter, began, source, loop)):
-            began = await self._hear(waiter, loop)
+        self._ask(costs, began, source, loop)
         return began, source
 
     def enter_on_thread(self, costs: Sequence[float], began: float) -> tuple[float, Limits]:
@@ -115,8 +135,7 @@ class Gate:
             if not waiter.admitted:
                 self._refuse(waiter, None)
             began, source = self._begin(waiter), waiter.source
-        if not self.limits.closed and (waiter := self._ask(costs, ThreadWaiter, began, source, None)):
-            began = self._hear_on_thread(waiter)
+        self._ask(costs, began, source, None)
         return began, source
 
     def leave(
@@ -135,10 +154,9 @@ class Gate:
         try:
             if self._loop is not loop:
                 return
-            if outcome is WORKED:  # as nearly every call
-                opened = self.limits.ended(True, in_time, self._in_use)
-            elif outcome is not None:
-                opened = self.limits.ended(outcome.went_well, in_time and not outcome.overloaded, self._in_use)
+            self.limits.left(self._in_use)
+            if outcome is not None:
+                opened = self._learn(outcome, in_time)
                 if outcome.retry_after and self._settings.rate:
                     self.limits.pause(min(outcome.retry_after, PAUSE_MOST_SECONDS))
             if spending is not None and spending.amounts:
@@ -155,6 +173,20 @@ class Gate:
         if outcome is not WORKED or self._settings.adaptive or not self._shown[1]:
             self._show()
 
+    def _learn(self, outcome: CallOutcome, in_time: bool) -> bool:
+        """Adapt to a call that ends. Returns whether that opened the breaker. Call with the lock held."""
+        if self._adaptive is not None:
+            if in_time and not outcome.overloaded:
+                self._adaptive.succeeded(self._in_use)
+            else:
+                self._adaptive.failed(self._in_use)
+        if self._breaker is None:
+            return False
+        if outcome.went_well:
+            self._breaker.succeeded(self._clock())
+            return False
+        return self._breaker.failed(self._clock())
+
     def _take(
         self, costs: Sequence[float], make: Callable[[Sequence[float]], WaiterT], loop: asyncio.AbstractEventLoop | None
     ) -> tuple[WaiterT | None, Limits]:
@@ -166,7 +198,7 @@ class Gate:
                     self._return(admitted)
                 self._loop, self._in_use, self._waiting = loop, 0, WaitingCalls()
             self._refuse_if_unavailable()
-            free = self._in_use < self.limits.places and not len(self._waiting)
+            free = self._in_use < self._places and not len(self._waiting)
             source = self.limits.source
             if free and not source.take(costs):
                 source.begin(costs, self._clock() if costs else 0.0)
@@ -228,54 +260,21 @@ class Gate:
                 self._admit()
 
     def _ask(
-        self,
-        costs: Sequence[float],
-        make: Callable[[Sequence[float]], WaiterT],
-        began: float,
-        source: Limits,
-        loop: asyncio.AbstractEventLoop | None,
-    ) -> WaiterT | None:
+        self, costs: Sequence[float], began: float, source: Limits, loop: asyncio.AbstractEventLoop | None
+    ) -> None:
         """Ask the breaker, which is the last: after it allows the only test call, that call must be made.
 
-        Returns None if the call may be made, or a waiter that is woken when other processes have answered. One call at
-        a time waits for that. Raises CircuitOpen.
+        Raises CircuitOpen.
         """
+        if self._breaker is None or self._breaker.closed:
+            return
         with self._lock:
-            wait = self.limits.ask()
-            if not wait:
-                return None
-            if self._tester is None and self.limits.asking:
-                self._tester = waiter = make(costs)
-                waiter.taken, waiter.source = began, source
-                return waiter
-            self._leave_unused(costs, began, source, loop)
-        raise self._circuit_open(wait)
-
-    async def _hear(self, waiter: TaskWaiter, loop: asyncio.AbstractEventLoop) -> float:
-        """Wait for the answer of other processes. Returns the time at which the call begins. Raises CircuitOpen."""
-        try:
-            await asyncio.wait([waiter.future], timeout=ANSWER_SECONDS)
-        except asyncio.CancelledError:
-            with self._lock:
-                self._tester = None if self._tester is waiter else self._tester
-                self._leave_unused(waiter.costs, waiter.taken, waiter.source, loop)
-            raise WaitCancelled from None
-        return self._ask_again(waiter, loop)
-
-    def _hear_on_thread(self, waiter: ThreadWaiter) -> float:
-        waiter.event.wait(min(ANSWER_SECONDS, max(current_scope.get().deadline - self._clock(), 0.0)))
-        return self._ask_again(waiter, None)
-
-    def _ask_again(self, waiter: Waiter, loop: asyncio.AbstractEventLoop | None) -> float:
-        with self._lock:
-            self._tester = None if self._tester is waiter else self._tester
-            wait = self.limits.ask()
-            if not wait:
-                began = self._clock()
-                waiter.source.begin(waiter.costs, waiter.taken)  # perhaps it begins late
-                return began
-            self._leave_unused(waiter.costs, waiter.taken, waiter.source, loop)
-        raise self._circuit_open(wait)
+            wait = self._breaker.ask(self._clock())
+            if wait:
+                self._leave_unused(costs, began, source, loop)
+        if wait:
+            self._metrics.circuit_refused()
+            raise CircuitOpen(f"function {self._key}: too many calls in a row failed", retry_after=wait)
 
     def _leave_unused(
         self, costs: Sequence[float], began: float, source: Limits, loop: asyncio.AbstractEventLoop | None
@@ -287,10 +286,6 @@ class Gate:
                 source.settle([-cost for cost in costs], began)
             self._admit()
 
-    def _circuit_open(self, wait: float) -> CircuitOpen:
-        self._metrics.circuit_refused()
-        return CircuitOpen(f"function {self._key}: too many calls in a row failed", retry_after=wait)
-
     def _admit(self) -> None:
         """Let waiting calls begin, fairly by caller, job and stream. Call with the lock held."""
         if not len(self._waiting):
@@ -301,7 +296,7 @@ class Gate:
                 waiter.wake()
                 self._waiting.drop_first()
             return
-        while self._in_use < self.limits.places and (waiter := self._waiting.first()) is not None:
+        while self._in_use < self._places and (waiter := self._waiting.first()) is not None:
             source = self.limits.source
             if wait := source.take(waiter.costs):
                 if not waiter.delayed:
@@ -323,19 +318,18 @@ class Gate:
 
     def _changed(self) -> None:
         """React to a grant, or to the loss of the coordination. Called with the lock held."""
-        if self._tester is not None and not self.limits.asking:
-            self._tester.wake()
-            self._tester = None
         self._admit()
         self._show()
 
     def _demand(self) -> Demand:
         waiting = len(self._waiting)
+        if self._adaptive is not None:
+            waiting = min(waiting, max(self._adaptive.limit - self._in_use, 0))
         costs = self._waiting.costs or (self.one_call if waiting else ())
         return Demand(self._in_use, waiting, costs)
 
     def _show(self) -> None:
-        shown = self.limits.places, self.limits.closed
+        shown = self._places, self.closed
         if shown != self._shown:  # setting a metric costs as much as the rest of a guarded call
             self._shown = shown
             self._metrics.show(shown[0], closed=shown[1])

@@ -4,15 +4,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from udf_server.guards.adaptive import AdaptiveLimit
-from udf_server.guards.breaker import Breaker
 from udf_server.guards.rates import MovingWindow
 from udf_server.guards.settings import GuardSettings
 
-__all__ = ["ADAPTIVE_MOST", "Demand", "Limits", "LocalLimits"]
-
-ADAPTIVE_MOST = 1_000
-"""Maximum number of concurrent calls if `adaptive` is set without `max_concurrency`."""
+__all__ = ["Demand", "Limits", "LocalLimits"]
 
 
 class Demand(NamedTuple):
@@ -21,6 +16,7 @@ class Demand(NamedTuple):
     in_use: int
     """Number of calls that run."""
     waiting: int
+    """Number of calls that wait and that the adaptive limit would let begin."""
     costs: Sequence[float]
     """What the first waiting call takes of each rate; empty if none waits."""
 
@@ -32,11 +28,6 @@ class Limits(ABC):
     @abstractmethod
     def places(self) -> float:
         """Number of calls that may run at once."""
-
-    @property
-    @abstractmethod
-    def closed(self) -> bool:
-        """Whether the breaker is closed, so that calls are made."""
 
     @property
     def unavailable(self) -> str:
@@ -56,7 +47,7 @@ class Limits(ABC):
         """Take an amount of each rate for a call that begins `now`, while `in_use` calls run and none waits.
 
         Every call asks this first, so it must be cheap. If it returns False, it has taken nothing, and the caller asks
-        for places, `take` and `ask` one by one, which may still allow the call.
+        for places and `take` one by one, which may still allow the call.
         """
 
     @abstractmethod
@@ -82,21 +73,8 @@ class Limits(ABC):
         """Take nothing of the rates for this time, because the service asks for it."""
 
     @abstractmethod
-    def ask(self) -> float:
-        """Ask the breaker before a call. Returns 0.0 if it may be made, else the seconds after which to ask again."""
-
-    @property
-    def asking(self) -> bool:
-        """Whether the answer to a claim will say whether a call may be made that was refused by `ask`."""
-        return False
-
-    @abstractmethod
-    def ended(self, went_well: bool, in_time: bool, in_use: int) -> bool:
-        """Record a call that ended, while `in_use` calls were running. Returns whether that opened the breaker.
-
-        `went_well` is for the breaker. `in_time`, for the adaptive limit, is whether the service handled all of it in
-        time.
-        """
+    def left(self, in_use: int) -> None:
+        """Note that a call ends, while `in_use` calls were running."""
 
     @abstractmethod
     def starved(self) -> None:
@@ -109,10 +87,6 @@ class LocalLimits(Limits):
     def __init__(self, settings: GuardSettings, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._most = float("inf") if settings.max_concurrency is None else settings.max_concurrency
-        self._adaptive = AdaptiveLimit(settings.max_concurrency or ADAPTIVE_MOST) if settings.adaptive else None
-        self._breaker = (
-            Breaker(settings.breaker_failures, settings.breaker_delay) if settings.breaker_failures else None
-        )
         self._windows = [MovingWindow(rate, clock) for rate in settings.rate]
         self._rates = range(len(settings.rate))
         """The positions of the rates. A loop over them costs a fraction of one over a strict zip."""
@@ -120,14 +94,10 @@ class LocalLimits(Limits):
 
     @property
     def places(self) -> float:
-        return self._most if self._adaptive is None else self._adaptive.limit
-
-    @property
-    def closed(self) -> bool:
-        return self._breaker is None or self._breaker.closed
+        return self._most
 
     def take_at_once(self, costs: Sequence[float], in_use: int, now: float) -> bool:
-        if in_use >= self.places or not self.closed or self._paused > now:
+        if in_use >= self._most or self._paused > now:
             return False
         for index in self._rates:
             if self._windows[index].wait(costs[index]):
@@ -161,18 +131,5 @@ class LocalLimits(Limits):
     def starved(self) -> None:
         pass
 
-    def ask(self) -> float:
-        return self._breaker.ask(self._clock()) if self._breaker else 0.0
-
-    def ended(self, went_well: bool, in_time: bool, in_use: int) -> bool:
-        if self._adaptive is not None:
-            if went_well and in_time:
-                self._adaptive.succeeded(in_use)
-            else:
-                self._adaptive.failed(in_use)
-        if self._breaker is None:
-            return False
-        if went_well:
-            self._breaker.succeeded(self._clock())
-            return False
-        return self._breaker.failed(self._clock())
+    def left(self, in_use: int) -> None:
+        pass

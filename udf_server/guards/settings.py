@@ -34,14 +34,14 @@ class GuardSettings:
     max_concurrency: int | None = None
     """Maximum number of concurrent calls."""
     adaptive: bool = False
-    """Whether the number of concurrent calls adapts: it begins low, rises by one per successful round, and is halved
-    after a failure."""
+    """Whether the number of concurrent calls of a process adapts: it begins low, rises by one per successful round, and
+    is halved after a failure."""
     latency_goal: float | None = None
     """Seconds. With `adaptive`, a call that takes longer counts as failed."""
     rate: tuple[RateLimit, ...] = ()
     """Maximum amounts per time, such as "100/second" or "90000 tokens/minute". All of them hold."""
     breaker_failures: int | None = None
-    """Number of consecutive failures after which calls stop for `breaker_delay`."""
+    """Number of consecutive failures in a process after which its calls stop for `breaker_delay`."""
     breaker_delay: float = 10.0
     """Seconds until one test call is made."""
     without_coordination: WithoutCoordination = WithoutCoordination.FAIL_CLOSED
@@ -61,6 +61,11 @@ class GuardSettings:
         if settings.latency_goal is not None and not settings.adaptive:
             raise InvalidConfig(f"{source}: latency-goal needs adaptive = true")
         return settings
+
+    @property
+    def has_sums(self) -> bool:
+        """Whether processes can share anything: breaker and adaptive limit are learned by each process for itself."""
+        return self.max_concurrency is not None or bool(self.rate)
 
     def __str__(self) -> str:
         """The settings that differ from their defaults, by name."""

@@ -6,9 +6,8 @@ from typing import Any
 
 from udf_server.coordination.grants import guard_grant
 from udf_server.coordination.ledger import LEASE_SECONDS
-from udf_server.guards.adaptive import FIRST
 from udf_server.guards.leased_tokens import LeasedTokens
-from udf_server.guards.limits import ADAPTIVE_MOST, Demand, Limits, LocalLimits
+from udf_server.guards.limits import Demand, Limits, LocalLimits
 from udf_server.guards.settings import GuardSettings, WithoutCoordination
 
 __all__ = ["SharedLimits"]
@@ -19,8 +18,6 @@ BUSY_SECONDS, IDLE_SECONDS = 0.1, 1.5
 """Longest time between two claims, while calls run or wait, and otherwise."""
 ASK_SECONDS = (0.01, 0.1)
 """Time between two claims while calls wait for what the ledger does not have: it doubles."""
-BREAKER_SECONDS = 0.05
-"""A call that might be the test call of the breaker is refused for this time, while a claim asks for it."""
 _NEVER = float("-inf")
 
 
@@ -50,11 +47,10 @@ class SharedLimits(Limits):
         self.kind, self.settings = "guard", str(settings)
         self.call_back: Callable[[], None] = lambda: None
         self._lock, self._demand, self._changed, self._clock = lock, demand, changed, clock
-        self._tokens, self._breaker = [LeasedTokens(rate) for rate in settings.rate], settings.breaker_failures
+        self._tokens = [LeasedTokens(rate) for rate in settings.rate]
         self._rates = range(len(settings.rate))
         """The positions of the rates. A loop over them costs a fraction of one over a strict zip."""
-        self._delay, self._adaptive = settings.breaker_delay, settings.adaptive
-        self._most = settings.max_concurrency or (ADAPTIVE_MOST if settings.adaptive else -1)
+        self._most = -1 if settings.max_concurrency is None else settings.max_concurrency
         self._alone = LocalLimits(settings, clock)
         """The limits of this process alone, for `fail-open`."""
         self._open = settings.without_coordination is WithoutCoordination.FAIL_OPEN
@@ -71,11 +67,8 @@ class SharedLimits(Limits):
         self._claimed: dict[str, Any] = {}
         """The last claim, until it is answered."""
         self._resume, self._pause_until = 0.0, 0.0
-        self._peak = self._worked = self._failed = 0
-        self._succeeded, self._failures = False, 0
-        self._open_until, self._wants_probe = 0.0, False
-        self._probe_until = _NEVER
-        """Until when this process, and no other, may make the test call of the breaker."""
+        self._peak = 0
+        """The most calls that ran at once since the last claim."""
 
     @property
     def away(self) -> bool:
@@ -104,15 +97,11 @@ class SharedLimits(Limits):
         return self._permits > 0 or any(tokens.held for tokens in self._tokens)
 
     @property
-    def closed(self) -> bool:
-        return self._alone.closed if self._is_alone else self._open_until == 0.0
-
-    @property
     def source(self) -> Limits:
         return self._alone if self._is_alone else self
 
     def take_at_once(self, costs: Sequence[float], in_use: int, now: float) -> bool:
-        if self._why or self._open_until or now < self._resume:
+        if self._why or now < self._resume:
             return False
         if self._most >= 0 and (in_use >= self._permits or now - self._answered >= LEASE_SECONDS):
             return False
@@ -151,48 +140,8 @@ class SharedLimits(Limits):
         self._pause_until, self._resume = max(self._pause_until, until), max(self._resume, until)
         self.call_back()
 
-    def ask(self) -> float:
-        if self._is_alone:
-            return self._alone.ask()
-        if self._open_until == 0.0:
-            return 0.0
-        now = self._clock()
-        if now < self._probe_until:
-            self._probe_until = _NEVER
-            return 0.0
-        if (left := self._open_until - now) > 0:
-            return left
-        self._wants_probe = True
-        self.call_back()
-        return BREAKER_SECONDS
-
-    @property
-    def asking(self) -> bool:
-        return self._wants_probe or bool(self._claimed and self._claimed["probe"])
-
-    def ended(self, went_well: bool, in_time: bool, in_use: int) -> bool:
+    def left(self, in_use: int) -> None:
         self._peak = max(self._peak, in_use)
-        if self._why and self._is_alone:
-            return self._alone.ended(went_well, in_time, in_use)
-        if went_well and in_time:
-            self._worked += 1
-        else:
-            self._failed += 1
-        if not self._breaker:
-            return False
-        if went_well:
-            self._succeeded, self._failures = True, 0
-            if self._open_until:
-                self.call_back()
-            return False
-        self._failures += 1
-        if self._open_until == 0.0 and self._failures < self._breaker:
-            return False
-        opened = self._open_until == 0.0
-        if opened:
-            self._open_until = self._clock() + self._delay
-        self.call_back()
-        return opened
 
     def starved(self) -> None:
         self.call_back()
@@ -208,8 +157,6 @@ class SharedLimits(Limits):
             self._denied = ASK_SECONDS[0]
             if demand.in_use or any(tokens.changed for tokens in self._tokens):
                 return self._sent + (BUSY_SECONDS / 2 if self._tokens else BUSY_SECONDS) - now
-            if self._open_until and self._wants_probe:
-                return max(self._open_until - now, ASK_SECONDS[0])
             return self._sent + (BUSY_SECONDS if self._leases else IDLE_SECONDS) - now
 
     def claim(self, *, leave: bool = False) -> dict[str, Any]:
@@ -235,17 +182,11 @@ class SharedLimits(Limits):
             ]
             claim = {
                 "settings": self.settings, "epoch": self._epoch, "turn": self._turn,
-                "most": self._most, "adaptive": self._adaptive, "first": min(FIRST, self._most),
-                "ceiling": max(self._permits, demand.in_use), "wanted": wanted, "spare": max(spare, 0),
-                "peak": peak, "worked": self._worked, "failed": self._failed,
-                "rates": rates, "pause": max(self._pause_until - now, 0.0),
-                "breaker": {"failures": self._breaker, "delay": self._delay} if self._breaker else False,
-                "succeeded": self._succeeded, "failures": self._failures if self._breaker else 0,
-                "probe": self._wants_probe and not leave,
+                "most": self._most, "ceiling": max(self._permits, demand.in_use), "wanted": wanted,
+                "spare": max(spare, 0), "rates": rates, "pause": max(self._pause_until - now, 0.0),
             }  # fmt: skip
             self._sent, self._claimed = now, claim
-            self._peak, self._worked, self._failed, self._pause_until = demand.in_use, 0, 0, 0.0
-            self._succeeded, self._failures, self._wants_probe = False, 0, False
+            self._peak, self._pause_until = demand.in_use, 0.0
             return claim
 
     def granted(self, grant: dict[str, Any]) -> None:
@@ -270,12 +211,6 @@ class SharedLimits(Limits):
             for tokens, granted in zip(self._tokens, taken.tokens, strict=True):
                 tokens.granted(granted, taken.now, self._sent, now)
             self._resume = max(self._resume, now + taken.paused) if taken.paused else self._resume
-            if taken.probe:
-                self._probe_until = self._sent + self._delay
-            if taken.open < 0:
-                self._open_until, self._probe_until = 0.0, _NEVER
-            else:
-                self._open_until = max(now + taken.open, 1e-9)
             self._changed()
 
     def failed(self, why: str) -> None:
@@ -288,14 +223,10 @@ class SharedLimits(Limits):
             self._changed()
 
     def _claim_again(self, lost: dict[str, Any]) -> None:
-        """Add what a claim that was lost has reported to the next one.
+        """Add the pause that a claim has reported which was lost to the next one.
 
-        If it has arrived, that is counted twice: what has failed, which is safe, and a success, which is one anyway.
-        What was given back, and calls that raise the adaptive limit, must not be. What was spent says of which claim
-        it is (`LeasedTokens`), so it counts once.
+        What was given back must not be, in case it has arrived. What was spent says of which claim it is
+        (`LeasedTokens`), so it counts once.
         """
         if lost["pause"]:
             self._pause_until = max(self._pause_until, self._sent + lost["pause"])
-        self._peak, self._failed = max(self._peak, lost["peak"]), self._failed + lost["failed"]
-        if not self._succeeded:  # otherwise failures before that success do not matter
-            self._succeeded, self._failures = lost["succeeded"], self._failures + lost["failures"]

@@ -216,7 +216,7 @@ class ServerConfig:
     def coordinated(self) -> list[str]:
         """The names of the limits that all servers with the same `coordination_url` keep together."""
         budgets = [f"callers.{name}.budget" for name, caller in self.callers.items() if caller.budget is not None]
-        return [*(f"guards.{name}" for name in self.guards), *budgets]
+        return [*(f"guards.{name}" for name, guard in self.guards.items() if guard.has_sums), *budgets]
 
 
 def settings() -> Sequence[dataclasses.Field[Any]]:

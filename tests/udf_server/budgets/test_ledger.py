@@ -88,7 +88,6 @@ def test_a_ledger_that_may_lack_what_was_spent_leases_nothing_until_its_members_
     assert ledger.exchange(claim("b", 3, usd=part(take=2.0)), 6.6, run)["units"]["usd"] == [2.0, 8.0, 0.0, 2.0]
 
 
-@pytest.mark.xfail(reason="a lease lasts as long as its time says, although no lease is that long", strict=True)
 def test_other_amounts_hold_once_the_lease_of_the_old_ones_has_ended_although_the_clock_was_set_back():
     ledger = BudgetLedger()
     ledger.exchange(claim("a", usd=part(spent=3.0)), 10_000.0)
@@ -97,7 +96,6 @@ def test_other_amounts_hold_once_the_lease_of_the_old_ones_has_ended_although_th
     assert "units" in ledger.exchange(claim("b", 2, **other), 100.0 + 2 * LEASE_SECONDS)
 
 
-@pytest.mark.xfail(reason="a ledger that was lost waits as long as its time says", strict=True)
 def test_a_ledger_that_was_lost_leases_again_although_the_clock_was_set_back():
     ledger = BudgetLedger()
     ledger.exchange(claim("a", usd=part()), 10_000.0, "one")
@@ -236,10 +234,12 @@ def test_the_script_grants_what_the_ledger_grants(redis_process, seed):
     assert script != BUDGET_SCRIPT
     with_run = script.replace("redis.pcall('INFO', 'server')", "ARGV[4]")
     assert with_run != script
-    draw, ledger, now = random.Random(seed), BudgetLedger(), 10.0
+    draw, ledger, now = random.Random(seed), BudgetLedger(), 1_000.0
     with redis.Redis.from_url(redis_process.url) as client:
         for step in range(300):
             now = round(now + draw.choice([0.01, 0.1, 0.4, 3.0]) * draw.random(), 4)
+            if step % 53 == 52:  # the clock is set back
+                now = round(now - draw.choice([0.3, 2.0, 40.0]), 4)
             given = claim(
                 draw.choice("abc"), step - draw.choice([0, 0, 0, 5]), leave=draw.random() < 0.1, rows=step,
                 failed=step // 9, known=draw.random() < 0.02, settings="other" if step % 97 == 96 else "10 usd",

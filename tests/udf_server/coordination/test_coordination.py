@@ -9,7 +9,6 @@ import pytest
 import udf_server as udf
 from tests.udf_server.guards.test_guards import Counted, answers, counting_functions, guards
 from tests.udf_server.redis_process import with_redis
-from tests.waiting import wait_until
 from udf_server.base.errors import InvalidConfig
 from udf_server.budgets.job_budget import JobBudget
 from udf_server.budgets.terms import Terms
@@ -96,7 +95,7 @@ def test_tokens_are_counted_over_servers_and_settled(serve, redis_process):
 
 
 @with_redis
-def test_failures_that_one_server_sees_stop_the_calls_of_another(serve, redis_process):
+def test_each_server_learns_for_itself_that_a_service_fails_and_works_again(serve, redis_process):
     healthy, made = threading.Event(), []
 
     @udf.scalar(name="f", timeout="60 s", max_attempts=1, buffer_capacity=1)
@@ -107,18 +106,27 @@ def test_failures_that_one_server_sees_stop_the_calls_of_another(serve, redis_pr
         return x
 
     shared = {
-        "guards": guards(**{"breaker-failures": 4, "breaker-delay": "2 s"}),
+        "guards": guards(**{"breaker-failures": 4, "breaker-delay": "2 s", "max-concurrency": 8}),
         "coordination_url": redis_process.url,
     }
     one, other = (serve(broken, **shared) for _ in range(2))
-    answers(one.target, broken, range(4))
-    wait_until(lambda: other.metric("udf_circuit_open", function="f", version="1") > 0)
-    made.clear()
-    assert "CircuitOpen" in answers(other.target, broken, [1])[0].message
-    assert made == []
+    assert "CircuitOpen" in answers(one.target, broken, range(5))[4].message
+    assert len(made) == 4
+    assert "away" in answers(other.target, broken, [1])[0].message, "it makes calls until it has seen failures itself"
+    assert [each.metric("udf_circuit_open", function="f", version="1") for each in (one, other)] == [1, 0]
     healthy.set()
-    assert answers(other.target, broken, [1], max_attempts=100, retry_on="RetryableError")[0] == 1
     assert answers(one.target, broken, [1], max_attempts=100, retry_on="RetryableError")[0] == 1
+
+
+@with_redis
+def test_a_guard_without_anything_to_share_needs_no_redis(serve, redis_process):
+    @udf.scalar(name="f", timeout="60 s", max_attempts=1)
+    async def f(x: int) -> int:
+        return x
+
+    redis_process.stop()
+    server = serve(f, guards=guards(**{"breaker-failures": 4, "adaptive": True}), coordination_url=redis_process.url)
+    assert answers(server.target, f, [1, 2]) == {0: 1, 1: 2}
 
 
 @with_redis

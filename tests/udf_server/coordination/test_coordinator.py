@@ -159,7 +159,7 @@ async def test_the_log_names_a_budget_by_its_caller_and_day_and_a_guard_by_its_f
 
 GRANTS = [
     {}, {"epoch": 1}, {"permits": None}, {"permits": "8"}, {"permits": 9}, {"permits": -2}, {"permits": 1.5},
-    {"permits": float("nan")}, {"now": float("inf")}, {"now": 10**400}, {"paused": -1.0}, {"open": []}, {"probe": 1},
+    {"permits": float("nan")}, {"now": float("inf")}, {"now": 10**400}, {"paused": -1.0},
     {"tokens": [[1.0, 0.0], [1.0, 0.0]]}, {"tokens": [[-1.0, 0.0]]}, {"tokens": [[1.0]]}, {"tokens": [[99.0, 0.0]]},
     {"tokens": 3},
 ]  # fmt: skip

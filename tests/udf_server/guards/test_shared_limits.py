@@ -82,127 +82,28 @@ def test_without_a_limit_of_concurrency_no_lease_ends():
     assert member.limits.places == float("inf")
 
 
-# The test call of the breaker.
-
-
-def half_open(world, *members):
-    for _ in range(2):
-        members[0].limits.ended(False, True, 1)
-    for member in members:
-        member.exchange()
-    world.now += 10.5
-
-
-def test_the_test_call_is_granted_until_it_is_made_whatever_claims_follow():
-    world = World(**{"breaker-failures": 2, "breaker-delay": "10 s"})
-    one, other = world.member("a"), world.member("b")
-    half_open(world, one, other)
-    assert one.limits.ask() > 0
-    one.exchange()
-    for _ in range(3):
-        world.now += 0.1
-        one.exchange()
-        other.exchange()
-    assert other.limits.ask() > 0
-    assert one.limits.ask() == 0.0
-    assert one.limits.ask() > 0, "one test call, and no second one"
-
-
-def test_a_test_call_that_was_not_made_is_not_made_after_another_process_may_make_it():
-    world = World(**{"breaker-failures": 2, "breaker-delay": "10 s"})
-    one, other = world.member("a"), world.member("b")
-    half_open(world, one, other)
-    one.limits.ask()
-    one.exchange()
-    world.now += 10.0
-    other.limits.ask()
-    other.exchange()
-    assert other.limits.ask() == 0.0
-    assert one.limits.ask() > 0
-
-
-def test_a_granted_test_call_ends_when_the_circuit_closes():
-    world = World(**{"breaker-failures": 2, "breaker-delay": "10 s"})
-    one, other = world.member("a"), world.member("b")
-    half_open(world, one, other)
-    one.limits.ask()
-    one.exchange()
-    other.limits.ended(True, True, 1)  # a call that began before the circuit opened
-    other.exchange()
-    one.exchange()
-    assert one.limits.closed
-    for _ in range(2):
-        one.limits.ended(False, True, 1)
-    assert not one.limits.closed
-    assert one.limits.ask() > 0, "the circuit has opened again since the grant"
-
-
 # Claims that are lost.
 
 
-def test_failures_and_pauses_of_a_lost_claim_are_in_the_next_one():
-    world = World(rate="10/second", **{"breaker-failures": 4, "breaker-delay": "10 s"})
+def test_the_pause_of_a_lost_claim_is_in_the_next_one():
+    world = World(rate="10/second")
     one, other = world.member("a"), world.member("b")
     one.exchange()
     one.limits.pause(5.0)
-    for _ in range(2):
-        one.limits.ended(False, True, 1)
     one.exchange(lost=True)
     world.now += 1.0
-    for _ in range(2):
-        one.limits.ended(False, True, 1)
-    claim = one.exchange()
-    assert (claim["failures"], claim["pause"]) == (4, 4.0)
-    assert not one.limits.closed
+    assert one.exchange()["pause"] == 4.0
     other.exchange()
-    assert not other.limits.closed
     assert other.limits.take((1.0,)) == 4.0
 
 
-def test_failures_before_a_success_are_not_claimed_again():
-    world = World(**{"breaker-failures": 4})
-    member = world.member("a")
-    for _ in range(3):
-        member.limits.ended(False, True, 1)
-    member.exchange(lost=True)
-    member.limits.ended(True, True, 1)
-    member.limits.ended(False, True, 1)
-    claim = member.exchange()
-    assert (claim["succeeded"], claim["failures"]) == (True, 1)
-
-
-def test_a_success_that_was_lost_closes_the_circuit_with_the_next_claim():
-    world = World(**{"breaker-failures": 2, "breaker-delay": "10 s"})
-    member = world.member("a")
-    half_open(world, member)
-    member.limits.ask()
-    member.exchange()
-    assert member.limits.ask() == 0.0
-    member.limits.ended(True, True, 1)
-    member.exchange(lost=True)
-    member.exchange()
-    assert member.limits.closed
-
-
-def test_failures_that_lower_the_adaptive_limit_are_claimed_again_and_successes_are_not():
-    world = World(adaptive="true")
-    member = world.member("a")
-    member.limits.ended(False, True, 8)
-    member.limits.ended(True, True, 8)
-    member.exchange(lost=True)
-    claim = member.exchange()
-    assert (claim["failed"], claim["worked"], claim["peak"]) == (1, 0, 8)
-
-
 def test_a_claim_that_was_answered_is_not_claimed_again():
-    world = World(rate="10/second", **{"breaker-failures": 4})
+    world = World(rate="10/second")
     member = world.member("a")
     member.limits.pause(5.0)
-    member.limits.ended(False, True, 1)
     member.exchange()
     member.limits.failed("a later one was lost")
-    claim = member.exchange()
-    assert (claim["failures"], claim["pause"]) == (0, 0.0)
+    assert member.exchange()["pause"] == 0.0
 
 
 def test_what_was_spent_beyond_an_estimate_is_claimed_until_a_claim_is_answered():
@@ -245,17 +146,13 @@ def test_a_claim_that_has_arrived_twice_was_answered():
 
 
 def test_a_process_that_leaves_reports_what_a_claim_without_an_answer_did():
-    world = World(rate="10/second", **{"breaker-failures": 2})
+    world = World(rate="10/second")
     one, other = world.member("a"), world.member("b")
     one.limits.settle((4.0,), world.now)
-    for _ in range(2):
-        one.limits.ended(False, True, 1)
     one.limits.claim()  # its answer never comes
-    claim = one.exchange(leave=True)
-    assert (claim["failures"], claim["rates"][0]["settled"]) == (2, [[1, 4.0]])
+    assert one.exchange(leave=True)["rates"][0]["settled"] == [[1, 4.0]]
     other.demand = Demand(0, 20, (1.0,))
     other.exchange()
-    assert not other.limits.closed
     assert [other.limits.take((1.0,)) for _ in range(7)] == [0.0] * 6 + [float("inf")]
 
 
@@ -271,7 +168,7 @@ def test_a_process_that_leaves_returns_its_tokens_and_asks_for_nothing():
     assert given.pop("back") == [[100_000, 5.0]]
     assert given.pop("keep") > 0
     assert given == {"amount": 100.0, "seconds": 1, "settled": [], "take": 0, "least": 0, "ahead": 0}
-    assert (claim["wanted"], claim["spare"], claim["probe"]) == (0, 0, False)
+    assert (claim["wanted"], claim["spare"]) == (0, 0)
     assert one.limits.places == 0
     assert one.limits.take((1.0,)) == float("inf")
     other.demand = Demand(0, 97, (1.0,))
@@ -393,13 +290,11 @@ def test_a_call_begins_at_once_only_if_there_is_a_permit_whose_lease_runs(in_use
     assert not member.limits.take_at_once((), in_use, world.now)
 
 
-def test_no_call_begins_at_once_while_the_circuit_is_open_or_a_claim_has_failed():
-    world = World(**{"breaker-failures": 1})
+def test_no_call_begins_at_once_after_a_claim_that_has_failed():
+    world = World(**{"max-concurrency": 8})
     member = world.member("a")
+    member.demand = Demand(0, 8, ())
     member.exchange()
     assert member.limits.take_at_once((), 0, world.now)
     member.exchange(lost=True)
-    assert not member.limits.take_at_once((), 0, world.now)
-    member.exchange()
-    member.limits.ended(False, True, 1)
     assert not member.limits.take_at_once((), 0, world.now)
