@@ -14,9 +14,11 @@ from udf_server.coordination.coordinator import Coordinator
 __all__ = ["Budgets"]
 
 MOST_JOBS = 1_000
-"""Number of jobs with a budget that this process serves at a time. Each sends claims of its own."""
+"""Number of jobs with a budget that this process serves at a time. Each sends claims of its own. Those that are idle
+give way to others."""
 IDLE_SECONDS = 60.0
 """A budget is kept for this time after the last stream of its job, which may have another stage."""
+_JOB = "budget:"
 
 
 class DailyBudget:
@@ -35,10 +37,10 @@ class Budgets:
 
     def __init__(
         self, coordinator: Coordinator, identity: str, *, fail_open: bool = False,
-        clock: Callable[[], float] = time.monotonic, wall: Callable[[], float] = time.time,
+        clock: Callable[[], float] = time.monotonic, wall: Callable[[], float] = time.time, most_jobs: int = MOST_JOBS,
     ) -> None:  # fmt: skip
         """`identity` is what servers have in common that count together. `wall` is the time in seconds since 1970."""
-        self.identity = identity
+        self.identity, self._most_jobs = identity, most_jobs
         self._coordinator, self._fail_open, self._clock, self._wall = coordinator, fail_open, clock, wall
         self._jobs: dict[str, JobBudget] = {}
         """The budgets that this process shares, by name: of jobs, and of callers for a day."""
@@ -51,14 +53,10 @@ class Budgets:
         Raises StreamError if it is malformed, if the job has another budget, or if there are too many jobs.
         """
         terms = Terms.from_proto(request)
-        name = "budget:" + hashlib.sha256(f"{caller}\n{request.job}".encode()).hexdigest()
+        name = _JOB + hashlib.sha256(f"{caller}\n{request.job}".encode()).hexdigest()
         budget = self._jobs.get(name)
         if budget is None:
-            if len(self._jobs) >= MOST_JOBS:
-                raise StreamError(
-                    ErrorKind.WORKER, ErrorCode.OVERLOADED,
-                    f"{len(self._jobs)} jobs with a budget are being served; {MOST_JOBS} are possible", retryable=True,
-                )  # fmt: skip
+            self._make_room(caller)
             title = f"{job}, session {request.job[:8]}" if job else f"session {request.job[:8]}"
             budget = self._add(name, terms, "this job", caller, title)
         elif budget.terms != terms:
@@ -68,6 +66,25 @@ class Budgets:
             )  # fmt: skip
         budget.streams += 1
         return budget
+
+    def _make_room(self, caller: str) -> None:
+        """Forget idle jobs if there are too many. Raises StreamError if that is not enough.
+
+        A caller gets no more jobs than others would have left, so that no caller can have all of them.
+        """
+        jobs = [each for each in self._jobs.values() if each.name.startswith(_JOB)]
+        idle = sorted((each for each in jobs if each.is_idle), key=lambda each: each.idle_since)
+        while idle and len(jobs) >= self._most_jobs:
+            jobs.remove(idle[0])
+            self._forget(idle.pop(0))
+        busy = [each for each in jobs if not each.is_idle]
+        mine = sum(each.caller == caller for each in busy)
+        if mine >= self._most_jobs - len(busy):
+            raise StreamError(
+                ErrorKind.WORKER, ErrorCode.OVERLOADED,
+                f"{len(busy)} jobs with a budget are being served, {mine} of them of this caller; {self._most_jobs} "
+                "are possible, and a caller gets no more than others would have left", retryable=True,
+            )  # fmt: skip
 
     def daily(self, caller: str, terms: Terms) -> DailyBudget:
         """The budget of a caller, which lasts as long as this object. The terms of a caller do not change."""
@@ -120,9 +137,13 @@ class Budgets:
         for daily in self._daily.values():
             self._change_day(daily)
         now = self._clock()
-        for name, budget in list(self._jobs.items()):
-            if not budget.streams and not budget.runs_calls and now - budget.idle_since > IDLE_SECONDS:
-                del self._jobs[name]
-                task = asyncio.create_task(self._coordinator.remove(budget))
-                self._leaving.add(task)
-                task.add_done_callback(self._leaving.discard)
+        for budget in list(self._jobs.values()):
+            if budget.is_idle and now - budget.idle_since > IDLE_SECONDS:
+                self._forget(budget)
+
+    def _forget(self, budget: JobBudget) -> None:
+        """Return what was leased. The ledger knows what was spent, should the job go on."""
+        del self._jobs[budget.name]
+        task = asyncio.create_task(self._coordinator.remove(budget))
+        self._leaving.add(task)
+        task.add_done_callback(self._leaving.discard)

@@ -181,9 +181,9 @@ class JobBudget:
             self._look()
 
     @property
-    def runs_calls(self) -> bool:
-        """Whether a call runs that may still spend."""
-        return bool(self._running)
+    def is_idle(self) -> bool:
+        """Whether no stream uses it and no call runs that may still spend."""
+        return not self.streams and not self._running
 
     def amounts(self) -> list[tuple[str, float, float]]:
         """By unit, what all processes have spent, as far as this one knows, and the budget."""
