@@ -71,6 +71,8 @@ class ErrorCode(StrEnum):
     """No server answered for this row within its deadline."""
     BUDGET_SPENT = "BUDGET_SPENT"
     """The function was not called for this row, because the budget of the job is spent."""
+    BUDGET_UNAVAILABLE = "BUDGET_UNAVAILABLE"
+    """The function was not called for this row within its deadline, because its budget could not be counted."""
 
     # Codes of streams.
     UNKNOWN_FUNCTION = "UNKNOWN_FUNCTION"

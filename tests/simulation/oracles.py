@@ -101,7 +101,7 @@ def _check_outcome(world: Any, attempt: Any, x: int, outcome: Any) -> None:
     if guard is not None:
         allowed.add(ErrorCode.TIMEOUT)  # a call waits for the guard within its deadline
     if attempt.budget is not None:
-        allowed.add(ErrorCode.BUDGET_SPENT)
+        allowed |= {ErrorCode.BUDGET_SPENT, ErrorCode.BUDGET_UNAVAILABLE}
     if behaviour.kind in ("error", "flaky") or (refused and _is_refusal(outcome.message)):
         allowed.add(ErrorCode.FUNCTION_ERROR)
     if behaviour.kind == "hang" or (behaviour.kind == "slow-once" and not _always_hedged(world)):

@@ -2,10 +2,13 @@
 
 import asyncio
 import functools
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 from remote_udf.durations import format_seconds
+from remote_udf.errors import ErrorCode
+from remote_udf.outcomes import RowError
 from udf_server.base.functions import Function
 
 __all__ = ["AttemptTimeout", "NotCalled", "WaitCancelled", "WaitTimeout", "with_attempt_timeout"]
@@ -17,6 +20,17 @@ class AttemptTimeout(TimeoutError):
 
 class NotCalled(BaseException):
     """The time for the call ended while it waited for a guard or a budget, so the call was not made."""
+
+    def __init__(self, message: str = "", *, unavailable: str = "") -> None:
+        """`unavailable` says what could not be counted then; empty if the limits allowed no call."""
+        super().__init__(message)
+        self.unavailable = unavailable
+
+    def outcome(self, made: int, timed_out: Callable[[int], RowError]) -> RowError:
+        """The outcome of its rows after `made` calls, by default that of rows that have timed out."""
+        if not self.unavailable:
+            return timed_out(made)
+        return RowError(ErrorCode.BUDGET_UNAVAILABLE, self.unavailable, made, retryable=True)
 
 
 class WaitTimeout(NotCalled, TimeoutError):

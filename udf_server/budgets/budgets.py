@@ -37,10 +37,11 @@ class Budgets:
 
     def __init__(
         self, coordinator: Coordinator, identity: str, *, fail_open: bool = False,
-        clock: Callable[[], float] = time.monotonic, wall: Callable[[], float] = time.time, most_jobs: int = MOST_JOBS,
+        clock: Callable[[], float] = time.monotonic, wall: Callable[[], float] = time.time,
+        most_jobs: int | None = None,
     ) -> None:  # fmt: skip
         """`identity` is what servers have in common that count together. `wall` is the time in seconds since 1970."""
-        self.identity, self._most_jobs = identity, most_jobs
+        self.identity, self._most_jobs = identity, most_jobs or MOST_JOBS
         self._coordinator, self._fail_open, self._clock, self._wall = coordinator, fail_open, clock, wall
         self._jobs: dict[str, JobBudget] = {}
         """The budgets that this process shares, by name: of jobs, and of callers for a day."""

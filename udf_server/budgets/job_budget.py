@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from remote_udf.option_values import percent
-from udf_server.base.errors import BudgetSpent, RetryableError
+from udf_server.base.errors import BudgetSpent
 from udf_server.base.fairness import ANYONE
 from udf_server.budgets.running_call import RunningCall
 from udf_server.budgets.spender import Spender
@@ -50,7 +50,7 @@ class JobBudget:
         """Create what `name` has spent in this process: nothing. `whose` budget it is, is for messages. `title` says
         for people which of its caller's budgets it is.
 
-        If claims are not answered for some time, calls fail, or with `fail_open` this process takes the rest of the
+        If claims are not answered for some time, calls wait, or with `fail_open` this process takes the rest of the
         budget for its own.
         """
         self.name, self.terms, self.settings, self._whose = name, terms, str(terms), whose
@@ -100,7 +100,7 @@ class JobBudget:
     def take(
         self, spender: Spender, estimate: Mapping[str, float], make: Callable[[], WaiterT]
     ) -> "Sequence[float] | WaiterT":
-        """Begin a call. Returns what it has taken, or a waiter that is woken. Raises BudgetSpent, or RetryableError.
+        """Begin a call. Returns what it has taken, or a waiter that is woken. Raises BudgetSpent.
 
         Call `begun` for a waiter that was woken, `runs` for a call that began, and `ended` after it.
         """
@@ -124,18 +124,26 @@ class JobBudget:
                 self._wake_all()
 
     def begun(self, waiter: Waiter) -> Sequence[float] | None:
-        """What a waiter has taken that was admitted; None if another budget is to be asked.
+        """What a waiter has taken that was admitted; None if the budget, or that of the next day, is to be asked again.
 
-        Raises BudgetSpent or RetryableError if it was refused.
+        Raises BudgetSpent if it was refused.
         """
-        if not waiter.admitted:
-            with self._lock:
-                waiter.leave()
-                self._refuse_if_over()
-                if self._handed_over:
-                    return None
-            raise RetryableError(f"the budget of {self._whose} was not coordinated for some time")
-        return waiter.costs
+        if waiter.admitted:
+            return waiter.costs
+        with self._lock:
+            waiter.leave()
+            self._refuse_if_over()
+        return None
+
+    @property
+    def unavailable(self) -> str:
+        """Why calls wait although the budget may not be spent; empty if they do not."""
+        if self._fail_open or not self._is_away:
+            return ""
+        return (
+            f"the budget of {self._whose} is not coordinated: {self._why}; calls go on when it answers, or at once "
+            "with the setting budgets_without_coordination = 'fail-open'"
+        )
 
     def forget(self, spender: Spender, waiter: Waiter) -> None:
         """Remove a waiter that waits no more. It may have been admitted at the same moment."""
@@ -277,8 +285,6 @@ class JobBudget:
             self._why = why
             if self._is_away:
                 self._admit()
-                if not self._fail_open:
-                    self._wake_all()
 
     # The methods below are called with the lock held.
 
@@ -289,11 +295,6 @@ class JobBudget:
     def _refuse_if_over(self) -> None:
         if self._over:
             raise BudgetSpent(self._over)
-        if self._is_away and not self._fail_open:
-            raise RetryableError(
-                f"the budget of {self._whose} is not coordinated: {self._why}; calls go on when it answers, or at "
-                "once with the setting budgets_without_coordination = 'fail-open'"
-            )
 
     def _look(self) -> None:
         """Note if the budget is spent."""
@@ -326,8 +327,9 @@ class JobBudget:
         costs = spender.costs(estimate)
         if costs is None:
             return None
-        alone = self._is_away and self._fail_open
-        if not (self._known or alone):
+        away = self._is_away
+        alone = away and self._fail_open
+        if not alone and (away or not self._known):
             return None  # other processes may have spent the budget
         for index, cost in enumerate(costs):
             there = self._leased[index]

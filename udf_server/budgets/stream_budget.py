@@ -52,7 +52,7 @@ class StreamBudget:
 
     def answered(self, rows: int, codes: Mapping[str, int]) -> None:
         """Count rows that have an outcome, with the number of failed ones by code."""
-        refused = codes.get(ErrorCode.BUDGET_SPENT, 0)
+        refused = sum(codes.get(code, 0) for code in (ErrorCode.BUDGET_SPENT, ErrorCode.BUDGET_UNAVAILABLE))
         self._current().answered(rows - refused, sum(codes.values()) - refused)
 
     def wrap(self, function: Function, timeout: float) -> Function:
@@ -82,7 +82,7 @@ class StreamBudget:
             await waiter.future
         except asyncio.CancelledError:
             budget.forget(spender, waiter)
-            raise WaitCancelled from None
+            raise WaitCancelled(unavailable=budget.unavailable) from None
         return budget.begun(waiter)
 
     def _plain(self, function: Function, timeout: float) -> Callable[..., Any]:
@@ -105,7 +105,8 @@ class StreamBudget:
         while not waiter.event.wait(min(POLL_SECONDS, max(deadline - self._clock(), 0.0))):
             if self._clock() >= deadline or party.closed:
                 budget.forget(spender, waiter)
-                raise WaitTimeout(f"function {self._function}: the budget did not allow the call before its deadline")
+                message = f"function {self._function}: the budget did not allow the call before its deadline"
+                raise WaitTimeout(message, unavailable=budget.unavailable)
         return budget.begun(waiter)
 
     @contextmanager

@@ -164,10 +164,10 @@ class SharedCalls(Sharing):
         """Give the error of a row to those rows that wait for it whose own call would have had the same policy.
 
         The others wait on, to be called next: those with other options, which may retry it, or with other budgets,
-        which may be the reason for it; and all if the deadline of the row has passed or its budget is spent, for theirs
-        may have more.
+        which may be the reason for it; and all if the deadline of the row has passed or its budget has refused it, for
+        theirs may have more.
         """
-        if error.code not in (ErrorCode.TIMEOUT, ErrorCode.BUDGET_SPENT):
+        if error.code not in (ErrorCode.TIMEOUT, ErrorCode.BUDGET_SPENT, ErrorCode.BUDGET_UNAVAILABLE):
             for other, index in self._flights.waiting(key):
                 if other.runner is self or other.runner.policy == self.policy:
                     self._flights.leave(key, (other, index))

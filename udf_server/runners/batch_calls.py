@@ -70,11 +70,11 @@ class BatchCalls:
                 except BaseException as error:
                     answer, failure = (None, error), error
                 if work.told and not work.abandoned:
-                    made = 1
+                    late_error = self._setup.timeout_error(1)
                     if isinstance(step, Call) and isinstance(failure, NotCalled):
-                        made = step.attempt - 1
+                        late_error = failure.outcome(step.attempt - 1, self._setup.timeout_error)
                         work.outcomes.not_called(step.attempt)
-                    work.outcomes.fail_rest(self._setup.timeout_error(made))
+                    work.outcomes.fail_rest(late_error)
                     break
         except Exception as error:
             self._setup.post(self._setup.fail, error)

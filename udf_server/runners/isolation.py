@@ -185,8 +185,10 @@ def isolate(
                 break
             if isinstance(error, (BudgetSpent, NotCalled)):
                 outcomes.not_called(attempt)
-                spent = isinstance(error, BudgetSpent)
-                refused = row_error(error, attempt, retryable=False) if spent else timed_out(attempt - 1, "")
+                if isinstance(error, NotCalled):
+                    refused = error.outcome(attempt - 1, lambda made: timed_out(made, ""))
+                else:
+                    refused = row_error(error, attempt, retryable=False)
                 outcomes.fail_rows(rows, refused)
                 break
             hung = isinstance(error, AttemptTimeout)

@@ -83,4 +83,6 @@ class Attempts:
 
     def timed_out(self, error: BaseException | None = None) -> RowError:
         """The outcome of the row if its deadline passes during an attempt, which raises `error`, or before the next."""
-        return self._timeout_error(self.made - isinstance(error, NotCalled), self._last)
+        if isinstance(error, NotCalled):
+            return error.outcome(self.made - 1, lambda made: self._timeout_error(made, self._last))
+        return self._timeout_error(self.made, self._last)

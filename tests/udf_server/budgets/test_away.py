@@ -26,7 +26,6 @@ def redis():
     redis.close()
 
 
-@pytest.mark.xfail(reason="rows of a budget whose Redis is away fail before their deadline", strict=True)
 def test_rows_wait_for_the_redis_of_their_budget_and_are_called_when_it_is_back(serve, redis):
     serving, bound = serve(ask, coordination_url=redis.url), budget(calls=100)
     assert results(serving, ask, [1], bound)[0] == {0: 1}
@@ -52,13 +51,11 @@ def failed(serve, redis):
     return [found[row] for row in range(3)], statistics
 
 
-@pytest.mark.xfail(reason="they fail as if the function had raised an error", strict=True)
 def test_rows_whose_budget_is_not_coordinated_have_not_failed_in_their_function(failed):
     errors, _ = failed
     assert {error.code for error in errors}.isdisjoint({ErrorCode.FUNCTION_ERROR})
 
 
-@pytest.mark.xfail(reason="each attempt to get a place counts as a call", strict=True)
 def test_rows_that_never_got_a_place_in_their_budget_are_no_calls(failed):
     _, statistics = failed
     assert statistics.calls == 0

@@ -18,7 +18,7 @@ from spark_client.functions.directory import list_functions
 from tests.spark_client.scripted import call_of
 from tests.spark_client.streams import rows_through
 from tests.waiting import wait_until
-from udf_server.base.errors import BudgetSpent, RetryableError
+from udf_server.base.errors import BudgetSpent
 from udf_server.base.fairness import Party
 from udf_server.budgets.job_budget import AWAY_SECONDS, JobBudget
 from udf_server.budgets.running_call import RunningCall
@@ -245,15 +245,16 @@ def test_equal_rows_of_another_job_are_called_although_the_first_has_spent_its_b
 
 
 def test_equal_rows_of_another_job_are_called_if_the_budget_of_the_first_is_not_coordinated(serve):
-    """Nothing listens at the port: the first job's call waits for some seconds, and fails."""
+    """Nothing listens at the port: the first job's call waits until its deadline, and fails."""
     serving = serve(ask, coordination_url="redis://127.0.0.1:1")
     jobs = [budget(calls=5), None, budget(calls=5)]
     with ThreadPoolExecutor() as threads:
         running = []
-        for bound in jobs:
-            running.append(threads.submit(results, serving, ask, [7], bound, cache_ttl="1 min", max_attempts=1))
+        for bound, timeout in zip(jobs, ("4 s", "60 s", "60 s"), strict=True):
+            running.append(threads.submit(results, serving, ask, [7], bound, cache_ttl="1 min", timeout=timeout))
             wait_until(lambda: serving.metric("udf_rows_in_flight", function="ask", version="1") == len(running))
         first, without, other = (each.result()[0][0] for each in running)
+    assert (first.code, first.attempts, first.retryable) == ("BUDGET_UNAVAILABLE", 0, True)
     assert "the budget of this job is not coordinated" in first.message
     assert [without, other] == [7, 7], "the last one gets the value from the cache"
 
@@ -387,6 +388,14 @@ def test_a_thread_that_was_written_off_does_not_stop_its_function_for_the_job(se
         release.set()
 
 
+@pytest.mark.parametrize("function", [ask, ask_thread, ask_list], ids=["async", "thread", "list"])
+def test_rows_whose_deadline_passes_while_the_redis_is_away_are_neither_called_nor_counted(serve, function):
+    serving = serve(function, coordination_url="redis://127.0.0.1:1")
+    found, statistics = results(serving, function, list(range(30)), budget(calls=1_000, errors=3), timeout="4 s")
+    assert {(error.code, error.attempts) for error in found.values()} == {("BUDGET_UNAVAILABLE", 0)}
+    assert (statistics.calls, statistics.uncalled, statistics.spent) == (0, 30, {})
+
+
 # A process whose claims are not answered.
 
 
@@ -395,7 +404,7 @@ def waiting():
 
 
 @pytest.mark.parametrize("fail_open", [False, True])
-def test_without_coordination_calls_fail_or_this_process_takes_the_rest(fail_open):
+def test_without_coordination_calls_wait_or_this_process_takes_the_rest(fail_open):
     now = [0.0]
     job = JobBudget("b", Terms((("calls", 3.0),)), fail_open=fail_open, clock=lambda: now[0])
     spender = job.spender("f@1")
@@ -407,10 +416,11 @@ def test_without_coordination_calls_fail_or_this_process_takes_the_rest(fail_ope
     now[0] = AWAY_SECONDS + 1
     job.claim()
     job.failed("Redis does not answer")
-    assert waiter.event.is_set()
+    assert waiter.event.is_set() == fail_open
     if not fail_open:
-        with pytest.raises(RetryableError, match="the budget of this job is not coordinated: Redis does not answer"):
-            job.begun(waiter)
+        assert "the budget of this job is not coordinated: Redis does not answer" in job.unavailable
+        job.granted(BudgetLedger().exchange({"leave": False, **job.claim()}, 0.0))
+        assert (job.unavailable, waiter.admitted, job.amounts()) == ("", True, [("calls", 1.0, 3.0)])
         return
     assert job.begun(waiter) == [1.0]
     assert [job.take(spender, {}, waiting) for _ in range(2)] == [[1.0]] * 2
