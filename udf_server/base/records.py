@@ -19,7 +19,11 @@ __all__ = ["StructCodec", "is_frozen", "is_record"]
 
 
 class StructCodec(Codec):
-    """The codec of structs. Values are dictionaries, or instances of the annotated dataclass or NamedTuple."""
+    """The codec of structs. Values are dictionaries, or instances of the annotated dataclass or NamedTuple.
+
+    Where nothing is annotated, returned tuples are taken too: by their names if they have those of the fields, or else
+    by position, as Spark does.
+    """
 
     def __init__(self, fields: dict[str, Codec], record: type | None = None) -> None:
         self.fields = fields
@@ -56,6 +60,8 @@ class StructCodec(Codec):
         if self.record is not None:
             self._require_record(present)
         else:
+            if any(issubclass(kind, tuple) for kind in set(map(type, present))):
+                present = [self._named(value) if isinstance(value, tuple) else value for value in present]
             self._require_keys(present)
         part: Callable[[str], Callable[[Any], Any]] = attrgetter if self.record is not None else itemgetter
         arrays = []
@@ -79,6 +85,11 @@ class StructCodec(Codec):
 
     def _copied(self, value: Any) -> Any:
         if self.record is None:
+            if isinstance(value, tuple):
+                try:
+                    value = self._named(value)
+                except ValueError:
+                    return value  # `encode` refuses it
             if not isinstance(value, dict):
                 return value
             return {
@@ -95,6 +106,16 @@ class StructCodec(Codec):
             object.__setattr__(copied, name, part)
         return copied
 
+    def _named(self, value: tuple[Any, ...]) -> dict[str, Any]:
+        """The fields of a tuple by name. Raises ValueError if it has others, or another number of them."""
+        names = getattr(value, "_fields", ()) or getattr(value, "__fields__", ())
+        if self.fields.keys().isdisjoint(names):
+            names = tuple(self.fields)
+        if self.fields.keys() != {*names} or len(value) != len(names):
+            found = ", ".join(map(str, names)) if len(value) == len(names) else f"{len(value)} values"
+            raise ValueError(f"expected the fields {', '.join(self.fields)}, got {found}")
+        return dict(zip(names, value, strict=True))
+
     def _require_record(self, values: Iterable[Any]) -> None:
         assert self.record is not None
         for kind in set(map(type, values)):
@@ -105,9 +126,8 @@ class StructCodec(Codec):
         names = self.fields.keys()
         for value in values:
             if not isinstance(value, dict):
-                raise TypeError(
-                    f"expected {spelled(self.type)}, a dictionary, got a value of type {type(value).__name__}"
-                )
+                found = type(value).__name__
+                raise TypeError(f"expected {spelled(self.type)}, a dictionary or a tuple, got a value of type {found}")
             if value.keys() != names:
                 raise ValueError(f"expected the fields {', '.join(names)}, got {', '.join(map(str, value))}")
 

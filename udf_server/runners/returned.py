@@ -147,6 +147,9 @@ def validated(array: pa.Array | pa.ChunkedArray) -> pa.Array:
 
 def from_foreign(result: Any) -> Any:
     """The array of an object that pa.array converts as a whole, such as numpy's, or else the list of its elements."""
+    if isinstance(result, np.ndarray) and result.dtype.hasobject:
+        # pyarrow would drop the zone of a datetime.time, and take numbers among the objects for one another.
+        return list(result)
     try:
         return pa.array(result)
     except Exception:

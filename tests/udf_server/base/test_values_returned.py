@@ -2,6 +2,7 @@
 
 import datetime
 import decimal
+from collections import namedtuple
 from dataclasses import dataclass
 from typing import Annotated, NamedTuple
 from zoneinfo import ZoneInfo
@@ -11,6 +12,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from pyspark.sql import Row
 
 import udf_server as udf
 from remote_udf.errors import ErrorCode
@@ -99,7 +101,11 @@ STRUCT = "struct<a:int,b:string>"
         ({"a": 1}, "expected the fields a, b, got a"),
         ({"a": 1, "b": "x", "c": 2}, "expected the fields a, b, got a, b, c"),
         ({}, "expected the fields a, b, got "),
-        ((1, "x"), "expected struct<a:int,b:string>, a dictionary, got a value of type tuple"),
+        ((1,), "expected the fields a, b, got 1 values"),
+        ((1, "x", 2), "expected the fields a, b, got 3 values"),
+        (("x", 1), "field 'a': TypeError: expected int, got a value of type str"),
+        (namedtuple("Other", "b c")(1, "x"), "expected the fields a, b, got b, c"),
+        ([1, "x"], "expected struct<a:int,b:string>, a dictionary or a tuple, got a value of type list"),
         (5, "got a value of type int"),
     ],
 )
@@ -111,6 +117,58 @@ async def test_a_dictionary_has_exactly_the_fields_of_its_struct(environment, va
     result = await environment.run(f, [0, 1])
     assert result.values.to_pylist() == [{"a": 1, "b": "y"}, None]
     assert why in result.errors[1].message
+
+
+@pytest.mark.parametrize(
+    "wrap", [lambda value: value, lambda value: [value], lambda value: {"k": value}], ids=("struct", "array", "map")
+)
+async def test_a_struct_may_be_a_tuple(environment, wrap):
+    given = [
+        (1, "x"), namedtuple("Ab", "a b")(1, "x"), namedtuple("Ba", "b a")("x", 1), namedtuple("Xy", "x y")(1, "x"),
+        Row(a=1, b="x"), udf.Row(1, "x"), {"b": "x", "a": 1},
+    ]  # fmt: skip
+    returns = {list: f"array<{STRUCT}>", dict: f"map<string,{STRUCT}>"}.get(type(wrap(())), STRUCT)
+
+    @udf.scalar(returns=returns)
+    def f(index: int):
+        return wrap(given[index])
+
+    @udf.scalar(returns=returns, vectorized=True)
+    def g(index: pa.Int64Array):
+        return [wrap(given[place]) for place in index.to_pylist()]
+
+    for function in (f, g):
+        values = (await environment.run(function, range(len(given)))).values.to_pylist(maps_as_pydicts="strict")
+        assert values == [wrap({"a": 1, "b": "x"})] * len(given)
+
+
+async def test_a_tuple_that_changes_after_it_was_returned_is_kept_as_it_was(environment):
+    kept = []
+
+    @udf.scalar(returns="struct<a:array<int>,b:string>")
+    def f(index: int):
+        kept.append(index)
+        return kept, "x"
+
+    result = await environment.run(f, [1, 2, 3])
+    assert [value["a"] for value in result.to_pylist()] == [[1], [1, 2], [1, 2, 3]]
+
+
+async def test_a_time_in_an_array_of_objects_does_not_lose_its_zone(environment):
+    zoned = datetime.time(1, 2, tzinfo=datetime.UTC)
+
+    @udf.scalar(returns="time", vectorized=True)
+    def times(x: pa.Int64Array):
+        return np.array([zoned if each else zoned.replace(tzinfo=None) for each in x.to_pylist()], object)
+
+    @udf.scalar(returns="struct<t:time>", vectorized=True)
+    def structs(x: pa.Int64Array):
+        return np.array([{"t": zoned if each else None} for each in x.to_pylist()], object)
+
+    for function in (times, structs):
+        result = await environment.run(function, [0, 1])
+        assert sorted(result.errors) == [1]
+        assert "expected time, a time without zone" in result.errors[1].message
 
 
 async def test_the_error_of_a_value_in_a_struct_names_the_fields_on_its_path(environment):
