@@ -114,6 +114,20 @@ def test_a_signal_lets_open_streams_finish_and_then_ends_the_process(start, numb
     assert "draining" in events(stderr)
 
 
+def test_a_server_that_outlives_its_terminal_ignores_its_end(start):
+    """As nohup starts it."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        process, ready = start()
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    process.send_signal(signal.SIGHUP)
+    call = Call(ready["target"], [1])
+    call.start()
+    call.join(30)
+    assert (len(call.answers), call.error, process.poll()) == (3, None, None)
+
+
 @pytest.mark.parametrize("flags", [(), ("--processes", "2")], ids=str)
 def test_an_interrupted_start_ends_with_one_sentence(plugin, flags):
     path = plugin("import sys, time\nprint('imported', file=sys.stderr, flush=True)\ntime.sleep(60)\n")
