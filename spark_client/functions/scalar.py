@@ -90,8 +90,9 @@ class RemoteFunction:
         options = {**self.options, "output_mode": OutputMode.ORDERED.value}
         columns = [column_of(argument) for argument in positional]
         function = self.user_defined_function(len(positional), options, session)
-        # Spark has no scalar Arrow function without arguments: a constant column provides the number of rows.
-        column = function(*(columns or [F.lit(True)]))
+        # Spark has no scalar Arrow function without arguments: a constant column provides the number of rows. Spark
+        # writes texts without quotes in the names of columns, so this one is named `now()`.
+        column = function(*(columns or [F.lit("")]))
         return with_call(column, ColumnCall(self.spec, tuple(positional), self.options))
 
     def __repr__(self) -> str:

@@ -113,10 +113,11 @@ def test_a_function_without_parameters_is_called_without_arguments(remote, spark
 def test_a_function_whose_parameters_have_defaults_is_called_without_arguments(remote, spark):
     session = remote(times, declare_aggregate(Hits))
     session.register()
-    assert [tuple(row) for row in spark.range(2).select("id", session.function("times")()).collect()] == [
-        (0, 3),
-        (1, 3),
-    ]
+    now = session.function("times")()
+    found = spark.range(2).select("id", now, now + 1, now.alias("n"))
+    assert found.columns == ["id", "times()", "(times() + 1)", "n"]
+    assert [tuple(row) for row in found.collect()] == [(0, 3, 4, 3), (1, 3, 4, 3)]
+    assert session.select(spark.range(1), "id", now).columns == ["id", "times()"]
     found = session.sql(
         "SELECT times(), times() * times(id) AS n, `times@1`(), times(id, 2) FROM range(2) WHERE times() > 0"
     )
