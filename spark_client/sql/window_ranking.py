@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql.types import TimestampNTZType, TimestampType
 from sqlglot import exp
 
 from spark_client.functions.window import desc
@@ -21,7 +22,7 @@ from spark_client.sql.stream_times import TIME, is_stream, time_fields, time_nam
 from spark_client.sql.text.nodes import Node
 from spark_client.sql.workspace import Workspace
 from spark_client.windows.columns import WINDOW_END, WINDOW_START, WINDOW_TIME
-from spark_client.windows.ranking import window_top_n
+from spark_client.windows.ranking import window_deduplicate, window_top_n
 
 __all__ = ["rank_windows"]
 
@@ -186,6 +187,10 @@ def _bound(workspace: Workspace, part: Node, name: str) -> tuple[int, int] | Non
     return bounds[kind]
 
 
+def _is_time(frame: DataFrame, name: str) -> bool:
+    return isinstance(frame.schema[name].dataType, (TimestampType, TimestampNTZType))
+
+
 def _ranked(workspace: Workspace, inner: Node, ctes: Sequence[Node], source: Source, ranking: _Ranking) -> DataFrame:
     """The columns of the inner SELECT, including the rank, for the rows that are kept."""
     before = inner.expressions[: ranking.place]
@@ -210,10 +215,15 @@ def _ranked(workspace: Workspace, inner: Node, ctes: Sequence[Node], source: Sou
     by = names[len(keys) - 2 : -3]
     ordering = [desc(name) if each.args.get("desc") else name for name, each in zip(by, order, strict=True)]
     rank = workspace.hidden("rank")
-    top = window_top_n(
-        named, ranking.last, ordering, names[: len(keys) - 2], rank=ranking.window.this.name.lower(),
-        first=ranking.first, rank_column=rank,
-    )  # fmt: skip
+    partition = names[: len(keys) - 2]
+    function = ranking.window.this.name.lower()
+    if function == "row_number" and ranking.last == 1 and len(by) == 1 and _is_time(named, by[0]):
+        keep = "last" if order[0].args.get("desc") else "first"
+        top = window_deduplicate(named, by[0], partition, keep=keep, rank_column=rank)
+    else:
+        top = window_top_n(
+            named, ranking.last, ordering, partition, rank=function, first=ranking.first, rank_column=rank
+        )  # fmt: skip
     # A window time that the query selects is taken from the result of `window_top_n`, which has the watermark.
     columns = [
         F.col(WINDOW_TIME if is_time else place).alias(name)

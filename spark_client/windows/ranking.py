@@ -53,6 +53,14 @@ def window_top_n(
     Raises:
         PlanError: The frame cannot be ranked like this; the message has the reason.
     """
+    return _top_n(frame, n, order_by, partition_by, rank, first, rank_column, changelog, latest=False)
+
+
+def _top_n(
+    frame: DataFrame, n: int, order_by: Order, partition_by: Sequence[str] | str, rank: str, first: int,
+    rank_column: str | None, changelog: bool | None, *, latest: bool,
+) -> DataFrame:  # fmt: skip
+    """If `latest`, the last one of rows that are equal in the order is ranked first, otherwise the first one."""
     if rank not in _RANKS:
         raise PlanError(f"window_top_n: rank {rank!r} is not one of {', '.join(_RANKS)}")
     if not 1 <= first <= n:
@@ -65,25 +73,27 @@ def window_top_n(
         raise PlanError(f"window_top_n: the frame has a column {rank_column!r} already; choose another rank_column")
     if kind is not None:
         frame = settled(frame, kind)
-        order += [(ARRIVAL, False)] if rank == "row_number" else []
-    ranked = (_ranked_stream if frame.isStreaming else _ranked)(frame, groups, order, rank)
+        order += [(ARRIVAL, latest)] if rank == "row_number" else []
+    ranked = (_ranked_stream if frame.isStreaming else _ranked)(frame, groups, order, rank, latest)
     chosen = ranked.where(F.col(_RANK).between(first, n)).drop(ARRIVAL)
     return chosen.drop(_RANK) if rank_column is None else chosen.withColumnRenamed(_RANK, rank_column)
 
 
 def window_deduplicate(
     frame: DataFrame, order_by: str, partition_by: Sequence[str] | str = (), *, keep: str = "first",
-    changelog: bool | None = None,
+    rank_column: str | None = None, changelog: bool | None = None,
 ) -> DataFrame:  # fmt: skip
     """Keep one row per window and key: the first or the last by the time column.
 
-    Streams and changelogs are treated as by `window_top_n`.
+    Of rows of equal time, "first" keeps the one that arrived first, and "last" the one that arrived last. Streams and
+    changelogs are treated as by `window_top_n`.
 
     Args:
         frame: A frame that a window function returned.
         order_by: The name of the time column.
         partition_by: Names of the columns of the key.
         keep: "first" or "last".
+        rank_column: The name of a new last column with the rank, which is 1.
         changelog: As in `window_top_n`.
 
     Raises:
@@ -93,7 +103,7 @@ def window_deduplicate(
         raise PlanError(f"window_deduplicate: keep {keep!r} is neither first nor last")
     field_named(frame, order_by, "window_deduplicate: order_by")
     order = order_by if keep == "first" else desc(order_by)
-    return window_top_n(frame, 1, order, partition_by, changelog=changelog)
+    return _top_n(frame, 1, order, partition_by, "row_number", 1, rank_column, changelog, latest=keep == "last")
 
 
 def _groups(frame: DataFrame, partition_by: Sequence[str] | str, what: str) -> list[str]:
@@ -126,18 +136,23 @@ def _ordering(frame: DataFrame, order_by: Order) -> list[tuple[str, bool]]:
     return order
 
 
-def _ranked(frame: DataFrame, groups: Sequence[str], order: Sequence[tuple[str, bool]], rank: str) -> DataFrame:
+def _ranked(
+    frame: DataFrame, groups: Sequence[str], order: Sequence[tuple[str, bool]], rank: str, latest: bool
+) -> DataFrame:
     by = [column_named(name).desc() if down else column_named(name).asc() for name, down in order]
     if rank != "row_number":
         window = Window.partitionBy(*map(column_named, groups)).orderBy(*by)
         return frame.select("*", _RANKS[rank]().over(window).alias(_RANK))
     # Computed before the shuffle: afterwards it would be another position.
     placed = frame.select("*", F.monotonically_increasing_id().alias(_ARRIVAL))
-    window = Window.partitionBy(*map(column_named, groups)).orderBy(*by, _ARRIVAL)
+    arrival = F.col(_ARRIVAL).desc() if latest else F.col(_ARRIVAL).asc()
+    window = Window.partitionBy(*map(column_named, groups)).orderBy(*by, arrival)
     return placed.select("*", F.row_number().over(window).alias(_RANK)).drop(_ARRIVAL)
 
 
-def _ranked_stream(frame: DataFrame, groups: Sequence[str], order: Sequence[tuple[str, bool]], rank: str) -> DataFrame:
+def _ranked_stream(
+    frame: DataFrame, groups: Sequence[str], order: Sequence[tuple[str, bool]], rank: str, latest: bool
+) -> DataFrame:
     """Rank rows when Spark emits them from its state, in which it gathers the rows of a window."""
     names = [hidden(str(place)) for place in range(len(frame.columns))]
     place = {name: names[index] for index, name in enumerate(frame.columns)}
@@ -148,8 +163,10 @@ def _ranked_stream(frame: DataFrame, groups: Sequence[str], order: Sequence[tupl
     description = f"rows {frame.schema.simpleString()} in the order of ({ordering}) by ({', '.join(groups)})"
     gathered = frame.toDF(*names).groupBy(*keys).agg(described(F.collect_list(row), description).alias(_ROWS))
     compare = [down for _, down in order]
+    # The rows are in the order in which they arrived, and Spark's sort keeps the order of equal ones.
+    arrived = F.reverse(_ROWS) if latest else F.col(_ROWS)
     in_order = gathered.select(
-        "*", F.array_sort(_ROWS, lambda one, other: _compared(one, other, compare)).alias("rows")
+        "*", F.array_sort(arrived, lambda one, other: _compared(one, other, compare)).alias("rows")
     )
     spread = in_order.select(hidden("key_2"), F.posexplode("rows"), "rows")
     position = F.col("pos") + 1

@@ -37,11 +37,16 @@ FILES = [
 
 
 @pytest.fixture
-def stream(spark, tmp_path):
+def files():
+    return FILES
+
+
+@pytest.fixture
+def stream(spark, tmp_path, files):
     """Creates a new stream for each call, because both sides of a join need one."""
     folder = tmp_path / "in"
     folder.mkdir()
-    for number, rows in enumerate(FILES):
+    for number, rows in enumerate(files):
         path = folder / f"{number}.csv"
         path.write_text("".join(f"{k},{v},2024-01-01T00:{s // 60:02}:{s % 60:02}\n" for k, v, s in rows))
         # Spark orders files by modification time.
@@ -172,6 +177,41 @@ def test_deduplication_keeps_one_row_per_window_and_key(stream, appended):
     assert sorted((seconds(row), row.k, row.v) for row in rows) == [
         (0, "x", 5), (0, "y", 2), (30, "y", 7), (60, "y", 50), (90, "x", 1),
     ]  # fmt: skip
+
+
+EQUAL = [
+    [("a", 0, 12), ("a", 1, 12), ("b", 7, 12), ("a", 2, 12)],
+    [("a", 3, 12), ("b", 8, 5), ("a", 4, 12)],
+    [("end", 0, 60)],
+]
+"""Rows of equal times, in one micro-batch and in two."""
+
+
+@pytest.mark.parametrize("files", [EQUAL])
+@pytest.mark.parametrize(
+    ("how", "kept"),
+    [
+        ("keep", {"a": 4, "b": 7}),
+        ("at DESC", {"a": 4, "b": 7}),
+        ("at", {"a": 0, "b": 8}),
+        ("v * 0 DESC", {"a": 0, "b": 7}),
+    ],
+)
+def test_of_equal_times_deduplication_keeps_the_row_that_arrived_last_or_first(
+    spark, stream, appended, remote, how, kept
+):  # fmt: skip
+    """An order by something else is a top-1, which keeps the first row."""
+    windows = tumble(stream(), "at", "30 seconds")
+    if how == "keep":
+        rows = window_deduplicate(windows, "at", "k", keep="last")
+    else:
+        windows.createOrReplaceTempView("windows")
+        partition = "PARTITION BY k, window_start, window_end"
+        rows = remote().sql(
+            f"SELECT * FROM (SELECT *, row_number() OVER ({partition} ORDER BY {how}) AS n FROM windows) WHERE n = 1"
+        )
+        spark.catalog.dropTempView("windows")
+    assert {row.k: row.v for row in appended(rows)} == kept
 
 
 ALONE = [(0, "x", 1), (0, "x", 5), (10, "y", 2), (30, "y", 7), (80, "y", 50), (90, "x", 1), (150, "x", 1)]

@@ -304,6 +304,11 @@ def test_deduplication_keeps_the_first_or_the_last_row_of_each_window(bids):
     windowed = tumble(bids, "bidtime", "10 minutes")
     assert sorted(row.item for row in window_deduplicate(windowed, "bidtime").collect()) == ["B", "C"]
     assert sorted(row.item for row in window_deduplicate(windowed, "bidtime", keep="last").collect()) == ["D", "F"]
+    same = bids.withColumn("bidtime", F.lit("2020-04-15 08:05:00").cast("timestamp")).coalesce(1)
+    first, *_, last = [row.item for row in same.collect()]
+    windowed = tumble(same, "bidtime", "10 minutes")
+    kept = {keep: window_deduplicate(windowed, "bidtime", keep=keep).first().item for keep in ("first", "last")}
+    assert kept == {"first": first, "last": last}
 
 
 @pytest.mark.parametrize(
