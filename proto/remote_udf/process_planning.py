@@ -245,7 +245,8 @@ class _Planner:
         for name, table in tables.items():
             found = [index for index, column in enumerate(table.schema.names) if self._key(column) in times]
             if len(found) != 1:
-                problem = "ambiguous columns" if found else "no column"
+                names = ", ".join(table.schema.names[index] for index in found)
+                problem = f"ambiguous columns {names}" if found else "no column"
                 raise InvalidCall(
                     f"Invalid time attribute for on_time: found {problem} for table argument {name!r}. It must "
                     "reference one column of every table argument or of none"

@@ -186,4 +186,7 @@ def test_a_plugin_s_types_are_checked_against_the_wheel(server, plugin):
     assert 'Incompatible types in assignment (expression has type "int", variable has type "str")' in mypy(
         PLUGIN + "\nshout.origin = 1\n"
     )
+    for page in ("process-table-functions", "process-table-functions-on-streams"):
+        text = (ROOT / f"docs/{page}.md").read_text()
+        assert "Success" in mypy(text.partition("```python\n")[2].partition("```")[0])
     assert 'Module has no attribute "absent"' in mypy(PLUGIN + "\nudf.absent()\n")

@@ -242,9 +242,19 @@ def _record(struct: pa.DataType) -> type:
     def shown_fields(self: Any) -> str:
         return f"+I[{', '.join(shown(getattr(self, name)) for name in names)}]"
 
-    made = dataclasses.make_dataclass("Row", [(name, Any, None) for name in names], repr=False)
-    made.__repr__ = shown_fields  # type: ignore[assignment]
-    return made
+    def name_of(key: int | str) -> str:
+        if isinstance(key, str) and key not in names:
+            raise KeyError(f"no field {key!r}, there are {', '.join(names)}")
+        return key if isinstance(key, str) else names[key]
+
+    def get(self: Any, key: int | str) -> Any:
+        return getattr(self, name_of(key))
+
+    def change(self: Any, key: int | str, value: Any) -> None:
+        setattr(self, name_of(key), value)
+
+    methods = {"__repr__": shown_fields, "__getitem__": get, "__setitem__": change}
+    return dataclasses.make_dataclass("Row", [(name, Any, None) for name in names], repr=False, namespace=methods)
 
 
 def _require_sound(where: str, found: Arguments) -> None:

@@ -4,7 +4,7 @@ import collections
 import functools
 import itertools
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from remote_udf.row_kinds import RowKind
 
@@ -25,6 +25,12 @@ class Row(tuple[Any, ...]):
     names: ClassVar[tuple[str, ...]] = ()
     """The names of the columns; empty for a row that was created by position."""
     kind: ClassVar[RowKind] = RowKind.INSERT
+
+    if TYPE_CHECKING:
+        # The columns are those of a call. Only rows in the state can be changed.
+        def __getattr__(self, name: str) -> Any: ...
+        def __setattr__(self, name: str, value: Any) -> None: ...
+        def __setitem__(self, key: int | str, value: Any) -> None: ...
 
     def __new__(cls, *values: Any, kind: RowKind | str = RowKind.INSERT, **named: Any) -> "Row":
         if values and named:

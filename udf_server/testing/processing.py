@@ -4,6 +4,7 @@ import asyncio
 import dataclasses
 import functools
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -59,6 +60,8 @@ class ProcessTableHarness:
         function: A class, an instance, or a declared process table function.
         tables: For each table argument a `table(...)`, or its columns as DDL.
         on_time: Names of the time columns.
+        most_timers: How many timers of a key may fire in one step, before a timer that always sets itself again is
+            suspected.
         **scalars: The scalar arguments of the call.
 
     Raises:
@@ -68,7 +71,8 @@ class ProcessTableHarness:
 
     def __init__(
         self, function: ProcessFunction | ProcessTableFunction | type[ProcessTableFunction],
-        tables: Mapping[str, TableGiven | str] | None = None, *, on_time: str | Sequence[str] = (), **scalars: Any,
+        tables: Mapping[str, TableGiven | str] | None = None, *, on_time: str | Sequence[str] = (),
+        most_timers: int = 10_000, **scalars: Any,
     ) -> None:  # fmt: skip
         self._given = function
         declared = self._declared()
@@ -93,7 +97,7 @@ class ProcessTableHarness:
             each for each in fields if self._signature.changelog_mode.is_insert_only or each is not fields[-1]
         ]
         self._taken = 0
-        self._key: Key = ()
+        self._most_timers = most_timers
 
     def __enter__(self) -> "ProcessTableHarness":
         return self
@@ -127,7 +131,11 @@ class ProcessTableHarness:
         number = self._number(name)
         given, kind = self._call.tables[number], RowKind(kind)
         if kind not in given.changelog_mode.kinds:
-            raise InvalidCall(f"table argument {name!r}: a row is {kind}, but its changes are {given.changelog_mode}")
+            supports = self._signature.tables[number].has(ArgumentTrait.SUPPORT_UPDATES)
+            todo = "pass its changelog_mode to table(...)" if supports else "it does not declare SUPPORT_UPDATES"
+            raise InvalidCall(
+                f"table argument {name!r}: a row is {kind}, but its changes are {given.changelog_mode}; {todo}"
+            )
         columns = given.schema.names
         if len(values) != len(columns) or (isinstance(values, dict) and values.keys() != set(columns)):
             found = f"columns {', '.join(map(str, values))}" if isinstance(values, dict) else f"{len(values)} values"
@@ -159,6 +167,7 @@ class ProcessTableHarness:
 
         Raises:
             ValueError: The watermark would move backward.
+            RuntimeError: More than `most_timers` timers of a key fired.
         """
         to = from_author(time)
         numbers = range(len(self._names)) if table is None else [self._number(table)]
@@ -278,6 +287,7 @@ class ProcessTableHarness:
 
     def _fire(self, watermark: int) -> None:
         """Fire timers one after another, by time, name and key, until none is due. A timer may make another one due."""
+        fired: Counter[Key] = Counter()
         while True:
             due = [
                 (timer["time"], timer["name"] is not None, timer["name"] or "", repr(key), key)
@@ -287,7 +297,16 @@ class ProcessTableHarness:
             ]
             if not due:
                 return
-            self._process(min(due)[-1], None, watermark)
+            *_, key = min(due)
+            fired[key] += 1
+            if fired[key] > self._most_timers:
+                timer = self.fired[-1]
+                raise RuntimeError(
+                    f"function {self._function.spec.key}: {self._most_timers} timers of the key {key} fired in one "
+                    f"step, the last one {timer.name!r} at {timer.time}, and more are due: a timer that always sets "
+                    "itself again never ends before the watermark; if it does end, pass a larger most_timers"
+                )
+            self._process(key, None, watermark)
 
     def _process(
         self, key: Key, arrived: Arrived | None, advance_to: int | None, *,

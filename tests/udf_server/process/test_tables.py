@@ -380,3 +380,72 @@ def test_the_harness_names_the_columns_of_a_row_that_has_others(values):
     harness = ProcessTableHarness(Opened, {"input": table("k int, j int", partition_by="k")})
     with pytest.raises(InvalidCall, match="'input': a row has the columns k, j, got "):
         harness.row("input", values)
+
+
+class Ticking(udf.ProcessTableFunction):
+    """A timer that sets itself again, as often as the row says."""
+
+    returns = "left int"
+
+    def eval(self, ctx: udf.ProcessContext, left: udf.ValueView[int], r: KEYED) -> Iterator[Any]:
+        left.value = r.v
+        ctx.time_context(int).register_on_time("tick", 1)
+        yield from ()
+
+    def on_timer(self, ctx: udf.ProcessContext, left: udf.ValueView[int]) -> Iterator[Any]:
+        left.value -= 1
+        if left.value:
+            ctx.time_context(int).register_on_time("tick", ctx.time_context(int).time() + 1)
+        else:
+            yield (0,)
+
+
+def test_the_harness_stops_a_timer_that_always_sets_itself_again():
+    with ProcessTableHarness(Ticking, {"r": table("k int, v int", partition_by="k")}, most_timers=50) as harness:
+        harness.row("r", (1, 50))
+        harness.row("r", (2, 3))
+        harness.watermark(1_000)
+        assert harness.take() == [(2, 0), (1, 0)]
+        harness.row("r", (3, 51))
+        with pytest.raises(RuntimeError, match=r"ticking@1: 50 timers of the key \(3,\) fired .* 'tick' at 50,"):
+            harness.end_of_input()
+
+
+def test_the_harness_says_why_a_table_has_no_changes():
+    for function, todo in ((Ticking, "it does not declare SUPPORT_UPDATES"), (Changing, "pass its changelog_mode")):
+        harness = ProcessTableHarness(function, {"r": table("k int, v int", partition_by="k")})
+        with harness, pytest.raises(InvalidCall, match=rf"'r': a row is \+U, but its .* \[INSERT\]; {todo}"):
+            harness.row("r", (1, 1), "+U")
+
+
+class Changing(udf.ProcessTableFunction):
+    """Counts in a state row, by name, by position and by attribute."""
+
+    returns = "what string"
+
+    def eval(
+        self,
+        m: Annotated[udf.Row, StateHint(type="count bigint, `other` string")],
+        r: Annotated[udf.Row, ArgumentTrait.SET_SEMANTIC_TABLE, ArgumentTrait.SUPPORT_UPDATES],
+    ) -> Iterator[Any]:
+        m["count"] = (m["count"] or 0) + 1
+        m[1] = f"{m[1] or ''}x"
+        yield (f"{m.count} {m[0]} {m['other']}",)
+        try:
+            m["absent"]
+        except KeyError as error:
+            yield (error.args[0],)
+
+
+def test_a_row_in_the_state_is_read_and_changed_as_rows_of_tables_are_read():
+    with ProcessTableHarness(Changing, {"r": table("k int, v int", partition_by="k")}) as harness:
+        harness.row("r", (1, 1))
+        harness.row("r", (1, 1))
+        told = "no field 'absent', there are count, other"
+        assert [row.what for row in harness.take()] == ["1 1 x", told, "2 2 xx", told]
+
+
+def test_two_columns_for_one_time_are_named():
+    given = table("k int, a timestamp, b timestamp", partition_by="k")
+    with pytest.raises(InvalidCall, match=r"found ambiguous columns a, b for table argument 'r'"):
+        ProcessTableHarness(Ticking, {"r": given}, on_time=["a", "b"])
