@@ -11,5 +11,4 @@ key_columns       makes columns for keys and orders that compare as Spark compar
 scans             DataFrames whose rows workers can read themselves
 sort_directions   distinguishes `desc` from a value
 dead_letters      reads dead letters back as rows
-passed_columns    converts columns whose types Spark does not pass to Python
 """

@@ -18,9 +18,9 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, StructField, StructType
 
 from spark_client.base.identifiers import hidden
+from spark_client.base.passed_columns import map_in_arrow
 from spark_client.executor.numbered import number_of, without_number
 from spark_client.executor.parquet.scan import over_files
-from spark_client.planning.passed_columns import map_in_arrow
 from spark_client.planning.scans import renamed, scan_of
 
 __all__ = [

@@ -1,0 +1,1 @@
+"""Advances the watermark of a stream whose source is idle."""
