@@ -48,10 +48,12 @@ def plan_group_by(group_by: GroupBy, expressions: Sequence[AggregateExpression |
     timed = with_window_time(group_by)
     streaming = group_by.frame.isStreaming
     if streaming:
+        # Spark logs each error of a column that it does not find, also of one that only the query below has.
+        known = group_by.frame if group_by.sets is None else group_by.frame.withColumn(hidden("grouping_id"), F.lit(0))
         expressions = [
             of_stream(known_builtin(group_by.frame, each, "DISTINCT on a stream:"))
             if not isinstance(each, AggregateExpression)
-            and is_distinct(group_by.frame, each)
+            and is_distinct(known, each)
             and kind_column(group_by.frame) is None
             else each
             for each in expressions

@@ -67,6 +67,13 @@ def test_plain_aggregates_of_windows_of_a_view_need_no_more_than_the_windows(sql
     assert found == [("x", 0, 2), ("x", 90, 1), ("y", 10, 1), ("y", 30, 1), ("y", 80, 1)]
 
 
+def test_grouping_sets_of_a_stream_have_a_grouping_id_and_log_no_error(sql, caplog):
+    keys = "GROUP BY window_start, window_end, ROLLUP(k)"
+    found = sql(f"SELECT k, {START}, grouping_id() AS g, total(v).sum FROM {TUMBLED} WHERE v < 5 {keys}")
+    assert [row[:4] for row in found if row[1] == 0] == [("x", 0, 0, 1), (None, 0, 2, 1)] and len(found) == 6
+    assert [record.getMessage() for record in caplog.records if record.levelname == "ERROR"] == []
+
+
 def test_top_n_over_an_aggregate_ranks_what_a_window_has_in_the_end(sql):
     query = f"""
         SELECT * FROM (
