@@ -35,6 +35,8 @@ class ArgumentTrait(StrEnum):
     """-D has the values of all columns, not only those of the key."""
     REQUIRE_ON_TIME = "REQUIRE_ON_TIME"
     """The call must name the column that has the time."""
+    ORDERED_BY_TIME = "ORDERED_BY_TIME"
+    """The function assumes that rows come in the order of their times: without ORDER BY, Spark orders by on_time."""
 
 
 @dataclass(frozen=True)

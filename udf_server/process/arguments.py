@@ -31,6 +31,7 @@ _SEMANTICS = {
 }  # fmt: skip
 _SET_ONLY = (
     ArgumentTrait.OPTIONAL_PARTITION_BY, ArgumentTrait.REQUIRE_UPDATE_BEFORE, ArgumentTrait.REQUIRE_FULL_DELETE,
+    ArgumentTrait.ORDERED_BY_TIME,
 )  # fmt: skip
 _VIEWS = (ListView, MapView, ValueView)
 
@@ -147,6 +148,8 @@ def _table(place: str, parameter: inspect.Parameter, hint: Any, traits: frozense
         for trait in (ArgumentTrait.REQUIRE_UPDATE_BEFORE, ArgumentTrait.REQUIRE_FULL_DELETE):
             if trait in traits:
                 raise DeclarationError(f"{place}: Trait {trait} requires SUPPORT_UPDATES")
+    if ArgumentTrait.ORDERED_BY_TIME in traits and ArgumentTrait.REQUIRE_ON_TIME not in traits:
+        raise DeclarationError(f"{place}: Trait ORDERED_BY_TIME requires REQUIRE_ON_TIME")
     if ArgumentTrait.SUPPORT_UPDATES in traits and ArgumentTrait.PASS_COLUMNS_THROUGH in traits:
         raise DeclarationError(f"{place}: Pass-through columns are not supported for tables that support updates")
     plain, codec = _plain(hint), None

@@ -194,6 +194,17 @@ class TestOneMatchJoin:
         harness.row("right", ("k", "r", at(11)))
         assert harness.take() == []
 
+    def test_a_later_row_gives_up_no_earlier_one_before_the_watermark(self):
+        """Rows of two tables may come in any order: those of one table before those of the other, for example."""
+        harness = self.harness()
+        for value, minute in (("l1", 0), ("l2", 30)):
+            harness.row("left", ("k", value, at(minute)))
+        for value, minute in (("r1", 5), ("r2", 50), ("r3", 21)):
+            harness.row("right", ("k", value, at(minute)))
+        assert [(row.left_value, row.right_value) for row in harness.take()] == [("l1", "r1"), ("l2", "r3")]
+        harness.end_of_input()
+        assert [(row.left_value, row.right_value) for row in harness.take()] == [(None, "r2")]
+
     def test_of_several_rows_the_earliest_finds_its_partner(self):
         harness = self.harness()
         for value, minute in (("l2", 2), ("l1", 1), ("l3", 2)):

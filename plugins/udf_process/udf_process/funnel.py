@@ -33,7 +33,9 @@ class Funnel(udf.ProcessTableFunction):
         self,
         ctx: udf.ProcessContext,
         progress: Annotated[Progress, StateHint()],
-        input: Annotated[udf.Row, ArgumentTrait.SET_SEMANTIC_TABLE, ArgumentTrait.REQUIRE_ON_TIME],
+        input: Annotated[
+            udf.Row, ArgumentTrait.SET_SEMANTIC_TABLE, ArgumentTrait.REQUIRE_ON_TIME, ArgumentTrait.ORDERED_BY_TIME
+        ],
         steps: list[str],
         within: datetime.timedelta = datetime.timedelta(hours=1),
         column: str = "step",

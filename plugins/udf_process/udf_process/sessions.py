@@ -23,8 +23,7 @@ class Session:
 class SessionAlerts(udf.ProcessTableFunction):
     """An alert if a key has had no row for `gap`: the begin of its session, its last row, the number of rows.
 
-    A session lasts from its least time to its greatest, in whatever order its rows arrive. Only the last session of a
-    key is kept: if rows of an earlier one may follow, pass `order_by`, on a stream as well.
+    Rows are taken in the order of their times, on a stream as in batch.
     """
 
     name = "session_alerts"
@@ -34,14 +33,16 @@ class SessionAlerts(udf.ProcessTableFunction):
         self,
         ctx: udf.ProcessContext,
         session: Annotated[Session, StateHint()],
-        input: Annotated[udf.Row, ArgumentTrait.SET_SEMANTIC_TABLE, ArgumentTrait.REQUIRE_ON_TIME],
+        input: Annotated[
+            udf.Row, ArgumentTrait.SET_SEMANTIC_TABLE, ArgumentTrait.REQUIRE_ON_TIME, ArgumentTrait.ORDERED_BY_TIME
+        ],
         gap: datetime.timedelta = datetime.timedelta(minutes=30),
     ) -> Iterator[tuple[datetime.datetime | None, datetime.datetime | None, int]]:
         now = ctx.time
         if now is None:
             return
         if session.session_end is not None and now - session.session_end > gap:
-            # If rows arrive sorted and the watermark advances only at the end, as in batch, no timer has fired so far.
+            # If the watermark advances only at the end, as in batch, no timer has fired so far.
             yield session.session_start, session.session_end, session.events
             session.session_start, session.session_end, session.events = None, None, 0
         session.session_start = min(session.session_start or now, now)

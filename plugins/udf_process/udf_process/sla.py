@@ -35,7 +35,9 @@ class SlaAlerts(udf.ProcessTableFunction):
         self,
         ctx: udf.ProcessContext,
         open: Annotated[Open, StateHint()],
-        input: Annotated[udf.Row, ArgumentTrait.SET_SEMANTIC_TABLE, ArgumentTrait.REQUIRE_ON_TIME],
+        input: Annotated[
+            udf.Row, ArgumentTrait.SET_SEMANTIC_TABLE, ArgumentTrait.REQUIRE_ON_TIME, ArgumentTrait.ORDERED_BY_TIME
+        ],
         begins: str,
         ends: str,
         within: datetime.timedelta = datetime.timedelta(hours=1),

@@ -36,7 +36,7 @@ from spark_client.planning.key_columns import normalized, require_sorting
 from spark_client.planning.operators import apply_operator
 from spark_client.planning.process.broadcast import broadcast_state
 from spark_client.planning.process.inputs import ProcessInput
-from spark_client.planning.process.row_order import RowOrder
+from spark_client.planning.process.row_order import RowOrder, ordered_by_time
 from spark_client.planning.process.streams import StateSettings, require_streams, with_state
 from spark_client.planning.process.uids import StreamUids
 from spark_client.planning.process.upstream import Upstream, is_watermarked, warn_of_times
@@ -53,7 +53,7 @@ def plan_process(
     try:
         name = require_uid(spec, uid)
         given = {name: each.given(name) for name, each in inputs.items()}
-        process = plan_process_call(spec, given, scalars, on_time, identifiers_of(spark).key)
+        process = ordered_by_time(spec, plan_process_call(spec, given, scalars, on_time, identifiers_of(spark).key))
     except InvalidCall as error:
         raise PlanError(str(error)) from None
     kind = FunctionKind.PROCESS

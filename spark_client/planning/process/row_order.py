@@ -1,17 +1,32 @@
 """RowOrder sorts the rows of a key, in batch: by ORDER BY or by time, otherwise by their position in the input."""
 
+import dataclasses
 from collections.abc import Sequence
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, LongType, TimestampNTZType
 
-from remote_udf.process_calls import ProcessCall
+from remote_udf.functions import FunctionSpec
+from remote_udf.process_calls import OrderColumn, ProcessCall
+from remote_udf.table_arguments import ArgumentTrait
 from spark_client.base.identifiers import hidden
 from spark_client.planning.key_columns import micros_without_zone
 from spark_client.planning.process.inputs import ProcessInput
 
-__all__ = ["RowOrder"]
+__all__ = ["RowOrder", "ordered_by_time"]
+
+
+def ordered_by_time(spec: FunctionSpec, process: ProcessCall) -> ProcessCall:
+    """The call, with an ORDER BY for tables that have none and whose rows the function expects in order of time."""
+    assert spec.process is not None
+    tables = [
+        dataclasses.replace(table, order_by=(OrderColumn(table.time_column, False, False),))
+        if argument.has(ArgumentTrait.ORDERED_BY_TIME) and not table.order_by
+        else table
+        for argument, table in zip(spec.process.tables, process.tables, strict=True)
+    ]
+    return dataclasses.replace(process, tables=tuple(tables))
 
 
 class RowOrder:
@@ -27,6 +42,8 @@ class RowOrder:
         order: list[Column] = []
         if ordered or (self._process.on_time and len(self._main) > 1):
             order.append(F.col(hidden("first")).asc_nulls_first())
+        if len(self._main) > 1:
+            order.append(F.col(hidden("table")).asc())
         for index in self._main:
             for place, each in enumerate(self._process.tables[index].order_by[1:]):
                 column = F.col(hidden(f"order_{index}_{place}"))

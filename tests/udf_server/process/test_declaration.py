@@ -54,6 +54,12 @@ def test_a_declaration_that_is_wrong_names_function_and_parameter():
     ]:
         with pytest.raises(DeclarationError, match=message):
             declared(eval=code)
+
+    def no_time(self, rows: Annotated[udf.Row, ArgumentTrait.SET_SEMANTIC_TABLE, ArgumentTrait.ORDERED_BY_TIME]):
+        yield
+
+    with pytest.raises(DeclarationError, match="Trait ORDERED_BY_TIME requires REQUIRE_ON_TIME"):
+        declared(eval=no_time)
     with pytest.raises(DeclarationError, match=r"function wrong: .* 'terminate', which is never called.*in on_timer"):
         declared(eval=lambda self: iter(()), terminate=lambda self: iter(()))
 

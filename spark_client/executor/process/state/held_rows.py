@@ -45,8 +45,8 @@ class HeldRows:
         return self._rows.filter(pa.array(flags)), self._entries[flags]
 
     def _order(self, rows: pa.StructArray, entries: Integers, times: Integers) -> Integers:
-        columns: dict[str, pa.Array] = {"entry": pa.array(entries), "time": pa.array(times)}
-        sorting = [("entry", "ascending"), ("time", "ascending")]
+        columns: dict[str, pa.Array] = {"entry": pa.array(entries), "time": pa.array(times), "table": rows.field(TABLE)}
+        sorting = [(name, "ascending") for name in columns]
         for number, table in enumerate(self._process.tables):
             row = rows.field(str(number)).flatten()
             for each in table.order_by[1:]:
