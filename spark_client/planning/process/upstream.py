@@ -12,6 +12,7 @@ from remote_udf.table_arguments import ProcessSignature
 from spark_client.base.errors import PlanError
 from spark_client.base.identifiers import column_named
 from spark_client.executor.process.plan import OutputSource, ProcessPlan
+from spark_client.planning.process.spark_operators import emits_by_watermark
 from spark_client.windows.columns import TIMED, WATERMARK
 
 __all__ = ["Upstream", "is_watermarked", "warn_of_times"]
@@ -33,6 +34,7 @@ class Upstream:
     has_watermark: bool
     delay: int | None
     rows_first: bool
+    """Whether the watermark of a micro-batch makes rows of its input."""
     emits_by_watermark: bool
     """Whether the call emits rows because the watermark advances."""
 
@@ -48,13 +50,17 @@ class Upstream:
             if frame.isStreaming and table.time_column >= 0
         ]
         known = [delay for delay in delays if delay is not None]
+        has_watermark = any(is_watermarked(field) for frame in streams for field in frame.schema.fields)
+        by_watermark = signature.supports_timers or any(table.order_by for table in process.tables)
         return cls(
             uids,
             tuple(sorted({uid for uid, call in pairs if uids[uid] != call})),
-            any(is_watermarked(field) for frame in streams for field in frame.schema.fields),
+            has_watermark,
             max(known) if known and len(known) == len(delays) else None,
-            any(each.get(TIMED) for each in metadata),
-            signature.supports_timers or any(table.order_by for table in process.tables),
+            # Rows that Spark's own operators emit are not marked.
+            any(each.get(TIMED) for each in metadata)
+            or (has_watermark and by_watermark and any(map(emits_by_watermark, streams))),
+            by_watermark,
         )
 
     def require_distinct(self, function: str, uid: str | None) -> None:

@@ -69,17 +69,25 @@ def test_rows_that_order_by_releases_are_not_late_for_the_next_function(function
     assert seconds(run(frame, tmp_path)) == [("x", "1", 5), ("x", "1,2", 7), ("x", "1,2,3", 30)]
 
 
-@pytest.mark.parametrize("kind", ["group_by", "session", "top_n"])
+@pytest.mark.parametrize("kind", ["group_by", "session", "top_n", "Spark's tumble", "Spark's window", "left join"])
 def test_windows_that_end_are_not_late_for_the_next_function(functions, spark, source, tmp_path, kind):
     write(source, "a", [("x", 2, 15), ("x", 1, 5)])
     write(source, "b", [("x", 3, 90)])
     frame = stream_of(spark, source)
     if kind == "session":
         rows = windows.session(frame, "ts", "5 seconds", "k")
+    elif kind == "Spark's window":
+        rows = frame.groupBy(F.window("ts", "10 seconds"), "k").agg(F.max("v").alias("v"))
+        rows = rows.select("k", "v", F.window_time("window").alias("window_time"))
+    elif kind == "left join":
+        others = windows.tumble(stream_of(spark, source), "ts", "10 seconds").where("v > 2").withColumnRenamed("v", "w")
+        rows = windows.window_join(windows.tumble(frame, "ts", "10 seconds"), others.drop("ts"), "k", "left")
     else:
         rows = windows.tumble(frame, "ts", "10 seconds")
         if kind == "top_n":
             rows = windows.window_top_n(rows, 1, "v", "k")
+        elif kind == "Spark's tumble":
+            rows = rows.groupBy("window_start", "window_end", "window_time", "k").agg(F.max("v").alias("v"))
         else:
             keys = ["window_start", "window_end", "window_time", "k"]
             rows = functions.group_by(rows, *keys).agg(F.max("v").alias("v"))

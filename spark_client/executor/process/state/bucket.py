@@ -67,7 +67,9 @@ class BucketWork:
         self._moment = moment
         self._size = size
         self._exchange = exchange
-        self._schema = page_schema(plan.plan, orders=plan.orders)
+        self.dropped = 0
+        """How many rows ORDER BY could not put in their place."""
+        self._schema = page_schema(plan.plan, orders=plan.orders, keeps_released=plan.keeps_released)
 
     def run(self, arrived: Arrived) -> Batches:
         """Yield the rows of the result. Changed pages are written after the last row."""
@@ -89,38 +91,43 @@ class BucketWork:
         moment, process, orders = self._moment, self._plan.plan.process, self._plan.orders
         rows, of_row = arrived.rows, entries.of_row
         held = HeldRows.of(process, entries.held) if orders else None
-        seen = moment.before if self._plan.rows_first else moment.watermark
         if held is not None:
             ordered = np.isin(
                 rows.field(TABLE).to_numpy(zero_copy_only=False),
                 [i for i, t in enumerate(process.tables) if t.order_by],
             )
-            # Rows at Spark's watermark are not late.
-            late = ordered & (order_times(process, rows) < (-NEVER if seen is None else seen))
-            kept = ordered & ~late
+            times = order_times(process, rows)
+            if self._plan.rows_first:
+                kept = ordered & (times >= entries.released[of_row])
+            else:
+                # Rows at Spark's watermark are not late.
+                kept = ordered & (times >= (-NEVER if moment.watermark is None else moment.watermark))
+            self.dropped = int(np.count_nonzero(ordered & ~kept))
             more = (rows.filter(pa.array(kept)), of_row[kept])
             entries.changed[of_row[kept]] = True
             rows, of_row = rows.filter(pa.array(~ordered)), of_row[~ordered]
             if self._plan.rows_first:
                 held = held.with_rows(*more)
         if self._plan.rows_first:
-            flushed, held = self._flushed(held, rows)
+            flushed, held = self._flushed(entries, held, rows)
             yield from self._rows(entries, *_joined((rows, of_row), flushed), moment.before, advance=moment.advanced)
             return held
         if moment.advanced:
-            flushed, held = self._flushed(held, rows)
+            flushed, held = self._flushed(entries, held, rows)
             yield from self._rows(entries, *flushed, moment.before, advance=True)
         yield from self._rows(entries, rows, of_row, moment.watermark, advance=False)
         return held if held is None else held.with_rows(*more)
 
     def _flushed(
-        self, held: HeldRows | None, like: pa.StructArray
+        self, entries: Entries, held: HeldRows | None, like: pa.StructArray
     ) -> tuple[tuple[pa.StructArray, Integers], HeldRows | None]:
         """The rows that this watermark releases, with their entries, and the rows that are still held."""
-        if held is None or not self._moment.advanced:
+        watermark = self._moment.watermark
+        if held is None or watermark is None:
             return (like.slice(0, 0), np.zeros(0, np.int64)), held
-        assert self._moment.watermark is not None
-        rows, numbers, rest = held.due(self._moment.watermark)
+        if self._plan.keeps_released:
+            entries.release(*held.due_times(watermark))
+        rows, numbers, rest = held.due(watermark)
         return (rows, numbers), rest
 
     def _rows(

@@ -18,14 +18,18 @@ __all__ = ["HASH", "HELD", "Entries", "earliest", "page_schema"]
 HASH = "hash"
 HELD = "held"
 """The column with rows that ORDER BY holds back."""
+RELEASED = "released"
+"""The column with the time of the last row that ORDER BY released."""
 Integers = npt.NDArray[np.int64]
 
 
-def page_schema(plan: ProcessPlan, *, orders: bool) -> pa.Schema:
+def page_schema(plan: ProcessPlan, *, orders: bool, keeps_released: bool = False) -> pa.Schema:
     """The columns of a page, which has a row per key."""
     segments = plan.segments
     fields = [pa.field(HASH, pa.int64()), segments.field(KEY), segments.field(STATE), segments.field(TIMERS)]
-    return pa.schema([*fields, pa.field(HELD, segments.field(ROWS).type)] if orders else fields)
+    if orders:
+        fields.append(pa.field(HELD, segments.field(ROWS).type))
+    return pa.schema([*fields, pa.field(RELEASED, pa.int64())] if keeps_released else fields)
 
 
 class Entries:
@@ -51,11 +55,14 @@ class Entries:
         self.hashes: Integers = np.concatenate([combined(stored.column(HASH)).to_numpy(), hashes[first_rows]])
         self.keys = pa.concat_arrays([before, keys.take(taken)])
         self._kept: dict[str, pa.Array] = {}
-        for name in (STATE, TIMERS, HELD):
+        for name in (STATE, TIMERS, HELD, RELEASED):
             if name not in schema.names:
                 continue
             type_ = schema.field(name).type
-            more = pa.nulls(len(new), type_) if name == STATE else empty_lists(len(new), type_)
+            if name == RELEASED:
+                more = pa.array(np.full(len(new), -NEVER))
+            else:
+                more = pa.nulls(len(new), type_) if name == STATE else empty_lists(len(new), type_)
             self._kept[name] = pa.concat_arrays([combined(stored.column(name)), more])
         self.changed = np.zeros(self.count, np.bool_)
 
@@ -79,6 +86,17 @@ class Entries:
         """Replace state and timers of these entries after they were processed."""
         self._replace(STATE, numbers, after.state)
         self._replace(TIMERS, numbers, after.timers)
+
+    @property
+    def released(self) -> Integers:
+        """The time of the last row of each entry that ORDER BY released."""
+        return np.asarray(self._kept[RELEASED].to_numpy())
+
+    def release(self, times: Integers, numbers: Integers) -> None:
+        """Note that rows with these times were released, each of the entry of this number."""
+        released = self.released.copy()
+        np.maximum.at(released, numbers, times)
+        self._kept[RELEASED] = pa.array(released)
 
     def hold(self, held: pa.ListArray) -> None:
         """Replace the held rows of all entries."""

@@ -34,6 +34,11 @@ class HeldRows:
     def with_rows(self, rows: pa.StructArray, entries: Integers) -> "HeldRows":
         return HeldRows(self._process, pa.concat_arrays([self._rows, rows]), np.concatenate([self._entries, entries]))
 
+    def due_times(self, watermark: int) -> tuple[Integers, Integers]:
+        """The times of the rows up to the watermark, and their entries."""
+        is_due = self._times <= watermark
+        return self._times[is_due], self._entries[is_due]
+
     def due(self, watermark: int) -> tuple[pa.StructArray, Integers, "HeldRows"]:
         """The rows up to the watermark, sorted by entry and order, their entries, and the remaining rows."""
         is_due = self._times <= watermark

@@ -11,8 +11,8 @@ from spark_client.executor.stored_state import differs
 
 __all__ = ["StatePlan"]
 
-FORMAT = 1
-"""The version of the format of pages and of their description."""
+FORMAT, WITH_RELEASED = 1, 2
+"""The version of the format of pages and of their description; that of pages with the times of released rows."""
 KEY_COLUMNS = "columns of the key"
 """By table. Descriptions of older versions do not have them, and get them with the next micro-batch."""
 
@@ -24,6 +24,10 @@ class StatePlan:
     If `rows_first`, the rows of a micro-batch are processed before its watermark: they are the output of another
     function, whose timers were fired by that watermark, and must not be late. Otherwise the watermark is processed
     first, because it existed before the rows. Without a watermark no timer fires.
+
+    Rows that ORDER BY cannot put in their place are dropped. If the watermark is first, these are the rows before it.
+    If the rows are first, the watermark before theirs would tell, but Spark does not: a bucket knows only that of its
+    last visit, which depends on the number of buckets. So a row is dropped if a later one of its key was released.
     """
 
     plan: ProcessPlan
@@ -37,6 +41,11 @@ class StatePlan:
     def orders(self) -> bool:
         """Whether a table has ORDER BY, so that rows are held."""
         return any(table.order_by for table in self.plan.process.tables)
+
+    @property
+    def keeps_released(self) -> bool:
+        """Whether pages have the time of the last row of each key that ORDER BY released."""
+        return self.orders and self.rows_first
 
     def description(self) -> str:
         """The description of the call, as JSON, which is stored in each bucket and in one that has no keys."""
@@ -54,7 +63,8 @@ class StatePlan:
             if table.partition_by
         }
         return json.dumps({
-            "format": FORMAT, "uid": self.uid, "function": spec.name, "version": spec.version,
+            "format": WITH_RELEASED if self.keeps_released else FORMAT,
+            "uid": self.uid, "function": spec.name, "version": spec.version,
             "buckets": self.buckets, KEY: [spelled(each.type) for each in key], KEY_COLUMNS: keys,
             "state": {each.name: spelled(each.type) for each in spec.process.state}, "held rows": rows,
             "times": process.on_time, "kinds": process.has_row_kinds,

@@ -1,5 +1,6 @@
 """BucketProcessor: Spark's stateful processor for buckets of keys of a process table function."""
 
+import logging
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -25,6 +26,8 @@ from spark_client.executor.segments.keys import combined
 from spark_client.executor.stream.runtime import RUNTIME, Runtime
 
 __all__ = ["BucketProcessor"]
+
+log = logging.getLogger(__name__)
 
 ABOUT = "description string, pages int, bytes bigint, watermark bigint, alarm bigint, due binary"
 """The stored attributes of a bucket: its description, the number and size of its pages, the last watermark, the timer
@@ -114,7 +117,8 @@ class BucketProcessor(StatefulProcessor):
         # Spark's watermark is at the beginning of 1970 until there is one.
         milliseconds = times.getCurrentWatermarkInMs() if plan.has_watermark else 0
         watermark = milliseconds * 1000 if milliseconds > 0 else None
-        pages = Pages(self._pages, page_schema(plan.plan, orders=plan.orders), count, total)
+        schema = page_schema(plan.plan, orders=plan.orders, keeps_released=plan.keeps_released)
+        pages = Pages(self._pages, schema, count, total)
 
         def exchange(batch: pa.RecordBatch, keys: Sequence[pa.Array]) -> Iterator[Completed]:
             for completed in engine.exchange_pieces(batch):
@@ -126,6 +130,11 @@ class BucketProcessor(StatefulProcessor):
         moment = Moment(before, watermark, now)
         work = BucketWork(plan, pages, due, moment, engine.bundles().size, exchange)
         yield from work.run(self._arrived(table))
+        if work.dropped:
+            log.warning(
+                "function %s, uid %r: ORDER BY dropped %d late rows of a micro-batch; a longer delay of withWatermark "
+                "lets later rows be on time", plan.plan.call.spec.key, plan.uid, work.dropped,
+            )  # fmt: skip
         # Spark itself removes the timer that fired.
         set_to = self._set_alarm(None if fired else alarm, int(work.due.min()), milliseconds)
         last = watermark if moment.advanced else before

@@ -63,6 +63,16 @@ class Machine(udf.ProcessTableFunction):
             ctx.time_context(int).register_on_time("named", ctx.time_context(int).time() + 1000)
 
 
+class Trail(udf.ProcessTableFunction):
+    """The number of rows so far."""
+
+    returns = "count bigint"
+
+    def eval(self, seen: Annotated[Seen, StateHint()], r: Keyed) -> Iterator[Any]:
+        seen.count += 1
+        yield (seen.count,)
+
+
 BATCHES = st.lists(
     st.tuples(
         st.integers(0, 6),
@@ -132,6 +142,38 @@ def test_rows_of_a_function_before_are_processed_before_the_watermark_they_came_
             ("named", 8_000),
             ("named", 8_000),
         ]
+
+
+@pytest.mark.slow
+@hypothesis.given(batches=BATCHES)
+@examples(12)
+def test_late_rows_of_a_function_before_are_kept_or_dropped_whatever_the_number_of_buckets_is(batches):
+    """Rows of a key come in order while it has state, and no row is dropped that leaves them in order."""
+    found = []
+    for buckets in (1, 2, 7):
+        plan, declared = state_plan(Trail, order_by=(("ts", False, False),), buckets=buckets, rows_first=True)
+        stream, watermark, output = Stream(plan, declared), 0, []
+        with stream.transport:
+            for ahead, _, rows in [*batches, (100, 0, []), (1, 0, [])]:
+                watermark += ahead * 1000
+                output.append(sorted(stream.micro_batch(rows, watermark), key=str))
+        found.append(output)
+    assert found[0] == found[1] == found[2]
+    released = collections.defaultdict(list)
+    for key, time in ((row[0], row[-1]) for batch in found[0] for row in sorted(batch, key=lambda row: row[1])):
+        released[key].append(at(-1) if time is None else time)
+    assert all(times == sorted(times) for times in released.values())
+
+
+def test_a_row_that_a_function_before_passes_on_late_is_dropped_only_if_a_later_one_of_its_key_was_released(caplog):
+    plan, declared = state_plan(Trail, order_by=(("ts", False, False),), rows_first=True)
+    stream = Stream(plan, declared)
+    with stream.transport:
+        assert stream.micro_batch([(1, 0, 8), (1, 1, 3)], 10_000) == [(1, 1, at(3)), (1, 2, at(8))]
+        found = stream.micro_batch([(1, 2, 7), (1, 3, 8), (2, 4, 7)], 20_000)
+        assert sorted(found) == [(1, 3, at(8)), (2, 1, at(7))]
+        (record,) = caplog.records
+        assert "function trail@1, uid 'test': ORDER BY dropped 1 late rows of a micro-batch" in record.getMessage()
 
 
 @pytest.mark.slow
