@@ -17,7 +17,7 @@ from spark_client.base.errors import PlanError
 from spark_client.base.identifiers import hidden
 from spark_client.executor.packed_batches import unpacked
 from spark_client.executor.process.plan import ProcessPlan
-from spark_client.executor.process.state.packing import packed
+from spark_client.executor.process.state.packing import packed_for_call
 from spark_client.executor.process.state.plan import StatePlan
 from spark_client.executor.process.state.processor import BucketProcessor
 from spark_client.planning.operators import apply_operator
@@ -75,7 +75,10 @@ def with_state(
         rows_first=upstream.rows_first,
     )  # fmt: skip
 
-    packed_batches = apply_operator(base.select("*", hashed.alias(hidden("hash"))), packed, buckets, PACKED_BATCHES)
+    call = (plan.call.operation_id, buckets)
+    packed_batches = apply_operator(
+        base.select("*", hashed.alias(hidden("hash"))), packed_for_call, call, PACKED_BATCHES
+    )
     # With processing time Spark runs micro-batches without end, so a query with an availableNow trigger would not stop.
     time_mode = "eventTime" if upstream.has_watermark else "none"
     processed = packed_batches.groupBy("bucket").transformWithState(

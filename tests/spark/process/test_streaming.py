@@ -1,9 +1,11 @@
 """Process table functions on streams: state and timers are in Spark's state store, the function is on the server."""
 
+import functools
 from collections.abc import Iterator
 from typing import Annotated, Any
 
 import pytest
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 import udf_server as udf
@@ -67,6 +69,16 @@ def test_rows_that_order_by_releases_are_not_late_for_the_next_function(function
     rows = rows.select("k", "v", "rowtime")
     frame = functions.process("collected", rows, partition_by="k", on_time="rowtime", order_by="rowtime", uid="second")
     assert seconds(run(frame, tmp_path)) == [("x", "1", 5), ("x", "1,2", 7), ("x", "1,2,3", 30)]
+
+
+def test_two_calls_over_the_same_rows_have_the_watermark_in_one_query(functions, spark, source, tmp_path):
+    """Without their own plans Spark shuffles the rows once for both, and the second call never gets a watermark."""
+    write(source, "a", [("x", 2, 7), ("x", 1, 5)])
+    write(source, "b", [("y", 3, 30)])
+    stream = stream_of(spark, source)
+    calls = (functions.process("collected", stream, partition_by="k", order_by="ts", uid=f"u{i}") for i in range(3))
+    together = functools.reduce(DataFrame.unionAll, calls)
+    assert sorted(run(together, tmp_path)) == sorted([("x", "1"), ("x", "1,2"), ("y", "3")] * 3)
 
 
 @pytest.mark.parametrize("kind", ["group_by", "session", "top_n", "Spark's tumble", "Spark's window", "left join"])

@@ -11,7 +11,7 @@ from spark_client.executor.packed_batches import written
 from spark_client.executor.segments.keys import combined
 from spark_client.executor.stream.runtime import RUNTIME, Runtime
 
-__all__ = ["DESCRIPTION_BUCKET", "PACKED_SCHEMA", "bucket_of", "packed"]
+__all__ = ["DESCRIPTION_BUCKET", "PACKED_SCHEMA", "bucket_of", "packed", "packed_for_call"]
 
 DESCRIPTION_BUCKET = -1
 """A bucket without keys, which has the description of the call. Each task sends it a row with its first rows, so that
@@ -28,6 +28,15 @@ Integers = npt.NDArray[np.int64]
 def bucket_of(hashes: Integers, buckets: int) -> Integers:
     """The bucket of each key, by the upper half of its hash; the lower half is used for pages."""
     return (hashes.view(np.uint64) >> np.uint64(32)).astype(np.int64) % buckets
+
+
+def packed_for_call(call: tuple[str, int], batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """`packed` for the call with this id, and this number of buckets.
+
+    The id makes the plans of several calls over the same rows differ. Otherwise Spark would shuffle the rows once for
+    all of them, and all but the first one would get no watermark, because it looks for that below the shuffle.
+    """
+    return packed(call[1], batches)
 
 
 def packed(buckets: int, batches: Iterable[pa.RecordBatch], runtime: Runtime = RUNTIME) -> Iterator[pa.RecordBatch]:
