@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import gc
+import logging
 import os
 import sys
 import threading
@@ -31,6 +32,21 @@ def _nothing_outlives_its_stream() -> Iterator[None]:
     yield
     if more := before.more():
         pytest.fail(f"left behind: {dict(more)}")
+
+
+def _levels() -> dict[str, int]:
+    ours = {name: each for name, each in logging.root.manager.loggerDict.items() if name.startswith("udf_server")}
+    return {name: each.level for name, each in ours.items() if isinstance(each, logging.Logger)}
+
+
+@pytest.fixture(autouse=True)
+def _log_levels_are_set_back() -> Iterator[None]:
+    """No test sees more or less of the log because of those before it: commands and `configure_logging` set levels."""
+    before = _levels()
+    yield
+    for name, level in _levels().items():
+        if level != before.get(name, logging.NOTSET):
+            logging.getLogger(name).setLevel(before.get(name, logging.NOTSET))
 
 
 # Short queries in many short-lived JVMs: the optimizing compiler takes more CPU time than it saves.
