@@ -5,7 +5,7 @@ calls        what a task must know to open the stream of one call; options: read
 errors       the error classes that users see
 statistics   what a task counts
 types        Spark types as Arrow types; identifiers: names of columns by the rules of the session
-changelogs   the column `row_kind`
+changelogs   the column `row_kind`; grouped: Spark's own groupings
 passed_columns  converts columns whose types Spark does not pass to Python
 notebooks    HTML that Jupyter shows; ipython: its shell, which interrupts and short tracebacks extend
 """

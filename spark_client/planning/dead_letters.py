@@ -7,6 +7,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from spark_client.base.errors import PlanError
+from spark_client.base.grouped import grouped
 from spark_client.executor.scalar.dead_letter import LETTER_COLUMNS
 
 __all__ = ["replayed"]
@@ -37,13 +38,9 @@ def _letters(spark: SparkSession, path: str, run: str) -> DataFrame:
 
 
 def _only_run(letters: DataFrame, path: str) -> str:
-    runs = (
-        letters.groupBy(F.col("_run").alias("run"))
-        .agg(F.max("_time").cast("string").alias("last"), F.count(F.lit(1)).alias("rows"))
-        .orderBy(F.desc("last"))
-        .limit(RUNS_SHOWN + 1)
-        .collect()
-    )
+    told = [F.max("_time").cast("string").alias("last"), F.count(F.lit(1)).alias("rows")]
+    found = grouped(letters, [F.col("_run").alias("run")], told)
+    runs = found.orderBy(F.desc("last")).limit(RUNS_SHOWN + 1).collect()
     if len(runs) == 1:
         return str(runs[0].run)
     shown = "".join(f"\n  {row.run}: {row.rows} letters, the last at {row.last}" for row in runs[:RUNS_SHOWN])

@@ -11,6 +11,7 @@ from remote_udf.functions import FunctionKind, FunctionSpec, NullCall
 from remote_udf.options import OutputMode
 from spark_client.base.config import ClientConfig
 from spark_client.base.errors import PlanError
+from spark_client.base.grouped import grouped
 from spark_client.functions.column_calls import call_of
 from spark_client.functions.scalar import RemoteFunction, column_of
 
@@ -81,7 +82,7 @@ def estimated(
     function = RemoteFunction(dataclasses.replace(spec, result=AMOUNTS), spark, config).user_defined_function(
         len(names), {"output_mode": OutputMode.ORDERED.value}, {}
     )
-    different = frame.select(*arguments).groupBy(*names).agg(F.count("*").alias("rows"))
+    different = grouped(frame.select(*arguments), names, [F.count("*").alias("rows")])
     costs = different.select("rows", function(*names).alias("cost"))
     counted = F.map_concat(
         F.coalesce("cost", F.create_map().cast("map<string, double>")),
@@ -90,8 +91,9 @@ def estimated(
             F.create_map().cast("map<string, double>")
         ),
     )
-    units = costs.select("rows", F.explode(counted).alias("unit", "amount")).groupBy("unit")
-    sums = units.agg(F.sum("amount").alias("once"), F.sum(F.col("amount") * F.col("rows")).alias("all")).collect()
+    units = costs.select("rows", F.explode(counted).alias("unit", "amount"))
+    amounts = [F.sum("amount").alias("once"), F.sum(F.col("amount") * F.col("rows")).alias("all")]
+    sums = grouped(units, ["unit"], amounts).collect()
     once, all_rows = ({row.unit: row[place] for row in sums} for place in (1, 2))
     calls, different_calls = (int(amounts.pop(CALLS, 0)) for amounts in (all_rows, once))
     rows, _ = int(all_rows.pop(ROWS, 0)), once.pop(ROWS, 0)
@@ -104,7 +106,7 @@ def counted(spec: FunctionSpec, frame: DataFrame) -> Estimate:
     if spec.nulls is NullCall.SKIP:
         for name in frame.columns:
             given = given & F.col(name).isNotNull()
-    called = frame.groupBy(*frame.columns).agg(F.count("*").alias("rows")).withColumn("called", given)
+    called = grouped(frame, frame.columns, [F.count("*").alias("rows")]).withColumn("called", given)
     of_calls = F.when(F.col("called"), F.col("rows"))
     found = called.agg(F.sum("rows"), F.sum(of_calls), F.count(of_calls)).first()
     assert found is not None  # an aggregate without keys has a row

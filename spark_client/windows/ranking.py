@@ -8,6 +8,7 @@ from pyspark.sql import functions as F
 
 from spark_client.base.collected_state import described
 from spark_client.base.errors import PlanError
+from spark_client.base.grouped import grouped
 from spark_client.base.identifiers import column_named, identifiers_of
 from spark_client.functions.window import Ordered, desc
 from spark_client.windows.columns import (
@@ -161,7 +162,7 @@ def _ranked_stream(
     row = F.struct(F.struct(*parts).alias(_ORDER), F.struct(*names).alias("row"))
     ordering = ", ".join(name for name, _ in order)
     description = f"rows {frame.schema.simpleString()} in the order of ({ordering}) by ({', '.join(groups)})"
-    gathered = frame.toDF(*names).groupBy(*keys).agg(described(F.collect_list(row), description).alias(_ROWS))
+    gathered = grouped(frame.toDF(*names), keys, [described(F.collect_list(row), description).alias(_ROWS)])
     compare = [down for _, down in order]
     # The rows are in the order in which they arrived, and Spark's sort keeps the order of equal ones.
     arrived = F.reverse(_ROWS) if latest else F.col(_ROWS)

@@ -16,6 +16,7 @@ from pyspark.sql import types as T
 
 from spark_client.base.collected_state import described
 from spark_client.base.errors import PlanError
+from spark_client.base.grouped import grouped
 from spark_client.base.identifiers import column_named
 from spark_client.windows.columns import (
     WATERMARK,
@@ -98,11 +99,8 @@ def _on_stream(frame: DataFrame, field: T.StructField, micros: int, keys: Sequen
     # Spark rejects sessions of a stream without a key, and would recognise a literal as none.
     by = by or [F.pmod(F.hash(place[field.name]), F.lit(1)).alias(hidden("key_0"))]
     description = f"rows {frame.schema.simpleString()} by ({', '.join(keys)})"
-    gathered = (
-        timed.select("*", before)
-        .groupBy(*by, window.alias(_SESSION))
-        .agg(described(F.collect_list(F.struct(*names)), description).alias(_ROWS))
-    )
+    collected = described(F.collect_list(F.struct(*names)), description).alias(_ROWS)
+    gathered = grouped(timed.select("*", before), [*by, window.alias(_SESSION)], [collected])
     rows = gathered.select(F.inline(_ROWS), F.col(f"{_SESSION}.start"), F.col(f"{_SESSION}.end"))
     bounded = rows.select(
         *names,

@@ -7,6 +7,7 @@ from typing import Unpack
 from pyspark.sql import Column, DataFrame
 
 from spark_client.base.errors import PlanError
+from spark_client.base.grouped import retains_keys
 from spark_client.base.identifiers import Identifiers, identifiers_of
 from spark_client.base.option_types import EmitCallOptions
 from spark_client.base.options import all_settings
@@ -16,6 +17,7 @@ from spark_client.functions.scalar import column_of
 from spark_client.planning.aggregate.changes import plan_changes
 from spark_client.planning.aggregate.planner import plan_fired, plan_group_by
 from spark_client.planning.aggregate.query import GroupBy
+from spark_client.planning.operators import with_hidden_names
 from spark_client.windows.columns import WINDOW_END, WINDOW_START
 from spark_client.windows.emitting import emit_options
 
@@ -62,21 +64,28 @@ class RemoteGrouping:
 
         Returns:
             A row per key: the key's columns, then a column per aggregate. A remote aggregate with
-            `on_error="column"` is followed by a column `<name>_error`.
+            `on_error="column"` is followed by a column `<name>_error`. With `spark.sql.retainGroupColumns=false` the
+            key's columns are omitted, as by Spark; a changelog, as of `emit`, always has them.
 
         Raises:
             PlanError: the aggregates cannot be computed over these rows.
             InvalidOption: an option is unknown or has an invalid value.
             UnsupportedType: a column has a type that cannot be sent.
         """
+        spark = self.frame.sparkSession
         if self.frame.isStreaming:
-            options = emit_options(self.emission, read_once(self.frame.sparkSession, all_settings))
+            options = emit_options(self.emission, read_once(spark, all_settings))
             # The settings of the session apply to window aggregates only.
             if options.fires and (
                 self.emission or {WINDOW_START, WINDOW_END} <= identifiers_of(self.frame).keys(map(str, self.keys))
             ):
                 return plan_fired(self._group_by, aggregates, options)
-        return plan_group_by(self._group_by, aggregates)
+        planned = plan_group_by(self._group_by, aggregates)
+        if not self.keys or read_once(spark, retains_keys):
+            return planned
+        names = planned.columns
+        numbered = with_hidden_names(planned)
+        return numbered.select(*numbered.columns[len(self.keys) :]).toDF(*names[len(self.keys) :])
 
     @planning()
     def changelog(self, *aggregates: AggregateExpression, per: str | Column = "row") -> DataFrame:

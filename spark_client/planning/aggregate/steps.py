@@ -12,6 +12,7 @@ from remote_udf.row_kinds import ROW_KIND, RowKind
 from remote_udf.segments import AppliedField
 from remote_udf.types import spelled
 from spark_client.base.collected_state import described
+from spark_client.base.grouped import grouped
 from spark_client.base.identifiers import hidden, is_hidden
 from spark_client.base.types import spark_type
 from spark_client.executor.aggregate.bundles import PartialPlan
@@ -66,8 +67,8 @@ class Steps:
         if not self._query.keys and len(texts) == len(collected):
             gathered = partial.selectExpr(*texts)
         else:
-            columns = (F.expr(each) if isinstance(each, str) else each for each in collected)
-            gathered = partial.groupBy(*self._query.group_keys).agg(*columns)
+            columns = [F.expr(each) if isinstance(each, str) else each for each in collected]
+            gathered = grouped(partial, self._query.group_keys, columns)
         if self._query.only_updated:
             gathered = gathered.where(UPDATES).drop(UPDATES)
         if counted:
