@@ -1,13 +1,10 @@
 """Reads from Spark's plan how often each remote scalar function is called, and which conditions run before it."""
 
-import contextlib
-import io
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame
 from sqlglot import exp
 from sqlglot.tokens import TokenType
@@ -41,6 +38,8 @@ _OPERATOR = re.compile(r"^MapInArrow operate(?:\[(?P<calls>[^\]]*)\])?\(")
 _NUMBER = re.compile(r"#\d+L?")
 _PUSHED = re.compile(r"PushedFilters: \[([^\]]+)\]")
 _RESULT = re.compile(r"pythonUDF\d+")
+_FAILED = "Error occurred during query planning"
+"""How the answer of EXPLAIN begins if there is no plan."""
 _RANGES = "Exchange rangepartitioning("
 _SORTED = (
     "ORDER BY: Spark makes the calls below it twice, because it samples the rows before it sorts them; persist() the "
@@ -61,16 +60,19 @@ class _Node:
 
 
 def plan_of(frame: DataFrame) -> str:
-    """Spark's physical plan as text. A stream has one only after it has been started."""
-    printed = io.StringIO()
-    try:
-        with contextlib.redirect_stdout(printed):
-            frame.explain("simple")
-    except AnalysisException:
-        if not frame.isStreaming:
-            raise
-        return "Spark plans this stream when it is started: its own plan is that of StreamingQuery.explain()\n"
-    return printed.getvalue()
+    """Spark's physical plan as text. A stream has one only after it has been started.
+
+    It comes from EXPLAIN, because `DataFrame.explain` prints, and the output of the process is not ours to redirect.
+    Raises PlanError if Spark cannot plan the query.
+    """
+    # Spark takes a query for a stream only if its text says so.
+    explain = "EXPLAIN SELECT * FROM STREAM {frame}" if frame.isStreaming else "EXPLAIN SELECT * FROM {frame}"
+    plan = "\n".join(row[0] for row in frame.sparkSession.sql(explain, frame=frame).collect())
+    if plan.startswith(_FAILED):
+        if frame.isStreaming:
+            return "Spark plans this stream when it is started: its own plan is that of StreamingQuery.explain()\n"
+        raise PlanError(f"Spark cannot plan this query: {plan.removeprefix(_FAILED).strip(': ')}")
+    return plan
 
 
 def without_kept(plan: str) -> str:

@@ -18,6 +18,7 @@ from collections.abc import Callable
 from pyspark.errors import PySparkException
 from sqlglot import exp
 
+from spark_client.base.errors import PlanError
 from spark_client.functions.registration import ONCE
 from spark_client.sql.explaining import conditions_in, evaluated_in, plan_of
 from spark_client.sql.text.nodes import Node
@@ -57,7 +58,7 @@ def without_derived_calls(workspace: Workspace, tree: Node) -> Node:
             replanned = _Planned(workspace, changed, written)
             if replanned.calls < planned.calls and planned.conditions <= replanned.conditions:
                 return other
-    except PySparkException:
+    except (PySparkException, PlanError):
         return tree  # Spark reports the error when it runs the text
     again = planned.functions - written
     warnings.warn(
