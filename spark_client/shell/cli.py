@@ -90,7 +90,7 @@ def sql(
         shell = Shell(remote, click.echo, _complain, form=form, rows=rows, timing=timing)
         if execute or file:
             texts = [*execute, *([file.read_text(encoding="utf-8")] if file else ())]
-            ok = all(shell.run_all(text.splitlines()) for text in texts)
+            ok = all(shell.run_all(text.split("\n")) for text in texts)
         elif sys.stdin.isatty():
             _converse(shell)
             ok = True

@@ -61,6 +61,8 @@ class Shell:
 
     def feed(self, line: str) -> bool:
         """Add a line and run the statements that it completes. Returns whether they succeeded."""
+        if not self.in_statement:
+            line = line.removeprefix("\ufeff")  # with which some editors begin a file
         if not self.in_statement and line.lstrip().startswith("\\"):
             return self._guarded(lambda: self._command(line.strip()))
         statements, self._open = split_statements(f"{self._open}{line}\n")

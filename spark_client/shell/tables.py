@@ -11,9 +11,15 @@ from spark_client.base.errors import PlanError
 
 __all__ = ["add_table"]
 
+
+def _delimited(spark: SparkSession, path: str, separator: str) -> DataFrame:
+    """Read what RFC 4180 describes: quotes are doubled, a quoted value may have line breaks, nothing else escapes."""
+    return spark.read.csv(path, sep=separator, header=True, inferSchema=True, multiLine=True, quote='"', escape='"')
+
+
 _READERS: Mapping[str, Callable[[SparkSession, str], DataFrame]] = {
-    ".csv": lambda spark, path: spark.read.csv(path, header=True, inferSchema=True),
-    ".tsv": lambda spark, path: spark.read.csv(path, header=True, inferSchema=True, sep="\t"),
+    ".csv": lambda spark, path: _delimited(spark, path, ","),
+    ".tsv": lambda spark, path: _delimited(spark, path, "\t"),
     ".json": lambda spark, path: spark.read.json(path),
     ".jsonl": lambda spark, path: spark.read.json(path),
     ".orc": lambda spark, path: spark.read.orc(path),
@@ -26,7 +32,8 @@ def add_table(spark: SparkSession, told: str) -> str:
     """Create a view for "name=path", or for "path" with the file's name, and return the view's name.
 
     A path is a file, a pattern such as "logs/*.json", or a folder with files of one format, which their ending
-    determines. CSV files have a header. Raises PlanError if there is no file or the format is unknown.
+    determines. CSV and TSV files have a header, and are read as RFC 4180 says. Raises PlanError if there is no file or
+    the format is unknown.
     """
     name, separator, path = told.partition("=")
     if not separator:

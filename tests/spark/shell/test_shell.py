@@ -1,6 +1,8 @@
 """`remote-udf sql`, in its session and as a command."""
 
+import csv
 import json
+import random
 import subprocess
 import sys
 
@@ -90,6 +92,31 @@ def test_folders_are_tables_and_other_files_are_refused(spark, tmp_path):
     ):
         with pytest.raises(PlanError, match=why):
             add_table(spark, told)
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig"])
+@pytest.mark.parametrize("separator", [",", "\t"])
+def test_files_are_read_as_rfc_4180_says(spark, tmp_path, encoding, separator):
+    drawn, parts = random.Random(4180), ['"', '""', ",", "\n", "\\", '\\"', "'", " ", "\t", ";", "#", "é", "😀", "a"]
+    texts = ["".join(drawn.choices(parts, k=drawn.randrange(1, 6))) for _ in range(200)]
+    rows = [("id", "a text", "more\nlines"), *((str(n), text, f"{text[::-1]}x") for n, text in enumerate(texts))]
+    ending = ".csv" if separator == "," else ".tsv"
+    for quoting, end in ((csv.QUOTE_ALL, "\r\n"), (csv.QUOTE_MINIMAL, "\n")):
+        path = tmp_path / f"{quoting}{ending}"
+        with path.open("w", newline="", encoding=encoding) as file:
+            csv.writer(file, quoting=quoting, lineterminator=end, delimiter=separator).writerows(rows)
+        frame = spark.table(add_table(spark, f"given={path}"))
+        assert tuple(frame.columns) == rows[0]
+        assert [(str(n), *others) for n, *others in frame.collect()] == rows[1:]
+
+
+def test_a_byte_order_mark_and_unusual_line_breaks_are_no_part_of_statements(tmp_path):
+    (tmp_path / "one.sql").write_text("SELECT '\u2028\f' AS x;\n\ufeff\\quit\n", encoding="utf-8-sig")
+    command = [sys.executable, "-m", "spark_client.shell", "sql", "--spark", "local[1]", "--format", "json"]
+    done = subprocess.run(
+        [*command, "--file", "one.sql"], cwd=tmp_path, capture_output=True, text=True, timeout=110, check=False
+    )
+    assert (done.stdout, done.returncode) == ('{"x": "\u2028\\f"}\n', 0), done.stderr
 
 
 def test_the_command_starts_a_server_runs_its_statements_and_exits_with_a_status(tmp_path):
