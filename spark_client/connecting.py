@@ -10,6 +10,7 @@ from remote_udf.errors import InvalidOption
 from spark_client.base.budget import Budget, OverBudget
 from spark_client.base.config import ClientConfig
 from spark_client.base.interrupts import cancel_on_interrupt
+from spark_client.base.paths import require_no_credentials
 from spark_client.base.security import Security
 from spark_client.base.short_tracebacks import shorten_tracebacks
 from spark_client.base.targets import require_target
@@ -77,6 +78,7 @@ def connect(
         NotARemoteUdfServer: Something else answers at the target.
         EmbeddedServerFailed: The embedded server does not start, or executors cannot reach it.
         InvalidOption: The budget or `condition_sample` is malformed.
+        PlanError: A path has credentials.
         TypeError: `spark` is not a Spark session.
         ValueError: The target is not an address, or a token would be sent unencrypted.
     """
@@ -90,6 +92,8 @@ def connect(
         raise InvalidOption("a budget needs a server: at a target local:... each worker counts its own calls")
     if type(condition_sample) is not int or condition_sample < 0:
         raise InvalidOption(f"condition_sample: {condition_sample!r} is not a number of rows")
+    for name, path in (("summary_directory", summary_directory), ("checkpoint", checkpoint)):
+        require_no_credentials(path or "", f"connect: {name}")
     embedded = None
     if target is None:
         require_local_executors(spark)

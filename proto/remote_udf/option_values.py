@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, TypeVar
 
+from remote_udf.credentials import has_credentials
 from remote_udf.durations import parse_seconds
 from remote_udf.errors import InvalidOption
 
@@ -149,9 +150,11 @@ def names(value: Any) -> tuple[str, ...]:
 
 
 def path(value: Any) -> str:
-    """Read a path or URI, which must not be empty."""
+    """Read a path or URI, which must not be empty. One with credentials is refused, and not shown."""
     if not isinstance(value, str) or not value.strip():
         raise InvalidOption(f"{value!r} is not a path or URI")
+    if has_credentials(value):
+        raise InvalidOption("the path has credentials; set them in the environment of the workers instead")
     return value
 
 

@@ -1,12 +1,12 @@
 """HTML for notebooks: it has no scripts, is escaped, and its colours are readable on light and dark backgrounds."""
 
 import inspect
-import re
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import SupportsIndex, overload
 
+from remote_udf.credentials import without_credentials
 from remote_udf.functions import FunctionSpec
 from spark_client.base.config import ClientConfig
 
@@ -18,14 +18,12 @@ __all__ = [
     "how_connected",
     "session_html",
     "table",
-    "without_secret",
 ]
 
 MOST_LINES = 50
 _CODE = "font-family:ui-monospace,monospace;font-size:.92em;white-space:pre-wrap;text-align:left"
 _SOFT = "opacity:.7"
 _CELL = "text-align:left;vertical-align:top"
-_USER_INFORMATION = re.compile(r"://[^/@\s]*@")
 
 
 class FunctionList(list[FunctionSpec]):
@@ -103,7 +101,7 @@ def session_html(config: ClientConfig, functions: FunctionList, facts: Mapping[s
 def function_html(spec: FunctionSpec, config: ClientConfig, options: Mapping[str, object]) -> str:
     """A function as HTML: its signature, its description and its server."""
     facts = {"version": spec.version, "kind": str(spec.kind), "server": config.target, "owner": spec.owner}
-    facts["options"] = ", ".join(f"{name}={without_secret(value)}" for name, value in options.items())
+    facts["options"] = ", ".join(f"{name}={without_credentials(str(value))}" for name, value in options.items())
     described = f'<p style="white-space:pre-wrap">{escape(_description(spec))}</p>' if spec.description else ""
     return f"<div>{_code(spec.signature)}{described}{_facts(facts)}</div>"
 
@@ -117,11 +115,6 @@ def how_connected(config: ClientConfig) -> str:
     if security.has_token:
         parts.append("token")
     return ", ".join(parts)
-
-
-def without_secret(value: object) -> str:
-    """An option as text, without the user and password that a URI may contain."""
-    return _USER_INFORMATION.sub("://...@", str(value))
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]], *, numbers: Iterable[int] = ()) -> str:

@@ -4,6 +4,8 @@ import re
 import socket
 import ssl
 
+from remote_udf.credentials import without_credentials
+
 __all__ = ["require_target", "speaks_tls"]
 
 _URL = re.compile(r"[a-z][a-z0-9+.-]*://(?!/)", re.IGNORECASE)
@@ -16,18 +18,20 @@ PROBE_SECONDS = 2.0
 def require_target(target: str) -> None:
     """Raises ValueError unless each address of the target is complete."""
     for part in (each.strip() for each in target.split(",")):
+        shown = without_credentials(part)
         if _URL.match(part) and not part.startswith("dns://"):
-            scheme, _, rest = part.partition("://")
-            address = rest.split("/")[0] or "host:50051"
+            scheme, _, rest = shown.partition("://")
+            address = re.split("[/?#;]", rest.rpartition("@")[2])[0] or "host:50051"
             tls = ", and security=Security(tls=True) if the server uses TLS" if scheme.lower() == "https" else ""
-            raise ValueError(f"target {part!r} is a URL; gRPC takes an address: write {address!r}{tls}")
+            raise ValueError(f"target {shown!r} is a URL; gRPC takes an address: write {address!r}{tls}")
         if part.startswith(_WITHOUT_PORT):
             continue
         found = _HOST_PORT.fullmatch(part)
+        shown = f"...@{part.rpartition('@')[2]}" if "@" in part else shown
         if found is None or int(found[2]) > 65_535:
             raise ValueError(
-                f'target {part!r} is not an address of a server: expected "host:port", such as "{_host(part)}:50051", '
-                '"dns:///name:port", "unix:/path", or several with commas between them'
+                f'target {shown!r} is not an address of a server: expected "host:port", such as '
+                f'"{_host(shown)}:50051", "dns:///name:port", "unix:/path", or several with commas between them'
             )
 
 

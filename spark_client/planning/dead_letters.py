@@ -8,6 +8,7 @@ from pyspark.sql import functions as F
 
 from spark_client.base.errors import PlanError
 from spark_client.base.grouped import grouped
+from spark_client.base.paths import require_no_credentials
 from spark_client.executor.scalar.dead_letter import LETTER_COLUMNS
 
 __all__ = ["replayed"]
@@ -17,7 +18,8 @@ _RUN = re.compile(r"[0-9a-f-]+")
 
 
 def replayed(spark: SparkSession, path: str, run: str | None) -> DataFrame:
-    """The rows of a run, without the columns that dead letters add. Raises PlanError if the run is not found."""
+    """The rows of a run, without the columns that dead letters add. Raises PlanError for a bad path or run."""
+    require_no_credentials(path, "replay")
     if run is None:
         run = _only_run(_letters(spark, path, "*"), path)
     elif not _RUN.fullmatch(run):

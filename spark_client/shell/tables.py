@@ -8,6 +8,7 @@ from pathlib import Path
 from pyspark.sql import DataFrame, SparkSession
 
 from spark_client.base.errors import PlanError
+from spark_client.base.paths import require_no_credentials
 
 __all__ = ["add_table"]
 
@@ -36,6 +37,8 @@ def add_table(spark: SparkSession, told: str) -> str:
     the format is unknown.
     """
     name, separator, path = told.partition("=")
+    for each in (told, path):
+        require_no_credentials(each, "a table")
     if not separator:
         path, name = told, re.sub(r"\W", "_", Path(told).name.split(".")[0])
     if not re.fullmatch(r"[A-Za-z_]\w*", name):

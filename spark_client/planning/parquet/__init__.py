@@ -2,8 +2,7 @@
 
 A DataFrame of Spark has a scan beside it, by which workers read its files.
 
-credentials  refuses paths that have some
-reading      plans the scan: files, columns, and the settings of Spark that concern them
-splits       divides files among tasks, as Spark does
-writing      plans and runs a write, and commits it
+reading  plans the scan: files, columns, and the settings of Spark that concern them
+splits   divides files among tasks, as Spark does
+writing  plans and runs a write, and commits it
 """

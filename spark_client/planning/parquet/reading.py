@@ -18,11 +18,11 @@ from remote_udf.errors import UnsupportedType
 from spark_client.base.errors import PlanError
 from spark_client.base.identifiers import Identifiers, column_named, identifiers_of
 from spark_client.base.passed_columns import passed_type
+from spark_client.base.paths import require_no_credentials
 from spark_client.base.types import arrow_type
 from spark_client.executor.parquet.footers import Calendars
 from spark_client.executor.parquet.scan import ScanColumn, ScanPlan
 from spark_client.planning.key_columns import sorts
-from spark_client.planning.parquet.credentials import require_no_credentials
 from spark_client.planning.parquet.splits import SplitSizes, tasks_of
 from spark_client.planning.scans import RowFilter, Scan, remember_scan
 
