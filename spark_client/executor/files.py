@@ -14,7 +14,7 @@ from pyarrow import fs
 from remote_udf.errors import RemoteUdfError, capped
 
 __all__ = [
-    "delete_empty", "delete_file", "file_system", "is_file", "located", "located_directory",
+    "delete_empty", "delete_file", "file_system", "is_file", "is_of_time", "located", "located_directory",
     "make_directory", "move_file", "naming",
 ]  # fmt: skip
 
@@ -28,6 +28,8 @@ _SAME = {"s3a": "s3", "s3n": "s3"}
 _LOCAL = fs.LocalFileSystem()
 _OBJECT_STORES = {"s3": "s3fs", "gs": "gcsfs", "gcs": "gcsfs", "abfs": "adlfs", "abfss": "adlfs"}
 """The packages by which fsspec reads object stores."""
+_PRECISION = {"local": 1, "hdfs": 1, "s3": 1_000}
+"""In milliseconds, to which files have the same times as for Hadoop, by the names of pyarrow's own systems."""
 _WITHOUT_DIRECTORIES = {"s3", "gcs", "abfs"}
 """The names of pyarrow's own systems in which a directory need not be made before its files."""
 
@@ -92,6 +94,13 @@ def make_directory(system: fs.FileSystem, path: str) -> None:
 def is_file(system: fs.FileSystem, path: str) -> bool:
     """Whether there is a file, and not a directory."""
     return bool(system.get_file_info(path).type == fs.FileType.File)
+
+
+def is_of_time(system: fs.FileSystem, path: str, milliseconds: int) -> bool:
+    """Whether a file was last written at this time since 1970, which Spark tells; true where the two may differ."""
+    precision = _PRECISION.get(system.type_name)
+    found = None if precision is None else system.get_file_info(path).mtime_ns
+    return precision is None or found is None or found // 1_000_000 // precision == milliseconds // precision
 
 
 def move_file(system: fs.FileSystem, source: str, target: str) -> None:

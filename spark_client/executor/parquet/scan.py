@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 from pyarrow import fs
 
 from spark_client.base.errors import ReadFailed
-from spark_client.executor.files import located, naming
+from spark_client.executor.files import is_of_time, located, naming
 from spark_client.executor.parquet.conform import conformed, named, require_one_calendar
 from spark_client.executor.parquet.footers import Calendars, columns_in_old_calendar, row_groups
 
@@ -47,7 +47,8 @@ class ScanColumn(NamedTuple):
 
 @dataclass(frozen=True)
 class ScanPlan:
-    """The plan of a scan. `files` has the URI and the size of each file, then the values of partition columns.
+    """The plan of a scan. `files` has the URI of each file, its size, when it was written, in milliseconds since
+    1970, then the values of partition columns.
 
     `condition` refers to the names of `columns`; `output` has the positions of the columns of the result.
     """
@@ -114,10 +115,13 @@ class _Reading:
         system, path = located(self._path)
         source = cleanup.enter_context(system.open_input_file(path))
         size = self._plan.files.column(1)[self._split.file].as_py()
-        if source.size() != size:
+        found = f"{source.size()} bytes, and had {size}" if source.size() != size else ""
+        if not found and not is_of_time(system, path, self._plan.files.column(2)[self._split.file].as_py()):
+            found = "another time of modification than it had"
+        if found:
             raise ReadFailed(
-                f"file {self._path} has {source.size()} bytes, and had {size} when read_parquet listed it; "
-                "it was written again meanwhile, so call read_parquet again"
+                f"file {self._path} has {found} when read_parquet listed it; it was written again meanwhile, so call "
+                "read_parquet again"
             )
         # Requests to an object store are few and large, those to a local disk only as large as necessary.
         distant = not isinstance(system, fs.LocalFileSystem)

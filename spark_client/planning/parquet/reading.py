@@ -66,7 +66,8 @@ def plan_scan(spark: SparkSession, paths: Sequence[str], condition: RowFilter | 
         listing = listing.where(part)
     # Not by its name, which a partition column may have.
     metadata = listing.metadataColumn("_metadata")
-    files = listing.select(metadata["file_path"], metadata["file_size"], *map(column_named, partitions)).toArrow()
+    facts = metadata["file_path"], metadata["file_size"], F.unix_millis(metadata["file_modification_time"])
+    files = listing.select(*facts, *map(column_named, partitions)).toArrow()
     _require_no_such_partition(files, schema.names, identifiers)
     columns = _columns(schema, listing.schema, partitions, identifiers)
     expression, used = (None, ()) if condition is None else condition.of_rows(tuple(columns.values()), partitions)
@@ -90,7 +91,7 @@ def _columns(
     schema: T.StructType, listed: T.StructType, partitions: Sequence[str], identifiers: Identifiers
 ) -> Mapping[str, ScanColumn]:
     """The columns that workers can read, by name."""
-    at = {identifiers.key(name): position for position, name in enumerate(partitions, 2)}
+    at = {identifiers.key(name): position for position, name in enumerate(partitions, 3)}
     types = {identifiers.key(field.name): field.dataType for field in listed}
     columns = {}
     for field in schema:

@@ -223,6 +223,19 @@ def test_a_file_that_was_written_again_is_named(remote, tmp_path):
         frame.collect()
 
 
+def test_a_file_that_was_replaced_by_one_of_the_same_size_is_named(remote, tmp_path):
+    pq.write_table(pa.table({"id": [1]}), tmp_path / "one.parquet")
+    session = remote(one_more)
+    frame = session.with_columns(session.read_parquet(str(tmp_path)), {"y": session.function("one_more")("id")})
+    assert [row.y for row in frame.collect()] == [2]
+    before = (tmp_path / "one.parquet").stat()
+    pq.write_table(pa.table({"id": [7]}), tmp_path / "one.parquet")
+    os.utime(tmp_path / "one.parquet", ns=(before.st_atime_ns, before.st_mtime_ns + 1_000_000))
+    assert (tmp_path / "one.parquet").stat().st_size == before.st_size
+    with pytest.raises(PySparkException, match=r"one.parquet has another time of modification than it had when read_p"):
+        frame.collect()
+
+
 def test_a_type_that_would_be_narrowed_is_refused(remote, tmp_path):
     pq.write_table(pa.table({"id": pa.array([1]), "n": pa.array([1], pa.int32())}), tmp_path / "a.parquet")
     pq.write_table(pa.table({"id": pa.array([1]), "n": pa.array([1 << 40])}), tmp_path / "b.parquet")
@@ -435,6 +448,8 @@ def test_files_and_row_groups_that_a_filter_excludes_are_not_read(remote, spark,
     begin = pq.ParquetFile(path).metadata.row_group(0).column(0).data_page_offset
     data = bytearray(path.read_bytes())
     data[begin : begin + 8] = b"\xff" * 8
+    listed = path.stat()
     path.write_bytes(data)
+    os.utime(path, ns=(listed.st_atime_ns, listed.st_mtime_ns))
     ours = session.select(frame, "day", session.function("one_more")("id").alias("y"))
     assert sorted(row.y for row in ours.collect()) == list(range(151, 201))

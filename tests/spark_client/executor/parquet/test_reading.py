@@ -1,6 +1,8 @@
 """Parts of `read_parquet` that need no Spark: types, calendars, row groups, splits and file systems."""
 
 import datetime
+from pathlib import Path
+from urllib.parse import unquote
 
 import fsspec
 import pyarrow as pa
@@ -143,8 +145,10 @@ def test_uris_are_located_in_their_file_system(tmp_path):
 
 
 def plan_of(path: str, size: int, **changes: object) -> ScanPlan:
-    files = pa.table({"path": [path], "size": [size], "day": pa.array([7], pa.int32())})
-    columns = (ScanColumn("x", pa.int64()), ScanColumn("day", pa.int32(), 2), ScanColumn("gone", pa.string()))
+    file = Path(unquote(path.removeprefix("file://")))
+    time = file.stat().st_mtime_ns // 1_000_000 if file.exists() else 0
+    files = pa.table({"path": [path], "size": [size], "time": [time], "day": pa.array([7], pa.int32())})
+    columns = (ScanColumn("x", pa.int64()), ScanColumn("day", pa.int32(), 3), ScanColumn("gone", pa.string()))
     plan = {"tasks": ((Split(0, 0, size),),), "output": (0, 1, 2), "case_sensitive": False, **changes}
     return ScanPlan(files=files, columns=columns, calendars=Calendars(datetimes=True, int96=True), **plan)
 
@@ -208,11 +212,11 @@ def test_a_filter_of_dates_does_not_skip_the_refusal_of_old_ones(tmp_path, day):
     with pq.ParquetWriter(path, days.schema, store_schema=False) as writer:
         writer.write_table(days)
         writer.add_key_value_metadata({"org.apache.spark.version": "2.4.5"})
-    plan = ScanPlan(
-        pa.table({"path": [path.as_uri()], "size": [path.stat().st_size]}), ((Split(0, 0, path.stat().st_size),),),
-        (ScanColumn("day", pa.date32()),), (0,), Calendars(datetimes=True, int96=True), False,
-        pc.field("day") == pa.scalar(day), (0,),
+    plan = plan_of(
+        path.as_uri(), path.stat().st_size, output=(0,), condition=pc.field("day") == pa.scalar(day),
+        condition_columns=(0,),
     )  # fmt: skip
+    plan = ScanPlan(**{**vars(plan), "columns": (ScanColumn("day", pa.date32()),)})
     with pytest.raises(ReadFailed, match="hybrid calendar"):
         read(plan)
 

@@ -15,7 +15,7 @@ from pyarrow import fs
 
 from spark_client.base.errors import WriteFailed
 from spark_client.executor import files as files_module
-from spark_client.executor.files import located, located_directory, move_file
+from spark_client.executor.files import is_of_time, located, located_directory, move_file
 from spark_client.executor.parquet import committing, output
 from spark_client.executor.parquet.committing import BeginPlan, CommitPlan, Replaced, abort, begin, commit
 from spark_client.executor.parquet.footers import Calendars
@@ -246,13 +246,16 @@ def test_files_of_an_object_store_are_read(bucket):
     began(plan)
     files = attempt(plan, list(range(1000)))
     committed(plan, files)
-    table = pa.table({"path": [f"{path}/{files[0].name}"], "size": [files[0].bytes]})
+    system, place = located(f"{path}/{files[0].name}")
+    time = system.get_file_info(place).mtime_ns // 1_000_000
+    table = pa.table({"path": [f"{path}/{files[0].name}"], "size": [files[0].bytes], "time": [time]})
     scan = ScanPlan(
         table, ((Split(0, 0, files[0].bytes),),), (ScanColumn("id", pa.int64()),), (0,),
         Calendars(datetimes=True, int96=True), True, pa.compute.field("id") >= 990, (0,),
     )  # fmt: skip
     batches = read_splits(scan, iter([pa.record_batch({"task": [0]})]))
     assert [row for batch in batches for row in batch.column(0).to_pylist()] == list(range(990, 1000))
+    assert is_of_time(system, place, time - time % 1_000) and not is_of_time(system, place, time - 1_000)
 
 
 @pytest.mark.slow
