@@ -116,9 +116,9 @@ def serve(file: Path | None, stop_with_stdin: bool, one_of: int | None, device: 
     Once ready, prints one line of JSON to standard output: where it listens and what it serves. Logs
     go to standard error.
     """
+    config = _config(file, flags)
     end_when_interrupted("udf-server")
     queue_outputs()
-    config = _config(file, flags)
     configure_logging(config.log_level, config.log_format)
     processes = one_of or worker_processes(config)
     if one_of is None and processes > 1:

@@ -95,7 +95,7 @@ def test_every_metric_has_a_unit_a_description_and_bounded_labels():
     assert all(family.documentation.endswith(".") for family in families)
     assert all(family.name.startswith("udf_") for family in families)
     labels = {name for family in families for sample in family.samples for name in sample.labels}
-    assert labels <= {"function", "version", "outcome", "code", "end", "direction", "files", "reason", "le"}
+    assert labels <= {"function", "version", "outcome", "code", "end", "direction", "files", "output", "reason", "le"}
 
 
 def test_latencies_reach_past_the_default_deadline():

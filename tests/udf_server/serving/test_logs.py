@@ -18,9 +18,10 @@ def root(monkeypatch):
     """Restores afterwards what `configure_logging` changes."""
     for module in (sys, threading):
         monkeypatch.setattr(module, "excepthook", module.excepthook)
-    root = logging.getLogger()
-    handlers, level = root.handlers[:], root.level
+    root, audit = logging.getLogger(), logging.getLogger("udf_server.audit")
+    handlers, level, of_audit = root.handlers[:], root.level, audit.level
     yield root
+    audit.setLevel(of_audit)
     logging.captureWarnings(False)
     root.handlers[:] = handlers
     root.setLevel(level)
