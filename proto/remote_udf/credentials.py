@@ -11,6 +11,10 @@ __all__ = ["has_credentials", "without_credentials"]
 
 _PASSWORD = re.compile(r"(?P<before>[A-Za-z][A-Za-z0-9+.-]+:/*)(?P<secret>[^/@:]*:.*)@", re.DOTALL)
 """A user and a password. The user has no slash, so `s3://bucket/a:b@c` has none."""
+_LATER = re.compile(r"[A-Za-z0-9+.-]+:/+[^/@:]*:.*@", re.DOTALL)
+"""The same in a URI that follows other text, as in a list of paths."""
+_TOKEN = re.compile(r"https?:/+[^/@]+@", re.IGNORECASE)
+"""A user of a web server is often a token; elsewhere, as in `abfss://container@account`, it is none."""
 _PORT = re.compile(r"(?P<scheme>[A-Za-z0-9+.-]+):/+[^/@:]+:\d{1,5}(/|$)")
 """A host with a port. Object stores have buckets instead."""
 _BUCKETS = {"s3", "s3a", "s3n", "gs", "gcs", "abfs", "abfss", "wasb", "wasbs", "adl", "oss", "cos", "r2"}
@@ -42,7 +46,7 @@ def _has_password(text: str) -> bool:
     port = _PORT.match(text)
     if port is not None and port["scheme"].lower() not in _BUCKETS:
         return False
-    return _PASSWORD.match(text) is not None
+    return any((_PASSWORD.match(text), _LATER.search(text), _TOKEN.search(text)))
 
 
 def _secret_parameters(text: str) -> list[re.Match[str]]:

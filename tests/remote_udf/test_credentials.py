@@ -55,6 +55,9 @@ def with_parameter(draw):
 @example(("s3:/KEY:SE/CRET@bucket/a", "SE/CRET"))
 @example(("s3://KEY:12/34567@bucket", "12/34567"))
 @example(("hdfs://me:1234@namenode:8020/a", "1234"))
+@example(("/data/a,s3://KEY:SE/CRET@bucket", "SE/CRET"))
+@example(("simplecache::s3://KEY:SE/CRET@bucket", "SE/CRET"))
+@example(("https://TO-KEN@example.com/a", "TO-KEN"))
 def test_a_credential_is_found_and_not_shown(given):
     uri, secret = given
     for text in (uri, quote(uri), quote(uri, safe=""), quote(quote(uri, safe=""), safe="")):
