@@ -134,7 +134,7 @@ class LyingRedis:
 
 
 def lies_of(seed: int) -> Lie:
-    """A Redis that lies in about half of its answers: wrong counts, types, orders, sizes and times."""
+    """A Redis that lies in about half of its answers: wrong orders and times, counts, types and sizes."""
     chance = random.Random(seed)
     before: list[Answer] = [None]
 
@@ -143,19 +143,27 @@ def lies_of(seed: int) -> Lie:
         if chance.random() < 0.5:
             return answer
         lists = answer if isinstance(answer, list) else [answer]
-        wrong: list[Answer | Raw] = [
-            [*lists, None], lists[:-1], lists * 2, [], {}, None, 7, -1, 1 << 62, b"", b"x" * 20, [5] * len(lists),
-            [[each] for each in lists], [b"x" * 16] * len(lists), [1] * len(lists), [2] * len(lists),
+        orders: list[Answer | Raw] = [
             lists[1:] + lists[:1], lists[::-1], [lists[0] if lists else None] * len(lists), last,
             [_other(each, chance) for each in lists], [_older(each) for each in lists],
-            [b"y" * (1 << 21), *lists[1:]],
-            Raw(b"*2000000000\r\n"), Raw(b"%2000000000\r\n"), Raw(b"*1\r\n*2000000000\r\n"), Raw(b"$2000000000\r\nab"),
+        ]  # fmt: skip
+        counts: list[Answer | Raw] = [
+            [*lists, None], lists[:-1], lists * 2, [], None, [[each] for each in lists], [0] * len(lists),
+            [1] * len(lists), [None] * len(lists),
+        ]  # fmt: skip
+        types: list[Answer | Raw] = [
+            7, -1, 1 << 62, b"", b"x" * 20, [5] * len(lists), [b"x" * 16] * len(lists), [2] * len(lists),
             Raw(b"*%d\r\n" % len(lists) + b"#t\r\n" * len(lists)), Raw(b"_\r\n"), Raw(b",nan\r\n"), Raw(b"*-1\r\n"),
             Raw(b"-ERR this is an error\r\n"), Raw(b"-LOADING data\r\n"), Raw(b"HTTP/1.1 400 Bad Request\r\n\r\n"),
-            Raw(b"\x00\xff\r\n"), Raw(b"*" * 70_000), Raw(_encoded(answer) + b"+OK\r\n"),
-            Raw(_encoded(answer)[:-3]), Raw(b""), Raw(b"*0\r\n" * 2_000),
+            Raw(b"\x00\xff\r\n"), Raw(_encoded(answer) + b"+OK\r\n"),
         ]  # fmt: skip
-        return chance.choice(wrong)
+        sizes: list[Answer | Raw] = [
+            [b"y" * (1 << 21), *lists[1:]], Raw(b"*2000000000\r\n"), Raw(b"%2000000000\r\n"),
+            Raw(b"*1\r\n*2000000000\r\n"), Raw(b"$2000000000\r\nab"), Raw(b"*" * 70_000), Raw(_encoded(answer)[:-3]),
+            Raw(b""), Raw(b"*0\r\n" * 2_000),
+        ]  # fmt: skip
+        kinds = [orders, orders, orders, counts, types, sizes]
+        return chance.choice(chance.choice(kinds))
 
     return lie
 
