@@ -161,7 +161,8 @@ def _ranked_stream(
     parts = [F.col(place[name]).alias(str(index)) for index, (name, _) in enumerate(order)]
     row = F.struct(F.struct(*parts).alias(_ORDER), F.struct(*names).alias("row"))
     ordering = ", ".join(name for name, _ in order)
-    description = f"rows {frame.schema.simpleString()} in the order of ({ordering}) by ({', '.join(groups)})"
+    rows = f"rows {frame.schema.simpleString()} in the order of ({ordering})"
+    description = f"{rows} by ({', '.join(groups)})"
     gathered = grouped(frame.toDF(*names), keys, [described(F.collect_list(row), description).alias(_ROWS)])
     compare = [down for _, down in order]
     # The rows are in the order in which they arrived, and Spark's sort keeps the order of equal ones.
@@ -169,12 +170,14 @@ def _ranked_stream(
     in_order = gathered.select(
         "*", F.array_sort(arrived, lambda one, other: _compared(one, other, compare)).alias("rows")
     )
-    spread = in_order.select(hidden("key_2"), F.posexplode("rows"), "rows")
-    position = F.col("pos") + 1
-    if rank != "row_number":
-        before = F.filter("rows", lambda each: _compared(each, F.col("col"), compare) < 0)
-        ahead = before if rank == "rank" else F.array_distinct(F.transform(before, lambda each: each[_ORDER]))
-        position = F.size(ahead) + 1
+    if rank == "row_number":
+        spread = in_order.select(hidden("key_2"), F.posexplode("rows"))
+        position = F.col("pos") + 1
+    else:
+        # By groups of equal rows, so that the rank of a row is found without a look at all rows before it.
+        equal = _equal_groups(in_order, compare).select(hidden("key_2"), F.posexplode("groups").alias(_RANK, "equal"))
+        spread = equal.select(hidden("key_2"), _RANK, F.col("equal.before"), F.explode("equal.rows"))
+        position = F.col("before" if rank == "rank" else _RANK) + 1
     fields, same = frame.schema.fields, identifiers_of(frame).same
     columns = []
     for name, field in zip(names, fields, strict=True):
@@ -186,6 +189,32 @@ def _ranked_stream(
         if not same(field.name, WINDOW_TIME):
             flat = without_watermark(flat, field)
     return emitted(flat)
+
+
+def _equal_groups(in_order: DataFrame, compare: Sequence[bool]) -> DataFrame:
+    """Add the column `groups` to windows with sorted `rows`: an array of `rows` that are equal in the order.
+
+    `before` is the number of rows before them. Each array is a column of its own, because Spark would compute an
+    expression inside a lambda function for every element.
+    """
+    rows = F.col("rows")
+    first = F.transform(
+        rows,
+        lambda each, at: F.when(at == 0, at).when(
+            _compared(rows[F.greatest(at - 1, F.lit(0))], each, compare) != 0, at
+        ),
+    )
+    starts = in_order.select("*", F.filter(first, lambda at: at.isNotNull()).alias("starts"))
+    start, ends = F.col("starts"), F.concat(F.slice("starts", 2, F.size("rows")), F.array(F.size("rows")))
+    bounds = starts.select("*", F.arrays_zip(start.alias("start"), ends.alias("end")).alias("bounds"))
+    groups = F.transform(
+        "bounds",
+        lambda each: F.struct(
+            each["start"].alias("before"),
+            F.slice("rows", each["start"] + 1, each["end"] - each["start"]).alias("rows"),
+        ),
+    )
+    return bounds.select(hidden("key_2"), groups.alias("groups"))
 
 
 def _compared(one: Column, other: Column, down: Sequence[bool]) -> Column:

@@ -172,6 +172,25 @@ def test_ranks_on_a_stream_are_those_of_a_table(stream, appended, spark):
         )
 
 
+def test_ranks_of_a_window_with_thousands_of_rows_are_those_of_a_table(spark, appended, tmp_path):
+    """Many rows are equal, some in nulls only. The time must not be that of comparing each row with each other one."""
+    rows = "IF(id % 7 = 0, NULL, pmod(hash(id), 500)) AS v", "id % 3 AS u", "timestamp_seconds(id % 2) AS at", "id"
+    spark.range(4000).selectExpr(*rows).write.parquet(str(tmp_path / "many"))
+    spark.sql("SELECT 1 AS v, 0L AS u, timestamp_seconds(1000) AS at, 0L AS id").write.mode("append").parquet(
+        str(tmp_path / "many")
+    )
+    table = spark.read.parquet(str(tmp_path / "many"))
+    read = spark.readStream.schema(table.schema).parquet(str(tmp_path / "many")).withWatermark("at", "0 seconds")
+    for kind in ("rank", "dense_rank"):
+        found, expected = (
+            window_top_n(tumble(source, "at", "1 minute"), 1600, [desc("v"), "u"], rank=kind, first=7, rank_column="r")
+            for source in (read, table.where("at < timestamp_seconds(60)"))
+        )
+        ids = [sorted((row.r, row.id) for row in rows) for rows in (appended(found, kind), expected.collect())]
+        assert ids[0] == ids[1]
+        assert len(ids[0]) > 1000
+
+
 def test_deduplication_keeps_one_row_per_window_and_key(stream, appended):
     rows = appended(window_deduplicate(tumble(stream(), "at", "30 seconds"), "at", "k", keep="last"))
     assert sorted((seconds(row), row.k, row.v) for row in rows) == [
