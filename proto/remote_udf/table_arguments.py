@@ -11,7 +11,9 @@ from remote_udf.errors import ProtocolViolation
 from remote_udf.row_kinds import RowKind
 from remote_udf.v1 import function_pb2 as pb
 
-__all__ = ["ArgumentTrait", "ChangelogMode", "ProcessSignature", "TableArgument"]
+__all__ = ["ArgumentTrait", "ChangelogMode", "ProcessSignature", "TableArgument", "state_field"]
+
+_TIME_TO_LIVE = b"remote_udf.time_to_live"
 
 
 class ArgumentTrait(StrEnum):
@@ -109,7 +111,8 @@ class ProcessSignature:
     """The description of a process table function beyond its parameters, on both ends.
 
     `tables` are in the order of the declaration; their names are among the parameters. `state` has one field
-    per state entry, with its type on the wire; `broadcast_state` has those of broadcast state.
+    per state entry, with its type on the wire; `broadcast_state` has those of broadcast state. The metadata of a field
+    has its time-to-live, see `state_field`.
     """
 
     tables: tuple[TableArgument, ...] = ()
@@ -119,6 +122,12 @@ class ProcessSignature:
 
     def table(self, name: str) -> TableArgument | None:
         return next((table for table in self.tables if table.name == name), None)
+
+    @property
+    def times_to_live(self) -> Sequence[int | None]:
+        """The time-to-live of each entry of `state`, in milliseconds; None if it has none."""
+        found = ((field.metadata or {}).get(_TIME_TO_LIVE) for field in self.state)
+        return [None if each is None else int(each) for each in found]
 
     @property
     def main_tables(self) -> Sequence[TableArgument]:
@@ -162,6 +171,12 @@ class ProcessSignature:
             tables, read_schema(message.state), read_schema(message.broadcast_state),
             ChangelogMode.from_proto(message.changelog_mode),
         )  # fmt: skip
+
+
+def state_field(name: str, type_: pa.DataType, time_to_live: int | None) -> pa.Field:
+    """The field of a state entry; its time-to-live is in milliseconds."""
+    told = None if time_to_live is None else {_TIME_TO_LIVE: str(time_to_live).encode()}
+    return pa.field(name, type_, metadata=told)
 
 
 def _trait(name: str) -> ArgumentTrait:

@@ -12,7 +12,7 @@ import pyarrow as pa
 from remote_udf.functions import FunctionKind, NullCall, Parameter
 from remote_udf.process_calls import ProcessCall
 from remote_udf.result_columns import resolved
-from remote_udf.table_arguments import ChangelogMode, ProcessSignature
+from remote_udf.table_arguments import ChangelogMode, ProcessSignature, state_field
 from udf_server.base.annotations import hints_of, signature_of
 from udf_server.base.errors import DeclarationError
 from udf_server.base.functions import Function
@@ -123,7 +123,8 @@ def _is_async(code: Callable[..., Any]) -> bool:
 
 
 def _stored(states: list[StateEntry], *, broadcast: bool) -> pa.Schema:
-    return pa.schema([pa.field(entry.name, entry.codec.type) for entry in states if entry.broadcast is broadcast])
+    stored = (entry for entry in states if entry.broadcast is broadcast)
+    return pa.schema([state_field(entry.name, entry.codec.type, entry.ttl) for entry in stored])
 
 
 def _timer(where: str, implementation: ProcessTableFunction, read: Arguments) -> tuple[Callable[..., Any] | None, bool]:

@@ -75,7 +75,7 @@ def with_state(
         rows_first=upstream.rows_first,
     )  # fmt: skip
 
-    call = (plan.call.operation_id, buckets)
+    call = (plan.call.operation_id, buckets, state.expires)
     packed_batches = apply_operator(
         base.select("*", hashed.alias(hidden("hash"))), packed_for_call, call, PACKED_BATCHES
     )

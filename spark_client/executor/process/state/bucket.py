@@ -17,6 +17,7 @@ from spark_client.executor.engine.groups import Completed
 from spark_client.executor.process.output import OutputRows
 from spark_client.executor.process.segment_batches import Before, after, segment_batch
 from spark_client.executor.process.state.entries import HELD, Entries, page_schema
+from spark_client.executor.process.state.expiry import SWEPT_PAGES, half_expired
 from spark_client.executor.process.state.held_rows import HeldRows, order_times
 from spark_client.executor.process.state.pages import NEVER, Pages, page_of
 from spark_client.executor.process.state.plan import StatePlan
@@ -58,12 +59,17 @@ class BucketWork:
     """One bucket in one micro-batch."""
 
     def __init__(
-        self, plan: StatePlan, pages: Pages, due: Integers, moment: Moment, size: int, exchange: Exchange
-    ) -> None:
-        """`due` has the earliest due time of each page; `size` bounds the rows of an exchange."""
+        self, plan: StatePlan, pages: Pages, due: Integers, expiry: Integers, moment: Moment, size: int,
+        exchange: Exchange,
+    ) -> None:  # fmt: skip
+        """For each page, `due` has its earliest due time, `expiry` when half of it has expired.
+
+        `size` bounds the rows of an exchange.
+        """
         self._plan = plan
         self._pages = pages
         self.due = due
+        self.expiry = expiry
         self._moment = moment
         self._size = size
         self._exchange = exchange
@@ -79,6 +85,7 @@ class BucketWork:
         wanted = set(page_of(arrived.hashes, count).tolist()) | grown
         if moment.watermark is not None and moment.advanced:
             wanted |= set(np.flatnonzero(self.due <= moment.watermark).tolist())
+        wanted |= set(np.flatnonzero(self.expiry <= moment.now)[:SWEPT_PAGES].tolist())
         entries = Entries(self._pages.load(sorted(wanted)), arrived.keys, arrived.hashes)
         held = yield from self._work(entries, arrived)
         held_times = None
@@ -183,16 +190,20 @@ class BucketWork:
         self, entries: Entries, loaded: set[int], grown: set[int], count: int, held_times: Integers | None
     ) -> None:
         pages = self._pages
+        owners, times = entries.expire(self._plan.times_to_live, self._moment.now)
         kept, numbers = entries.table(self._schema)
         places = page_of(entries.hashes, pages.count)
         changed = set(places[entries.changed].tolist())
         if grown:
             changed |= grown | set(range(count, pages.count))
-            self.due = np.concatenate([self.due, np.full(pages.count - count, NEVER, np.int64)])
+            more = np.full(pages.count - count, NEVER, np.int64)
+            self.due, self.expiry = np.concatenate([self.due, more]), np.concatenate([self.expiry, more])
             loaded = loaded | changed
         pages.store(kept, places[numbers], sorted(changed))
         self.due[sorted(loaded)] = NEVER
         np.minimum.at(self.due, places[numbers], entries.earliest(held_times)[numbers])
+        at = sorted(loaded)
+        self.expiry[at] = half_expired(places[owners], times, pages.count)[at]
 
 
 def _joined(

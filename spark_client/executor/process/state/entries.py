@@ -10,6 +10,7 @@ from remote_udf.process_calls import STATE, TIME, TIMERS
 from remote_udf.segments import KEY, ROWS
 from spark_client.executor.process.plan import ProcessPlan
 from spark_client.executor.process.segment_batches import Before, empty_lists
+from spark_client.executor.process.state.expiry import living
 from spark_client.executor.process.state.pages import NEVER
 from spark_client.executor.segments.keys import combined, key_codes
 
@@ -101,6 +102,12 @@ class Entries:
     def hold(self, held: pa.ListArray) -> None:
         """Replace the held rows of all entries."""
         self._kept[HELD] = held
+
+    def expire(self, times_to_live: Sequence[int | None], now: int) -> tuple[Integers, Integers]:
+        """Remove what has expired. Return what will expire: the entry of each value, and the time in milliseconds."""
+        self._kept[STATE], changed, owners, times = living(self._kept[STATE], times_to_live, now)
+        self.changed |= changed
+        return owners, times
 
     def _replace(self, name: str, numbers: Integers, values: pa.Array) -> None:
         place = np.arange(self.count)

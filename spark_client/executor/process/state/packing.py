@@ -11,7 +11,7 @@ from spark_client.executor.packed_batches import written
 from spark_client.executor.segments.keys import combined
 from spark_client.executor.stream.runtime import RUNTIME, Runtime
 
-__all__ = ["DESCRIPTION_BUCKET", "PACKED_SCHEMA", "bucket_of", "packed", "packed_for_call"]
+__all__ = ["DESCRIPTION_BUCKET", "PACKED_SCHEMA", "bucket_of", "packed", "packed_for_call", "packed_with_visits"]
 
 DESCRIPTION_BUCKET = -1
 """A bucket without keys, which has the description of the call. Each task sends it a row with its first rows, so that
@@ -22,6 +22,8 @@ PACKED_SCHEMA = pa.schema([
     pa.field("rows", pa.binary()),
 ])  # fmt: skip
 """`part` and `place` are the partition of the input and the number of the batch in it."""
+VISITED_EVERY = 8
+"""Each bucket is visited once in this number of micro-batches, to remove expired state of keys without rows."""
 Integers = npt.NDArray[np.int64]
 
 
@@ -30,13 +32,26 @@ def bucket_of(hashes: Integers, buckets: int) -> Integers:
     return (hashes.view(np.uint64) >> np.uint64(32)).astype(np.int64) % buckets
 
 
-def packed_for_call(call: tuple[str, int], batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """`packed` for the call with this id, and this number of buckets.
+def packed_for_call(call: tuple[str, int, bool], batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """`packed` for the call with this id, and this number of buckets; with visits if its state expires.
 
     The id makes the plans of several calls over the same rows differ. Otherwise Spark would shuffle the rows once for
     all of them, and all but the first one would get no watermark, because it looks for that below the shuffle.
     """
-    return packed(call[1], batches)
+    _, buckets, expires = call
+    return (packed_with_visits if expires else packed)(buckets, batches)
+
+
+def packed_with_visits(
+    buckets: int, batches: Iterable[pa.RecordBatch], runtime: Runtime = RUNTIME
+) -> Iterator[pa.RecordBatch]:
+    """Pack rows like `packed`. The first rows are also preceded by empty rows for the buckets that are visited now."""
+    task = runtime.task()
+    for number, batch in enumerate(packed(buckets, batches, runtime)):
+        yield batch
+        if not number:
+            visited = range(task.micro_batch % VISITED_EVERY, buckets, VISITED_EVERY)
+            yield _empty_rows(visited, task.partition)
 
 
 def packed(buckets: int, batches: Iterable[pa.RecordBatch], runtime: Runtime = RUNTIME) -> Iterator[pa.RecordBatch]:
@@ -50,9 +65,7 @@ def packed(buckets: int, batches: Iterable[pa.RecordBatch], runtime: Runtime = R
             continue
         if not described:
             described = True
-            yield pa.RecordBatch.from_pylist(
-                [{"bucket": DESCRIPTION_BUCKET, "part": part, "place": place, "rows": b""}], schema=PACKED_SCHEMA
-            )
+            yield _empty_rows([DESCRIPTION_BUCKET], part)
         codes = bucket_of(combined(pa.chunked_array([batch.columns[-1]])).to_numpy(), buckets)
         order = np.argsort(codes, kind="stable")
         present, starts = np.unique(codes[order], return_index=True)
@@ -67,3 +80,8 @@ def packed(buckets: int, batches: Iterable[pa.RecordBatch], runtime: Runtime = R
             ],
             schema=PACKED_SCHEMA,
         )  # fmt: skip
+
+
+def _empty_rows(buckets: Iterable[int], part: int) -> pa.RecordBatch:
+    rows = [{"bucket": bucket, "part": part, "place": -1, "rows": b""} for bucket in buckets]
+    return pa.RecordBatch.from_pylist(rows, schema=PACKED_SCHEMA)

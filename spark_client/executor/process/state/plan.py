@@ -1,6 +1,7 @@
 """StatePlan: what a task must know to keep the state of a process table function on a stream."""
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from remote_udf.segments import KEY
@@ -36,6 +37,17 @@ class StatePlan:
     hash: int
     has_watermark: bool
     rows_first: bool = False
+
+    @property
+    def times_to_live(self) -> Sequence[int | None]:
+        """The time-to-live of each state entry in milliseconds; None if it has none."""
+        assert self.plan.call.spec.process is not None
+        return self.plan.call.spec.process.times_to_live
+
+    @property
+    def expires(self) -> bool:
+        """Whether an entry has a time-to-live."""
+        return any(each is not None for each in self.times_to_live)
 
     @property
     def orders(self) -> bool:

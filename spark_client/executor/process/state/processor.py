@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 from pyspark.sql import Row
 from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
@@ -31,9 +32,11 @@ log = logging.getLogger(__name__)
 
 ABOUT = "description string, pages int, bytes bigint, watermark bigint, alarm bigint, due binary"
 """The stored attributes of a bucket: its description, the number and size of its pages, the last watermark, the timer
-set in Spark (milliseconds), and the earliest due time of each page."""
+set in Spark (milliseconds), and for each page its earliest due time; after these, if state has a time-to-live, for each
+page when half of it has expired."""
 
 PACKED_BYTES = 4 << 20
+Integers = npt.NDArray[np.int64]
 
 
 class BucketProcessor(StatefulProcessor):
@@ -57,8 +60,11 @@ class BucketProcessor(StatefulProcessor):
             self._describe()
             return
         packed_batches = sorted(rows, key=lambda row: (row.part, row.place))
-        batches = [batch for each in packed_batches for batch in read(each.rows)]
-        yield from self._process(pa.Table.from_batches(batches), timerValues)
+        batches = [batch for each in packed_batches if each.rows for batch in read(each.rows)]
+        if batches:
+            yield from self._process(pa.Table.from_batches(batches), timerValues)
+        elif self._has_expired(timerValues):
+            yield from self._process(None, timerValues)
 
     def handleExpiredTimer(  # noqa: N802
         self,
@@ -110,10 +116,11 @@ class BucketProcessor(StatefulProcessor):
         found = self._about.get()
         if found is None:
             count, total, before, alarm, due = 1, 0, None, None, np.full(1, NEVER, np.int64)
+            expiry = due.copy()
         else:
             description, count, total, before, alarm, packed_due = found
             plan.require_fit(description)
-            due = np.frombuffer(packed_due, np.int64).copy()
+            due, expiry = self._due(packed_due, count)
         # Spark's watermark is at the beginning of 1970 until there is one.
         milliseconds = times.getCurrentWatermarkInMs() if plan.has_watermark else 0
         watermark = milliseconds * 1000 if milliseconds > 0 else None
@@ -125,10 +132,8 @@ class BucketProcessor(StatefulProcessor):
                 require_segments(plan.plan, lambda: keys, completed)
                 yield completed
 
-        # Without a watermark Spark provides no time, so the clock of this machine is used.
-        now = times.getCurrentProcessingTimeInMs() if plan.has_watermark else int(self._runtime.now() * 1000)
-        moment = Moment(before, watermark, now)
-        work = BucketWork(plan, pages, due, moment, engine.bundles().size, exchange)
+        moment = Moment(before, watermark, self._now(times))
+        work = BucketWork(plan, pages, due, expiry, moment, engine.bundles().size, exchange)
         yield from work.run(self._arrived(table))
         if work.dropped:
             log.warning(
@@ -138,7 +143,30 @@ class BucketProcessor(StatefulProcessor):
         # Spark itself removes the timer that fired.
         set_to = self._set_alarm(None if fired else alarm, int(work.due.min()), milliseconds)
         last = watermark if moment.advanced else before
-        self._about.update((plan.description(), pages.count, pages.total, last, set_to, work.due.tobytes()))
+        packed_due = work.due.tobytes() + (work.expiry.tobytes() if plan.expires else b"")
+        self._about.update((plan.description(), pages.count, pages.total, last, set_to, packed_due))
+
+    def _has_expired(self, times: TimerValues) -> bool:
+        """Whether the bucket has a page to load because of expired state."""
+        found = self._about.get()
+        if found is None:
+            return False
+        _, expiry = self._due(found[5], found[1])
+        return bool((expiry <= self._now(times)).any())
+
+    def _due(self, packed_due: bytes, count: int) -> tuple[Integers, Integers]:
+        """When each page is due, and when half of it has expired."""
+        times = np.frombuffer(packed_due, np.int64).copy()
+        if len(times) > count:
+            return times[:count], times[count:]
+        # A bucket of an older version may have expired state.
+        return times, np.full(count, 0 if self._plan.expires else NEVER, np.int64)
+
+    def _now(self, times: TimerValues) -> int:
+        """The time in milliseconds. Without a watermark Spark provides none: the clock of this machine is used."""
+        if self._plan.has_watermark:
+            return int(times.getCurrentProcessingTimeInMs())
+        return int(self._runtime.now() * 1000)
 
     def _arrived(self, table: pa.Table | None) -> Arrived:
         plan = self._plan.plan

@@ -16,7 +16,7 @@ from spark_client.base.config import ClientConfig
 from spark_client.executor.packed_batches import read
 from spark_client.executor.process.plan import OutputSource, ProcessPlan
 from spark_client.executor.process.state.entries import page_schema
-from spark_client.executor.process.state.packing import PACKED_SCHEMA, packed
+from spark_client.executor.process.state.packing import PACKED_SCHEMA, packed, packed_with_visits
 from spark_client.executor.process.state.plan import StatePlan
 from spark_client.executor.process.state.processor import BucketProcessor
 from spark_client.executor.stream.call_stream import CallStream
@@ -118,6 +118,7 @@ class Stream:
         self.plan = plan
         self.transport = LocalTransport(declared)
         self.store = Store()
+        self.micro_batches = 0
 
     def opened(self, call, arguments):
         return CallStream(call, arguments, TaskInfo(), self.transport)
@@ -154,7 +155,10 @@ class Stream:
             ],
             names=["key", "time", "row", "hash"],
         )  # fmt: skip
-        for packed_batches in packed(self.plan.buckets, [batch]):
+        self.micro_batches += 1
+        pack = packed_with_visits if self.plan.expires else packed
+        runtime = Runtime(self.opened, task=lambda: TaskInfo(micro_batch=self.micro_batches))
+        for packed_batches in pack(self.plan.buckets, [batch], runtime):
             for each in packed_batches.to_pylist():
                 by_bucket[each["bucket"]].append(Row(**{name: each[name] for name in PACKED_SCHEMA.names}))
         return by_bucket
