@@ -22,7 +22,7 @@ from spark_client.sql.window_joins import join_windows
 from spark_client.sql.window_ranking import rank_windows
 from spark_client.sql.windows_over import WindowedSelect
 from spark_client.sql.workspace import Workspace
-from spark_client.windows.columns import WINDOW_START
+from spark_client.windows.columns import WINDOW_START, zone_of
 from spark_client.windows.updates import is_only_updated
 
 __all__ = ["MODEL_CALLS", "Rewriting"]
@@ -106,9 +106,9 @@ class Rewriting:
             return select
         if grouping.sets is not None:
             select = with_plain_grouping_id(select, grouping.keys)
-        # The planner of remote aggregates supports changelogs and CUMULATE with updates only; Spark's GROUP BY does
-        # not.
-        planned = kind_column(source.frame) is not None or is_only_updated(source.frame)
+        # The planner of remote aggregates supports changelogs and CUMULATE with updates only, and its state says the
+        # time zone of windows; Spark's GROUP BY does not.
+        planned = kind_column(source.frame) is not None or is_only_updated(source.frame) or zone_of(source.frame)
         if not source.frame.isStreaming and not planned:
             return select
         source = Source(self._workspace, select, ctes)
@@ -116,7 +116,7 @@ class Rewriting:
         distinct = source.frame.isStreaming and any(
             isinstance(node.parent, exp.Func) for node in select.find_all(exp.Distinct)
         )
-        return GroupedSelect(self._workspace, select, source, planned=planned or distinct).rewritten()
+        return GroupedSelect(self._workspace, select, source, planned=bool(planned) or distinct).rewritten()
 
     def _calls(self, select: Node) -> Iterator[Node]:
         """The remote aggregates of a SELECT, without those of queries inside it."""

@@ -17,8 +17,8 @@ from spark_client.windows.intervals import MILLISECOND, interval_column
 
 __all__ = [
     "TIMED", "WATERMARK", "WINDOW_COLUMNS", "WINDOW_END", "WINDOW_START", "WINDOW_TIME", "check_input", "elapsed",
-    "emitted", "field_named", "hidden", "last_millisecond", "wall_clock", "watermark_of", "with_bounds",
-    "with_metadata", "with_times", "without_watermark",
+    "emitted", "field_named", "hidden", "in_zone", "last_millisecond", "wall_clock", "watermark_of", "with_bounds",
+    "with_metadata", "with_times", "without_watermark", "zone_metadata", "zone_of",
 ]  # fmt: skip
 
 WINDOW_START = "window_start"
@@ -31,6 +31,8 @@ WATERMARK = "spark.watermarkDelayMs"
 TIMED = "remote_udf.timed"
 """The key in a column's metadata for rows that the watermark of their micro-batch made: it ends windows, fires timers,
 and releases what ORDER BY holds back. So a process table function after that gets the rows before this watermark."""
+_ZONE = "remote_udf.zone"
+"""The key in the metadata of window_start for the time zone whose clock it shows, on a stream of instants."""
 _DAY = 86_400_000_000
 _PLAIN = "remote_udf.plain_time"
 """The key in the metadata of a time column that had the watermark."""
@@ -115,13 +117,35 @@ def with_times(frame: DataFrame, field: T.StructField, start: Column, end: Colum
 
 
 def _bounded(frame: DataFrame, field: T.StructField, start: Column, end: Column, last: Column) -> DataFrame:
-    metadata = watermark_of(field)
+    metadata, zone = watermark_of(field), zone_metadata(frame, field)
     bounded = frame.select(
-        "*", start.alias(WINDOW_START), end.alias(WINDOW_END),
+        "*", start.alias(WINDOW_START, metadata=zone) if zone else start.alias(WINDOW_START), end.alias(WINDOW_END),
         last.alias(WINDOW_TIME, metadata=metadata) if metadata else last.alias(WINDOW_TIME),
     )  # fmt: skip
     bounded = bounded.drop(*(name for name in frame.columns if name.startswith(hidden(""))))
     return without_watermark(bounded, field)
+
+
+def zone_metadata(frame: DataFrame, field: T.StructField) -> dict[str, object]:
+    """The metadata of window_start over this time column: the session's time zone, if windows of a stream depend on it.
+
+    The state of operators over these windows contains their bounds, so a query must not continue in another time zone.
+    """
+    if not frame.isStreaming or not isinstance(field.dataType, T.TimestampType):
+        return {}
+    return {_ZONE: str(frame.sparkSession.conf.get("spark.sql.session.timeZone"))}
+
+
+def zone_of(frame: DataFrame) -> str | None:
+    """The time zone whose clock the windows of a stream show; None if they do not depend on one."""
+    zones = (field.metadata.get(_ZONE) for field in frame.schema.fields)
+    return next((str(zone) for zone in zones if zone is not None), None)
+
+
+def in_zone(frame: DataFrame) -> str:
+    """The time zone of the windows, for the description of their state; empty if they do not depend on one."""
+    zone = zone_of(frame)
+    return "" if zone is None else f" in the time zone {zone}"
 
 
 def _shown(time: Column, type_: T.DataType) -> Column:

@@ -7,6 +7,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from spark_client.base.changelogs import kind_column
+from spark_client.base.collected_state import described_rows
 from spark_client.base.errors import PlanError
 from spark_client.base.identifiers import column_named, identifiers_of
 from spark_client.windows.columns import (
@@ -15,6 +16,7 @@ from spark_client.windows.columns import (
     WINDOW_TIME,
     field_named,
     hidden,
+    in_zone,
     watermark_of,
 )
 from spark_client.windows.netting import ARRIVAL, settled
@@ -23,6 +25,7 @@ from spark_client.windows.partners import each_once, with_row_ids, without_repea
 __all__ = ["window_join"]
 
 _MATCHED = hidden("matched")
+_STATE = {side: hidden(f"{side}_state") for side in ("left", "right")}
 _KINDS = {
     "inner": "inner", "left": "left", "leftouter": "left", "right": "right", "rightouter": "right",
     "full": "full", "outer": "full", "fullouter": "full", "semi": "left_semi", "leftsemi": "left_semi",
@@ -78,12 +81,16 @@ def window_join(
             equal.append(one.isNotNull())
     if condition is not None:
         equal.append(condition)
+    if left.isStreaming and renamed.isStreaming:
+        left, renamed = _with_description(left, "left"), _with_description(renamed, "right")
+        equal.append(column_named(_STATE["left"]).isNull() | column_named(_STATE["right"]).isNull())
     matches = reduce(lambda one, other: one & other, equal)
     if kind in ("left_semi", "left_anti") and left.isStreaming and right.isStreaming:
         taken = identifiers.keys(left.columns)
         wanted = renamed.select(*(column_named(name) for name in renamed.columns if identifiers.key(name) not in taken))
         join = _semi if kind == "left_semi" else _anti
-        joined = join(left, wanted, matches, list(hide.values()) if condition is None else None)
+        compared = [*hide.values(), _STATE["right"]]
+        joined = join(left, wanted, matches, compared if condition is None else None)
     else:
         joined = left.join(renamed, matches, kind)
     shown = []
@@ -92,12 +99,18 @@ def window_join(
         value = {"right": other, "full": F.coalesce(one, other)}.get(kind, one)
         kept = watermark_of(field)
         shown.append(value.alias(field.name, metadata=kept) if kept else value.alias(field.name))
-    own = [f.name for f in fields[0]]
+    own = [*(f.name for f in fields[0]), *_STATE.values()]
     rest = [column_named(name) for name in left.columns if name not in own]
     if kind not in ("left_semi", "left_anti"):
-        rest += [column_named(name) for name in renamed.columns if name not in hide.values()]
+        rest += [column_named(name) for name in renamed.columns if name not in (*hide.values(), *_STATE.values())]
     _check_names(left, renamed, own, kind)
     return joined.select(*shown, *rest)
+
+
+def _with_description(frame: DataFrame, side: str) -> DataFrame:
+    """The rows of a stream with a column that describes them in the state of the join."""
+    description = f"{side} rows {frame.schema.simpleString()}{in_zone(frame)}"
+    return frame.select("*", described_rows(description).alias(_STATE[side]))
 
 
 def _settled(frame: DataFrame, changelog: bool | None) -> DataFrame:

@@ -11,9 +11,10 @@ from pyspark.sql import types as T
 
 from remote_udf.row_kinds import ROW_KIND, RowKind
 from spark_client.base.changelogs import kind_code, kind_column, require_retract
+from spark_client.base.collected_state import described
 from spark_client.base.errors import PlanError
 from spark_client.base.grouped import grouped
-from spark_client.windows.columns import WINDOW_TIME, hidden, watermark_of
+from spark_client.windows.columns import WINDOW_TIME, hidden, in_zone, watermark_of
 
 __all__ = ["ARRIVAL", "changes_of", "net_changes", "net_rows", "settled", "sign_of"]
 
@@ -57,7 +58,10 @@ def net_changes(frame: DataFrame, kind: str) -> DataFrame:
     # A stream has no positions, so rows of one micro-batch share a time.
     arrival = F.current_timestamp() if frame.isStreaming else F.monotonically_increasing_id()
     signed = frame.select("*", sign_of(kind).alias(_NET), arrival.alias(ARRIVAL)).toDF(*names, _NET, ARRIVAL)
-    summed = grouped(signed, own, [F.sum(_NET).cast("int").alias(_NET), F.min(ARRIVAL).alias(ARRIVAL)])
+    net = F.sum(_NET).cast("int")
+    if frame.isStreaming:
+        net = described(net, f"changes {frame.schema.simpleString()}{in_zone(frame)}")
+    summed = grouped(signed, own, [net.alias(_NET), F.min(ARRIVAL).alias(ARRIVAL)])
     left = summed.where(F.col(_NET) != 0)
     added, taken = (RowKind.INSERT.value, RowKind.DELETE.value) if kind.lower() == ROW_KIND else ("insert", "delete")
     value = F.when(F.col(_NET) > 0, added).otherwise(taken)

@@ -19,6 +19,7 @@ from spark_client.windows.columns import (
     emitted,
     field_named,
     hidden,
+    in_zone,
     without_watermark,
 )
 from spark_client.windows.netting import ARRIVAL, changes_of, settled
@@ -162,7 +163,7 @@ def _ranked_stream(
     row = F.struct(F.struct(*parts).alias(_ORDER), F.struct(*names).alias("row"))
     ordering = ", ".join(name for name, _ in order)
     rows = f"rows {frame.schema.simpleString()} in the order of ({ordering})"
-    description = f"{rows} by ({', '.join(groups)})"
+    description = f"{rows} by ({', '.join(groups)}){in_zone(frame)}"
     gathered = grouped(frame.toDF(*names), keys, [described(F.collect_list(row), description).alias(_ROWS)])
     compare = [down for _, down in order]
     # The rows are in the order in which they arrived, and Spark's sort keeps the order of equal ones.

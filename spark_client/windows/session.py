@@ -31,6 +31,7 @@ from spark_client.windows.columns import (
     watermark_of,
     with_times,
     without_watermark,
+    zone_metadata,
 )
 from spark_client.windows.intervals import MILLISECOND, Interval, interval_column, micros_of, shown
 
@@ -104,7 +105,9 @@ def _on_stream(frame: DataFrame, field: T.StructField, micros: int, keys: Sequen
     rows = gathered.select(F.inline(_ROWS), F.col(f"{_SESSION}.start"), F.col(f"{_SESSION}.end"))
     bounded = rows.select(
         *names,
-        (F.col("start") + millisecond).cast("timestamp_ntz").alias(WINDOW_START, metadata={SESSION: True}),
+        (F.col("start") + millisecond)
+        .cast("timestamp_ntz")
+        .alias(WINDOW_START, metadata={SESSION: True, **zone_metadata(frame, field)}),
         (F.col("end") + millisecond).cast("timestamp_ntz"),
         F.col("end").cast(field.dataType).alias(WINDOW_TIME, metadata=watermark_of(field)),
     )

@@ -42,6 +42,8 @@ class FirePlan:
     kinds: int | None
     names: tuple[str, ...]
     """The names of the output columns: the kind, the keys, the values."""
+    zone: str | None = None
+    """The time zone of the windows; None if they do not depend on one."""
 
     @property
     def value_types(self) -> list[pa.DataType]:
@@ -59,6 +61,7 @@ class FirePlan:
             "keys": [f"{name} {spelled(type_)}" for name, type_ in keys],
             "values": [self._shown_value(*each) for each in self.shown],
             "changelog": self.kinds is not None, "delays by the clock": self.options.needs_clock,
+            "time zone": self.zone,
         }  # fmt: skip
 
     def _shown_value(self, remote: bool, number: int) -> str:
@@ -131,7 +134,8 @@ def loaded_windows(plan: FirePlan, saved: bytes) -> tuple[list[pa.Array], list[F
 
 
 def _require_fit(plan: FirePlan, found: dict[str, object]) -> None:
-    problems = [differs(name, found.get(name), expected) for name, expected in plan.description.items()]
+    # States of older versions do not tell the time zone.
+    problems = [differs(name, found[name], expected) for name, expected in plan.description.items() if name in found]
     if told := [problem for problem in problems if problem]:
         raise StateMismatch(
             f"windows that fire early or late: their state does not fit the checkpoint: {'; '.join(told)}. Start from "

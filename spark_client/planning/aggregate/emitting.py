@@ -191,4 +191,5 @@ def _fire_plan(
         key_types=tuple(key_types),
         kinds=None if query.kind is None else place[hidden("kind")],
         names=tuple(f"v{index}" for index in range(1 + len(keys) + len(shown))),
+        zone=query.zone,
     )  # fmt: skip

@@ -24,12 +24,13 @@ from spark_client.windows.columns import (
     WINDOW_TIME,
     last_millisecond,
     watermark_of,
+    zone_of,
 )
 from spark_client.windows.panes import PANE, PANE_END, PANE_START, in_panes, later
 from spark_client.windows.planned import windowed
 from spark_client.windows.updates import updates
 
-__all__ = ["pane_query", "with_updates", "with_window_time"]
+__all__ = ["pane_query", "with_updates", "with_window_time", "with_zone"]
 
 
 def with_window_time(group_by: GroupBy) -> GroupBy:
@@ -43,6 +44,13 @@ def with_window_time(group_by: GroupBy) -> GroupBy:
     if sets is not None:
         sets = [(*each, len(keys)) if end in each else tuple(each) for each in sets]
     return dataclasses.replace(group_by, keys=[*keys, WINDOW_TIME], sets=sets)
+
+
+def with_zone(group_by: GroupBy) -> GroupBy:
+    """Set `zone` if the keys of a stream are windows by the clock of a time zone."""
+    if not _of_windows(group_by):
+        return group_by
+    return dataclasses.replace(group_by, zone=zone_of(group_by.frame))
 
 
 def with_updates(group_by: GroupBy) -> GroupBy:

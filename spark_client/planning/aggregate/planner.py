@@ -27,7 +27,7 @@ from spark_client.functions.aggregate import AggregateExpression, OverExpression
 from spark_client.planning.aggregate.builtins import is_distinct, known_builtin, of_stream
 from spark_client.planning.aggregate.changelogs import changelog_query
 from spark_client.planning.aggregate.emitting import plan_emitting
-from spark_client.planning.aggregate.panes import pane_query, with_updates, with_window_time
+from spark_client.planning.aggregate.panes import pane_query, with_updates, with_window_time, with_zone
 from spark_client.planning.aggregate.query import AggregateQuery, GroupBy, Remote, Strategy
 from spark_client.planning.aggregate.rows import Rows
 from spark_client.planning.aggregate.steps import Steps
@@ -45,7 +45,7 @@ def plan_group_by(group_by: GroupBy, expressions: Sequence[AggregateExpression |
             raise PlanError(f"agg takes calls of remote aggregates and Spark's own, not {expression!r}")
     if not expressions:
         raise PlanError("agg needs an aggregate")
-    timed = with_window_time(group_by)
+    timed = with_zone(with_window_time(group_by))
     streaming = group_by.frame.isStreaming
     if streaming:
         # Spark logs each error of a column that it does not find, also of one that only the query below has.
@@ -72,11 +72,11 @@ def plan_fired(
     group_by: GroupBy, expressions: Sequence[AggregateExpression | Column], options: EmitOptions
 ) -> DataFrame:
     """Plan a stream whose windows fire early or late: the result is a changelog with `row_kind` first."""
-    timed = with_window_time(group_by)
+    timed = with_zone(with_window_time(group_by))
     if not expressions:
         raise PlanError("agg needs an aggregate")
     result = plan_emitting(timed, expressions, options)
-    return result if timed is group_by else result.drop(WINDOW_TIME)
+    return result if len(timed.keys) == len(group_by.keys) else result.drop(WINDOW_TIME)
 
 
 class _Planner:

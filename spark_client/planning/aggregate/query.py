@@ -43,6 +43,8 @@ class GroupBy:
     """Whether the frame is a changelog; None if its columns decide."""
     spread: "Spread | None" = None
     """Transforms accumulators before the shuffle; receives the names of their keys."""
+    zone: str | None = None
+    """The time zone of the windows of a stream; see `spark_client.windows.columns.zone_of`."""
     updates: Column | None = None
     """Whether a row causes its group to be emitted; None if every group is emitted."""
 
@@ -103,6 +105,7 @@ class AggregateQuery:
         self.builtins = [each for each in expressions if not isinstance(each, AggregateExpression)]
         self.order_by = list(group_by.order_by)
         self._spread = group_by.spread
+        self.zone = group_by.zone
         self.kind = self._kind_column(group_by.changelog)
         if self.kind is not None and not frame.isStreaming and not self.order_by:
             # A DataFrame is ordered by partition, then by position in the partition.

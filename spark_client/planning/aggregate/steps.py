@@ -61,6 +61,9 @@ class Steps:
             # Added rows minus retracted rows: per bundle, or per row if rows are passed on.
             sign = F.when(F.col(hidden("kind")).isin(_RETRACTS), -1).otherwise(1) if self._query.passes_rows else count
             collected.append(F.sum(sign).alias(count))
+        described_alone = streaming and not self._query.remotes
+        if described_alone:
+            collected.append(described(F.lit(True), f"aggregates{self._by_keys}").alias(hidden("state")))
         if self._query.only_updated:
             collected.append(F.max(UPDATES).alias(UPDATES))
         texts = [each for each in collected if isinstance(each, str)]
@@ -69,6 +72,9 @@ class Steps:
         else:
             columns = [F.expr(each) if isinstance(each, str) else each for each in collected]
             gathered = grouped(partial, self._query.group_keys, columns)
+        if described_alone:
+            # Spark does not compute an aggregate that nothing reads.
+            gathered = gathered.where(hidden("state")).drop(hidden("state"))
         if self._query.only_updated:
             gathered = gathered.where(UPDATES).drop(UPDATES)
         if counted:
@@ -155,19 +161,25 @@ class Steps:
         )
         return apply_operator(partial, map_grouped, plan, StructType(schema))
 
+    @property
+    def _by_keys(self) -> str:
+        """The keys, and the time zone of their windows."""
+        zone = "" if self._query.zone is None else f" in the time zone {self._query.zone}"
+        return f" by ({', '.join(self._query.key_names)}){zone}"
+
     def _description(self, remote: Remote, base: DataFrame | None = None) -> str:
         """What a stream collects for a call, by which keys: its rows, of `base`, or its accumulators."""
-        spec, keys = remote.call.spec, ", ".join(self._query.key_names)
+        spec, by_keys = remote.call.spec, self._by_keys
         if base is None:
             assert spec.accumulator is not None
-            return f"{spec.name}: accumulators {spelled(spec.accumulator)} by ({keys})"
+            return f"{spec.name}: accumulators {spelled(spec.accumulator)}{by_keys}"
         types = {field.name: field.dataType.simpleString() for field in base.schema.fields}
         order = [hidden(f"order_{index}") for index in range(len(self._query.order_by))]
         changes = ["row_kind"] if self._query.kind is not None else []
         rows, by = (", ".join(names) for names in (
             [*changes, *(types[name] for name in remote.arguments)], (types[name] for name in order)
         ))  # fmt: skip
-        return f"{spec.name}: rows ({rows}) in the order of ({by}) by ({keys})"
+        return f"{spec.name}: rows ({rows}) in the order of ({by}){by_keys}"
 
     def _collected_rows(self, remote: Remote, base: DataFrame) -> Column:
         """The rows of a key for one call, gathered by Spark."""

@@ -8,6 +8,8 @@ from tests.spark.aggregate.test_streaming import start, stream_of, write
 from tests.spark_client.executor.aggregate.world import Total
 from udf_server.aggregate.declaration import declare_aggregate
 
+WINDOW = ["window_start", "window_end", "window_time"]
+
 pytestmark = pytest.mark.timeout(200)
 
 
@@ -76,6 +78,59 @@ def ranked(order):
     return query
 
 
+def tumbled(stream, changelog=False):
+    """Windows of ten minutes, whose bounds depend on the time zone."""
+    kinds = [F.lit("+I").alias("row_kind")] if changelog else []
+    return windows.tumble(stream.select("*", F.expr("v + 1 AS w"), *kinds), "at", "10 minutes")
+
+
+def hopped(stream):
+    return windows.hop(stream, "at", "10 minutes", "1 hour")
+
+
+def in_sql(call):
+    def query(functions, stream):
+        stream.createOrReplaceTempView("zoned_rows")
+        source = "TABLE(TUMBLE(TABLE zoned_rows, DESCRIPTOR(at), INTERVAL '10' MINUTES))"
+        return functions.sql(f"SELECT window_start, {call} AS t FROM {source} GROUP BY window_start, window_end")
+
+    return query
+
+
+def totals(window, *names):
+    def query(functions, stream):
+        calls = [functions.function(name)("v").alias(name) for name in names]
+        calls = calls or [F.sum("v")]
+        return functions.group_by(window(stream), "window_start", "window_end").agg(*calls)
+
+    return query
+
+
+def joined(*columns):
+    """Rows of two streams that are in one window; the left rows have these columns, in this order."""
+
+    def query(_, stream):
+        left = tumbled(stream).select(*columns, *WINDOW)
+        return windows.window_join(left, tumbled(stream).select("k", *WINDOW))
+
+    return query
+
+
+def netted(*columns):
+    """The rows that remain of a changelog with these columns, in this order."""
+
+    def query(_, stream):
+        rows = tumbled(stream, changelog=True)
+        return windows.window_top_n(rows.select("row_kind", *columns, *WINDOW), 1, "v", rank="rank")
+
+    return query
+
+
+def emitting(functions, stream):
+    grouped = functions.group_by(tumbled(stream), "window_start", "window_end", "window_time")
+    return grouped.emit(early_fire_delay="0 s").agg(functions.function("total")("v").alias("t"))
+
+
 CHANGES = {
     "a function": (grouped("total@1"), grouped("other"), "total: accumulators struct<sum:bigint,count:bigint>"),
     "an accumulator": (grouped("total@1"), grouped("total@3"), "total: accumulators struct<sum:bigint,count:bigint>"),
@@ -84,6 +139,8 @@ CHANGES = {
     "a session": (sessions(), sessions(typed="int"), "rows struct<k:string,v:bigint,at:timestamp> by (k)"),
     "a name": (sessions(), sessions(name="u"), "rows struct<k:string,v:bigint,at:timestamp> by (k)"),
     "an order": (ranked("v"), ranked("w"), " in the order of (v) by (window_start, window_end, window_time, k)"),
+    "columns of a join": (joined("v", "w"), joined("w", "v"), "left rows struct<v:bigint,w:bigint"),
+    "columns of changes": (netted("v", "w"), netted("w", "v"), "rows struct<v:bigint,w:bigint,"),
 }
 
 
@@ -112,3 +169,55 @@ def test_another_version_with_the_same_accumulators_continues(functions, spark, 
         query.awaitTermination(100)
         assert query.exception() is None
     assert [(row.t.sum, row.d) for row in spark.read.parquet(str(tmp_path / "out")).collect()] == [(6, 2)]
+
+
+ZONED = {
+    "an aggregate": (
+        totals(tumbled, "total@1"),
+        "total: accumulators struct",
+    ),
+    "rows of a function": (totals(tumbled, "total@4"), "total: rows (bigint)"),
+    "panes": (
+        totals(lambda stream: windows.hop(stream, "at", "10 minutes", "1 hour"), "total@1"),
+        "total: accumulators",
+    ),
+    "Spark's aggregates": (totals(tumbled), "aggregates by (window_start"),
+    "a ranking": (ranked("v"), " in the order of (v)"),
+    "a join": (joined("v", "w"), "left rows struct<v:bigint"),
+    "changes": (netted("v", "w"), "changes struct<row_kind:string"),
+    "early results": (emitting, "StateMismatch: windows that fire early or late"),
+}
+
+
+@pytest.mark.parametrize("what", ZONED)
+def test_windows_do_not_continue_in_another_time_zone(functions, spark, source, tmp_path, zone, what):
+    """Their bounds are times on the clock of the session, so the rows of an hour would be in two windows."""
+    query, found = ZONED[what]
+    write(source, "a", [("x", 1, 1), ("y", 2, 3)])
+    for number, name in enumerate(("Europe/Berlin", "Europe/Berlin", "America/New_York")):
+        zone(name)
+        write(source, "abc"[number], [("x", number, 5 + number)])
+        stream = stream_of(spark, source).withWatermark("at", "10 seconds")
+        run = start(query(functions, stream), tmp_path, "append", "", sink=tmp_path / "out")
+        if number < 2:
+            run.awaitTermination(100)
+            assert run.exception() is None
+    with pytest.raises(Exception, match=r"SCHEMA_NOT_COMPATIBLE|StateMismatch") as raised:
+        run.awaitTermination(100)
+    assert found in str(raised.value)
+    assert all(name in str(raised.value) for name in ("Europe/Berlin", "America/New_York"))
+
+
+def test_windows_without_a_time_zone_continue_in_any(functions, spark, source, tmp_path, zone):
+    sums = []
+    for number, name in enumerate(("Europe/Berlin", "America/New_York")):
+        zone(name)
+        write(source, "ab"[number], [("x", 1, 1 + 50 * number)])
+        stream = stream_of(spark, source).withColumn("local", F.lit("2024-01-01 00:00:00").cast("timestamp_ntz"))
+        rows = windows.tumble(stream, "local", "10 minutes")
+        call = functions.function("total@1")("v").alias("t")
+        frame = functions.group_by(rows, "window_start", "window_end").agg(call)
+        writer = frame.writeStream.foreachBatch(lambda rows, _: sums.extend(row.t.sum for row in rows.collect()))
+        writer = writer.outputMode("update").option("checkpointLocation", str(tmp_path / "checkpoint"))
+        writer.trigger(availableNow=True).start().awaitTermination(100)
+    assert sums == [1, 2]
