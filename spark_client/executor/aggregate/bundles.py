@@ -24,7 +24,7 @@ from spark_client.executor.engine.policy import error_array
 from spark_client.executor.engine.row_engine import PlannedCall
 from spark_client.executor.segments.keys import combined
 
-__all__ = ["Bundle", "PartialPlan", "bundle_of", "output_of", "planned_calls", "signs"]
+__all__ = ["Bundle", "PartialPlan", "at_rows", "bundle_of", "output_of", "planned_calls", "signs"]
 
 _SIGNS = np.array([-1 if kind.is_retract else 1 for kind in RowKind])
 
@@ -128,7 +128,7 @@ def output_of(
             columns.append(pa.array(_net_rows(plan, bundle)))
     else:
         columns = [bundle.table.column(column) for column in plan.passed]
-        columns += [_at_rows(result, bundle.grouping.last_rows(), bundle.table.num_rows) for result in results]
+        columns += [at_rows(result, bundle.grouping.last_rows(), bundle.table.num_rows) for result in results]
     table = pa.Table.from_arrays(columns, names=list(plan.names))
     if counts is not None:
         table = table.filter(pa.array(counts != 0 if plan.below_zero else counts > 0))
@@ -149,7 +149,7 @@ def _net_rows(plan: PartialPlan, bundle: Bundle) -> npt.NDArray[np.int64]:
     return totals
 
 
-def _at_rows(values: pa.Array, rows: npt.NDArray[np.int64], count: int) -> pa.Array:
+def at_rows(values: pa.Array, rows: npt.NDArray[np.int64], count: int) -> pa.Array:
     """A column of `count` rows with these values at these positions and null elsewhere."""
     places = np.full(count, -1, np.int64)
     places[rows] = np.arange(len(values))

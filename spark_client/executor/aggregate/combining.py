@@ -4,17 +4,18 @@ Passing a row from one stage of Spark to the next costs many times more than mer
 task emits a key once, and not once per bundle.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import pyarrow as pa
 
 from remote_udf.options import OnError
 from remote_udf.segments import AppliedField
+from spark_client.base.calls import AggregateCall
 from spark_client.executor.aggregate.bundles import PartialPlan
 from spark_client.executor.aggregate.segment_columns import AggregateInput
 from spark_client.executor.segments.keys import key_codes
 
-__all__ = ["HELD_BYTES", "can_combine", "combined_bundles"]
+__all__ = ["HELD_BYTES", "can_combine", "combined_bundles", "merging_inputs"]
 
 HELD_BYTES = 64 << 20
 """The maximum size of accumulators of a task that wait for its next bundles."""
@@ -69,13 +70,18 @@ def combined_bundles(
 
 def _merging(plan: PartialPlan) -> PartialPlan:
     """A plan whose input is the output of `plan`, and whose output has the same columns."""
-    keys, error = len(plan.keys), len(plan.keys) + len(plan.inputs)
-    inputs = []
-    for index, source in enumerate(plan.inputs):
-        keeps_errors = source.call.policy.on_error is not OnError.FAIL
-        inputs.append(AggregateInput(source.call, (), accumulator=keys + index, error=error if keeps_errors else None))
+    inputs = merging_inputs([source.call for source in plan.inputs], len(plan.keys))
+    return PartialPlan(inputs, tuple(range(len(plan.keys))), plan.key_names, None, None, plan.names)
+
+
+def merging_inputs(calls: Sequence[AggregateCall], keys: int) -> tuple[AggregateInput, ...]:
+    """The calls over a table of keys, an accumulator per call, and an error per call that keeps errors."""
+    inputs, error = [], keys + len(calls)
+    for index, call in enumerate(calls):
+        keeps_errors = call.policy.on_error is not OnError.FAIL
+        inputs.append(AggregateInput(call, (), accumulator=keys + index, error=error if keeps_errors else None))
         error += keeps_errors
-    return PartialPlan(tuple(inputs), tuple(range(keys)), plan.key_names, None, None, plan.names)
+    return tuple(inputs)
 
 
 def _repeats(plan: PartialPlan, held: Batches) -> bool:

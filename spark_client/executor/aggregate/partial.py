@@ -20,7 +20,7 @@ from spark_client.executor.engine.row_engine import RowEngine
 from spark_client.executor.segments.cutting import tables_of
 from spark_client.executor.stream.runtime import RUNTIME, Runtime
 
-__all__ = ["map_partial"]
+__all__ = ["map_partial", "merged_accumulators"]
 
 FIRST_ROWS = 262_144
 GROWTH = 4
@@ -41,8 +41,12 @@ def map_partial(
             yield from itertools.chain.from_iterable(bundles)
 
 
-def _merged(runtime: Runtime, plan: PartialPlan, held: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
+def merged_accumulators(plan: PartialPlan, table: pa.Table, runtime: Runtime) -> pa.Table:
     """The output of a plan over accumulators, which form one bundle."""
+    return pa.Table.from_batches(_merged(runtime, plan, table.to_batches()))
+
+
+def _merged(runtime: Runtime, plan: PartialPlan, held: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
     rows = iter([pa.Table.from_batches(held).combine_chunks().to_batches()[0]])
     return list(itertools.chain.from_iterable(_applied(plan, rows, runtime, whole=True)))
 

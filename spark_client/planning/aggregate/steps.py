@@ -20,6 +20,8 @@ from spark_client.executor.aggregate.grouped import map_grouped
 from spark_client.executor.aggregate.partial import map_partial
 from spark_client.executor.aggregate.segment_columns import AggregateInput
 from spark_client.executor.engine.policy import ERROR_TYPE
+from spark_client.planning.aggregate.keeping import keeps_one as keeps_one_accumulator
+from spark_client.planning.aggregate.keeping import latest, with_one_accumulator
 from spark_client.planning.aggregate.query import UPDATES, AggregateQuery, Remote, Strategy
 from spark_client.planning.key_columns import sorts
 from spark_client.planning.operators import apply_operator, with_hidden_names
@@ -39,6 +41,9 @@ class Steps:
         """Run step (a), if there is one, and step (b); the result has a row per key."""
         mapped = [remote for remote in self._query.remotes if remote.strategy is not Strategy.ROWS]
         partial = self._query.spread(self.mapped(base, mapped)) if mapped else base
+        keeps_one = keeps_one_accumulator(self._query, partial)
+        if keeps_one:
+            partial = with_one_accumulator(self._query, partial)
         # Spark makes a column from a text in fewer requests than from a function.
         collected: list[Column | str] = list(self._query.builtins)
         streaming = base.isStreaming
@@ -49,7 +54,8 @@ class Steps:
                 collected.append(rows.alias(remote.accumulator))
                 continue
             if streaming:
-                accumulators = described(F.collect_list(remote.accumulator), self._description(remote))
+                accumulators = latest(remote) if keeps_one else F.collect_list(remote.accumulator)
+                accumulators = described(accumulators, self._description(remote))
                 collected.append(accumulators.alias(remote.accumulator))
             else:
                 collected.append(f"collect_list({remote.accumulator}) AS {remote.accumulator}")

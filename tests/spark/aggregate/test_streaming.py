@@ -182,3 +182,48 @@ def test_errors_of_a_stream_are_the_policys(functions, spark, source, tmp_path):
     assert found["x"].t is None
     assert found["x"].t_error.message == "ValueError: thirteen"
     assert (found["y"].t.sum, found["y"].t_error) == (5, None)
+
+
+def state_of(spark, checkpoint):
+    """The bytes of what Spark's state holds, over all operators."""
+    total = 0
+    for file in (checkpoint / "state").iterdir():
+        rows = spark.read.format("statestore").option("operatorId", file.name).load(str(checkpoint))
+        total += sum(len(row.text) for row in rows.selectExpr("to_json(struct(key, value)) AS text").collect())
+    return total
+
+
+@pytest.mark.parametrize("mode", ["update", "complete"])
+def test_the_state_of_a_key_does_not_grow_with_micro_batches(functions, spark, source, tmp_path, mode):
+    """One accumulator is kept for each key, also beside Spark's own aggregates, and over restarts."""
+    sizes, last = [], []
+    total = functions.function("total")
+    for until in (2, 12):
+        for number in range(len(sizes) * 2, until):
+            write(source, chr(ord("a") + number), [("x", 1, 1), ("y", 10, 2), (f"k{number % 2}", 100, 3)])
+        frame = functions.group_by(stream_of(spark, source), "k").agg(total("v").alias("t"), F.count("*").alias("n"))
+
+        def keep(batch, _):
+            last[:] = [(row.k, row.t.sum, row.n) for row in batch.collect()]
+
+        writer = frame.writeStream.outputMode(mode).foreachBatch(keep)
+        writer = writer.option("checkpointLocation", str(tmp_path / "checkpoint"))
+        writer.trigger(availableNow=True).start().awaitTermination(100)
+        sizes.append(state_of(spark, tmp_path / "checkpoint"))
+    expected = {("x", 12, 12), ("y", 120, 12), ("k0", 600, 6), ("k1", 600, 6)}
+    assert set(last) == (expected if mode == "complete" else expected - {("k0", 600, 6)})
+    assert sizes[1] <= sizes[0] * 1.1
+
+
+def test_one_accumulator_is_kept_without_keys_beside_a_watermark_and_with_errors(functions, spark, source, tmp_path):
+    total = functions.function("total", on_error="column")
+    write(source, "a", [("x", 1, 1), ("y", 2, 2)])
+    write(source, "b", [("x", -13, 0), ("y", 3, 0)])
+    write(source, "c", [("x", 4, 0), ("y", 5, 0)])
+    stream = stream_of(spark, source).withWatermark("at", "1 second")
+    found = {row.k: row for row in run(functions.group_by(stream, "k").agg(total("v").alias("t")), tmp_path, "update")}
+    assert (found["x"].t, found["x"].t_error.message) == (None, "ValueError: thirteen")
+    assert (found["y"].t.sum, found["y"].t_error) == (10, None)
+    every = functions.group_by(stream).agg(functions.function("total")("v").filter(F.col("v") > 0))
+    (row,) = run(every, tmp_path / "all", "complete", "all_rows")
+    assert row[0].sum == 15
