@@ -6,7 +6,7 @@ all the statements.
 """
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from pyspark.sql import DataFrame
@@ -14,10 +14,11 @@ from sqlglot import exp
 from sqlglot.tokens import Token, TokenType
 
 from spark_client.base.errors import PlanError
-from spark_client.sql.shared_calls import SharedCalls, readable
+from spark_client.sql.once_inserted import Statement, inserting, statement_of
+from spark_client.sql.shared_calls import SharedCalls
 from spark_client.sql.text.nodes import Node
 from spark_client.sql.text.parsing import Text, error_at, place_of_token
-from spark_client.sql.text.writers import canonical, written
+from spark_client.sql.text.writers import canonical
 from spark_client.sql.workspace import HIDDEN, Workspace
 
 __all__ = ["run_set", "statements_of"]
@@ -90,37 +91,26 @@ def _run_tables(shared: SharedCalls, trees: Sequence[tuple[Workspace, Node]]) ->
 def _run_streams(shared: SharedCalls, trees: Sequence[tuple[Workspace, Node]]) -> DataFrame:
     """Start a streaming query per operator, named by its uid. Return a row for each: `name`, `id`.
 
-    A micro-batch that is repeated after a failure is inserted again: rows arrive at least once. Raises PlanError if no
-    checkpoint location is set, or if a statement does more than select from one call with a uid, row by row.
+    Raises PlanError if no checkpoint location is set, or if a statement does more than select from one call with a uid,
+    row by row.
     """
     spark = trees[0][0].spark
-    if not spark.conf.get(_CHECKPOINTS, None):
+    checkpoints = spark.conf.get(_CHECKPOINTS, None)
+    if not checkpoints:
         raise PlanError(f"a statement set on a stream keeps its state below {_CHECKPOINTS}: set it")
-    inserts: dict[str, list[str]] = {}
+    inserts: dict[str, list[Statement]] = {}
     for workspace, tree in trees:
         uid, statement = _of_rows(workspace, shared, tree)
         inserts.setdefault(uid, []).append(statement)
     started = []
     for uid, statements in inserts.items():
         writer = shared.frames()[uid].writeStream.queryName(uid)
-        query = writer.foreachBatch(_inserting(statements)).start()
+        query = writer.foreachBatch(inserting(statements, f"{checkpoints}/{uid}")).start()
         started.append((uid, query.id))
     return spark.createDataFrame(started, "name string, id string")
 
 
-def _inserting(statements: Sequence[str]) -> Callable[[DataFrame, int], None]:
-    def insert(rows: DataFrame, _: int) -> None:
-        kept = rows.persist()
-        try:
-            for statement in statements:
-                rows.sparkSession.sql(statement, rows=readable(kept))
-        finally:
-            kept.unpersist()
-
-    return insert
-
-
-def _of_rows(workspace: Workspace, shared: SharedCalls, insert: Node) -> tuple[str, str]:
+def _of_rows(workspace: Workspace, shared: SharedCalls, insert: Node) -> tuple[str, Statement]:
     """The uid of the operator whose rows are inserted, and the statement with `{rows}` in its place."""
     query = insert.expression
     select = query if isinstance(query, exp.Select) else None
@@ -144,10 +134,11 @@ def _of_rows(workspace: Workspace, shared: SharedCalls, insert: Node) -> tuple[s
             insert, f"on a stream the statements of a set may use only SELECT and WHERE, found "
             f"{beyond[0].strip('_')}; every micro-batch would be a separate table"
         )  # fmt: skip
-    text = written(insert).replace("{", "{{").replace("}", "}}").replace(table.name, _ROWS)
+    statement = statement_of(workspace.spark, insert)
+    text = statement.text.replace("{", "{{").replace("}", "}}").replace(table.name, _ROWS)
     if HIDDEN in text:
         raise error_at(insert, "on a stream the statements of a set cannot use fields in braces")
-    return uid, text
+    return uid, replace(statement, text=text)
 
 
 def _between_semicolons(tokens: Sequence[Token]) -> Iterator[list[Token]]:

@@ -1,12 +1,15 @@
 """INSERT, CREATE TABLE AS and statement sets with remote functions."""
 
+from functools import partial
 from typing import Annotated
 
 import pytest
 from pyspark.sql import Row
+from pyspark.sql.datasource import DataSource, DataSourceWriter, WriterCommitMessage
 
 import udf_server as udf
 from spark_client import PlanError
+from spark_client.sql.once_inserted import InsertsRepeat
 from tests.spark_client.executor.aggregate.world import Total
 from udf_server import ArgumentTrait
 from udf_server.aggregate.declaration import declare_aggregate
@@ -146,6 +149,95 @@ def test_a_statement_set_on_a_stream_is_one_query_with_several_outputs(functions
     assert started.name == "once"
     assert (rows_of(spark, "main_out"), rows_of(spark, "side_out")) == ([("a", 2)], [("a", 11), ("b", 13)])
     assert sorted(CALLS) == [1, 2, 3]
+
+
+@pytest.fixture
+def flow(spark, tmp_path):
+    """Returns what adds a file to the stream `flow`, and what runs a statement set over what is there."""
+    (tmp_path / "in").mkdir()
+    spark.readStream.schema("k string, v bigint").csv(str(tmp_path / "in")).createOrReplaceTempView("flow")
+    spark.conf.set(STATE_STORE, "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider")
+    spark.conf.set(CHECKPOINTS, str(tmp_path / "checkpoints"))
+    yield lambda name, text: (tmp_path / "in" / name).write_text(text), partial(_run, spark)
+    spark.conf.unset(CHECKPOINTS)
+    spark.conf.unset(STATE_STORE)
+    spark.catalog.dropTempView("flow")
+
+
+def _run(spark, functions, text):
+    (started,) = functions.sql(text).collect()
+    query = spark.streams.get(started.id)
+    try:
+        query.processAllAvailable()
+    finally:
+        query.stop()
+
+
+INSERTS = """EXECUTE STATEMENT SET BEGIN
+  INSERT INTO main_out SELECT v, k FROM numbered(r => TABLE flow PARTITION BY k, uid => 'set');
+  INSERT INTO main_out SELECT v + 100, k FROM numbered(r => TABLE flow PARTITION BY k, uid => 'set');
+  INSERT INTO side_out (k, v)
+  SELECT k, v FROM numbered(r => TABLE flow PARTITION BY k, uid => 'set') WHERE {where}; END"""
+
+
+@pytest.mark.parametrize("form", ["parquet", "csv", "orc PARTITIONED BY (k)"])
+def test_a_micro_batch_that_runs_again_is_in_each_table_once(functions, spark, flow, form):
+    """The last statement fails after the others, in the first micro-batch and in a later one."""
+    add, run = flow
+    for table in ("main_out", "side_out"):
+        spark.sql(f"CREATE TABLE {table} (v BIGINT, k STRING) USING {form}")
+    spark.sql("INSERT INTO main_out VALUES (0, 'a')")
+    down = INSERTS.format(where="raise_error('down') IS NULL")
+    for number, rows in enumerate(("a,1\nb,2\n", "a,3\n")):
+        add(f"{number}.csv", rows)
+        with pytest.raises(Exception, match="down"):
+            run(functions, down)
+        run(functions, INSERTS.format(where="TRUE"))
+    expected = [(1, "a"), (2, "b"), (3, "a")]
+    assert rows_of(spark, "side_out") == sorted(expected)
+    assert rows_of(spark, "main_out") == sorted([(0, "a"), *expected, *((v + 100, k) for v, k in expected)])
+
+
+def test_a_new_checkpoint_does_not_touch_what_another_query_has_inserted(functions, spark, flow, tmp_path):
+    add, run = flow
+    for table in ("main_out", "side_out"):
+        spark.sql(f"CREATE TABLE {table} (v BIGINT, k STRING) USING parquet")
+    add("0.csv", "a,1\n")
+    for checkpoint in ("one", "two"):
+        spark.conf.set(CHECKPOINTS, str(tmp_path / checkpoint))
+        run(functions, INSERTS.format(where="TRUE"))
+    assert rows_of(spark, "side_out") == [(1, "a"), (1, "a")]
+
+
+class Kept(DataSource):
+    """A table of a kind that cannot tell which rows are a repetition."""
+
+    @classmethod
+    def name(cls):
+        return "kept_elsewhere"
+
+    def schema(self):
+        return "v bigint, k string"
+
+    def writer(self, schema, overwrite):
+        return KeptRows()
+
+
+class KeptRows(DataSourceWriter):
+    def write(self, iterator):
+        list(iterator)
+        return WriterCommitMessage()
+
+
+def test_a_table_in_which_a_micro_batch_may_be_twice_is_warned_of(functions, spark, flow):
+    add, run = flow
+    spark.dataSource.register(Kept)
+    spark.sql("CREATE TABLE main_out USING kept_elsewhere")
+    spark.sql("CREATE TABLE side_out (v BIGINT, k STRING) USING parquet")
+    add("0.csv", "a,1\n")
+    with pytest.warns(InsertsRepeat, match="main_out: if the query fails .* it is a table of another kind"):
+        run(functions, INSERTS.format(where="TRUE"))
+    assert rows_of(spark, "side_out") == [(1, "a")]
 
 
 def test_a_table_argument_has_window_functions_and_remote_aggregates(functions):
