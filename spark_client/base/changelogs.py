@@ -10,13 +10,16 @@ from remote_udf.table_arguments import ChangelogMode
 from spark_client.base.errors import PlanError
 from spark_client.base.identifiers import column_named, identifiers_of
 
-__all__ = ["CHANGE_TYPE", "kind_code", "kind_column", "mode_metadata", "mode_of", "require_retract"]
+__all__ = ["CHANGE_TYPE", "kind_code", "kind_column", "mode_metadata", "mode_of", "require_no_fires", "require_retract"]
 
 MODE = "remote_udf.changelog_mode"
 """The metadata key under which the column of kinds describes the changelog's kinds and its upsert key."""
 
 CHANGE_TYPE = "_change_type"
 """The column of kinds in a Delta change feed (Delta Lake, "Change data feed")."""
+
+FIRED = "remote_udf.fired"
+"""The metadata key of columns of windows of a stream that fire early or late."""
 
 _DELTA = {
     "insert": RowKind.INSERT,
@@ -30,6 +33,15 @@ def kind_column(frame: DataFrame) -> str | None:
     """The column that makes the frame a changelog: `row_kind`, or Delta's `_change_type`; None if it has none."""
     names = {identifiers_of(frame).key(name): name for name in frame.columns}
     return names.get(ROW_KIND) or names.get(CHANGE_TYPE)
+
+
+def require_no_fires(frame: DataFrame, what: str) -> None:
+    """Raises PlanError for changes of windows that fire early or late, before another operator with state."""
+    if frame.isStreaming and any(field.metadata.get(FIRED) for field in frame.schema.fields):
+        raise PlanError(
+            f"{what}: the rows are changes of windows that fire early or late (emit), and a stream of Spark takes no "
+            "other operator with state after them: write the changes to a table, and read that table in another query"
+        )
 
 
 def mode_metadata(mode: ChangelogMode, upsert_key: Sequence[str]) -> dict[str, object]:

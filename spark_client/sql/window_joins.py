@@ -14,6 +14,7 @@ from sqlglot import exp
 from spark_client.sql.sources import Source
 from spark_client.sql.stream_times import TIME, is_stream, time_fields, time_name
 from spark_client.sql.text.nodes import Node, conjuncts
+from spark_client.sql.text.parsing import error_at
 from spark_client.sql.workspace import Workspace
 from spark_client.windows.columns import WATERMARK, WINDOW_END, WINDOW_START, watermark_of, without_watermark
 from spark_client.windows.partners import each_once, with_row_ids, without_repeats
@@ -80,6 +81,12 @@ def _joined(workspace: Workspace, select: Node, ctes: Sequence[Node]) -> Node:
     if left.time is None or right.time is None:
         streams = [side.name for side in (left, right) if side.frame.isStreaming]
         lacking = [side.name for side in (left, right) if side.frame.isStreaming and side.time is None]
+        if lacking and len(streams) == 2:
+            raise error_at(
+                join,
+                "a window join of streams needs window_time with a watermark on both sides, or its state is never "
+                f"removed; {lacking[0]} has none: set a watermark before the window function, and keep window_time",
+            )
         workspace.stages.append(
             "window join in batch: Spark joins the rows" if not streams
             else f"no window join of streams: {lacking[0]} has no window_time with a watermark" if lacking

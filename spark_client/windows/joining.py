@@ -6,7 +6,7 @@ from functools import reduce
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from spark_client.base.changelogs import kind_column
+from spark_client.base.changelogs import kind_column, require_no_fires
 from spark_client.base.collected_state import described_rows
 from spark_client.base.errors import PlanError
 from spark_client.base.identifiers import column_named, identifiers_of
@@ -61,6 +61,8 @@ def window_join(
         raise PlanError(f"window_join: how {how!r} is not one of inner, left, right, full, semi, anti")
     if changelog and all(kind_column(frame) is None for frame in (left, right)):
         raise PlanError("window_join: no column 'row_kind' or '_change_type' makes one of the frames a changelog")
+    for side, frame in (("left", left), ("right", right)):
+        require_no_fires(frame, f"window_join: {side} frame")
     left, right = (_settled(frame, changelog) for frame in (left, right))
     names = [on] if isinstance(on, str) else list(on)
     identifiers = identifiers_of(left)

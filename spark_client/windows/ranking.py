@@ -6,6 +6,7 @@ from functools import reduce
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
+from spark_client.base.changelogs import require_no_fires
 from spark_client.base.collected_state import described
 from spark_client.base.errors import PlanError
 from spark_client.base.grouped import grouped
@@ -67,6 +68,7 @@ def _top_n(
         raise PlanError(f"window_top_n: rank {rank!r} is not one of {', '.join(_RANKS)}")
     if not 1 <= first <= n:
         raise PlanError(f"window_top_n: there are no ranks from {first} to {n}; ranks begin at 1")
+    require_no_fires(frame, "window_top_n")
     kind = changes_of(frame, changelog, "window_top_n")
     order = _ordering(frame, order_by)
     groups = _groups(frame, partition_by, "window_top_n")

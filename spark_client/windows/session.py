@@ -14,6 +14,7 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from spark_client.base.changelogs import require_no_fires
 from spark_client.base.collected_state import described
 from spark_client.base.errors import PlanError
 from spark_client.base.grouped import grouped
@@ -83,6 +84,7 @@ def session(
 
 def _on_stream(frame: DataFrame, field: T.StructField, micros: int, keys: Sequence[str]) -> DataFrame:
     """Use Spark's session_window, which keeps rows as lists until the watermark has passed their session."""
+    require_no_fires(frame, "SESSION")
     if WATERMARK not in field.metadata:
         raise PlanError(
             f"SESSION on a stream needs a watermark on its time column: frame.withWatermark({field.name!r}, ...)"

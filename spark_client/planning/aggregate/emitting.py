@@ -17,6 +17,7 @@ from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
 from pyspark.sql.types import StructField, StructType
 
 from remote_udf.row_kinds import ROW_KIND
+from spark_client.base.changelogs import FIRED, require_no_fires
 from spark_client.base.errors import PlanError
 from spark_client.base.identifiers import column_named, hidden
 from spark_client.base.types import arrow_type, spark_type
@@ -48,6 +49,7 @@ def plan_emitting(
 
     Raises PlanError, InvalidOption or UnsupportedType.
     """
+    require_no_fires(group_by.frame, "early and late fire")
     names = [key if isinstance(key, str) else "" for key in group_by.keys]
     for name in (WINDOW_START, WINDOW_END, WINDOW_TIME):
         if name not in names:
@@ -137,7 +139,10 @@ def _planned(query: AggregateQuery, builtins: Sequence[Builtin], options: EmitOp
         for expression, type_ in zip(query.expressions, plan.value_types, strict=True)
     ]
     schema = StructType([StructField(f"v{index}", type_) for index, (_, type_) in enumerate(output)])
-    shown = [F.col(f"v{i}").alias(name) for i, (name, _) in enumerate(output) if name != hidden("grouping_id")]
+    shown = [
+        F.col(f"v{i}").alias(name, metadata={FIRED: True})
+        for i, (name, _) in enumerate(output) if name != hidden("grouping_id")
+    ]  # fmt: skip
     return changes.mapInArrow(unpacked, schema).select(*shown)
 
 

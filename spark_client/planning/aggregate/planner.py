@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 
 from remote_udf.options import OnError
 from remote_udf.segments import ACCUMULATORS, KEY, ROWS, AppliedField
-from spark_client.base.changelogs import kind_column
+from spark_client.base.changelogs import kind_column, require_no_fires
 from spark_client.base.errors import PlanError
 from spark_client.base.identifiers import error_column, hidden, is_hidden
 from spark_client.base.types import spark_type
@@ -45,6 +45,7 @@ def plan_group_by(group_by: GroupBy, expressions: Sequence[AggregateExpression |
             raise PlanError(f"agg takes calls of remote aggregates and Spark's own, not {expression!r}")
     if not expressions:
         raise PlanError("agg needs an aggregate")
+    require_no_fires(group_by.frame, "agg")
     timed = with_zone(with_window_time(group_by))
     streaming = group_by.frame.isStreaming
     if streaming:

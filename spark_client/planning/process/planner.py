@@ -24,7 +24,7 @@ from remote_udf.result_columns import resolved
 from remote_udf.row_kinds import RowKind
 from remote_udf.table_arguments import ArgumentTrait
 from spark_client.base.calls import ProcessTableCall
-from spark_client.base.changelogs import kind_code, mode_metadata
+from spark_client.base.changelogs import kind_code, mode_metadata, require_no_fires
 from spark_client.base.config import ClientConfig
 from spark_client.base.errors import PlanError
 from spark_client.base.identifiers import hidden, identifiers_of, quoted
@@ -116,6 +116,8 @@ class _Planner:
             warn_of_times(self._call.spec.key, self._process, self._signature, frames)
             marks.require_distinct(self._call.spec.key, self._state.uid if self._by_key else None)
             if self._by_key:
+                for each in self._inputs:
+                    require_no_fires(each.frame, f"function {self._call.spec.key}")
                 frame = with_state(base, plan, schema, marks, self._state)
                 return self._with_mode(marks.marked(frame, plan, self._state.uid), plan)
             return self._with_mode(marks.marked(apply_operator(base, map_processed, plan, schema), plan, None), plan)

@@ -4,6 +4,7 @@ import os
 
 import pytest
 
+from spark_client import PlanError
 from tests.spark_client.executor.aggregate.world import Total
 from udf_server.aggregate.declaration import declare_aggregate
 
@@ -156,3 +157,12 @@ def test_semi_and_anti_joins_of_windows_keep_rows_or_leave_them_out(sql, conditi
     on = JOINED.removeprefix("ON ")
     query = f"SELECT v FROM (SELECT * FROM {TUMBLED}) l WHERE {condition.format(right=RIGHT, on=on)}"
     assert sorted(row[0] for row in sql(query)) == expected
+
+
+def test_a_window_join_whose_state_would_stay_is_refused(sql):
+    """Windows without a watermark, and without the column that has it, are never over."""
+    rows = "SELECT k, v, CAST(at AS timestamp_ntz) AS at FROM others"
+    other = f"(SELECT * FROM TABLE(TUMBLE(TABLE ({rows}), DESCRIPTOR(at), INTERVAL '10' SECOND))) AS o"
+    on = "w.window_start = o.window_start AND w.window_end = o.window_end"
+    with pytest.raises(PlanError, match=r"window_time with a watermark on both sides.* o has none"):
+        sql(f"SELECT w.k, o.v FROM {TUMBLED} AS w JOIN {other} ON {on}")

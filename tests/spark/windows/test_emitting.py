@@ -7,7 +7,7 @@ import pytest
 from pyspark.sql import functions as F
 
 from spark_client import PlanError
-from spark_client.windows import session, tumble
+from spark_client.windows import session, tumble, window_join, window_top_n
 from tests.spark_client.executor.aggregate.world import Total
 from udf_server.aggregate.declaration import declare_aggregate
 
@@ -125,6 +125,32 @@ def test_what_cannot_fire_early_is_refused_when_planned(remote, spark, files):
     ):
         with pytest.raises(PlanError, match=message):
             fired(odd, *WINDOW).agg(aggregate)
+
+
+def test_changes_enter_no_other_operator_with_state(remote, spark, files):
+    """Spark's own error, when the query starts, tells neither what emits the changes nor what takes them."""
+    functions = remote(declare_aggregate(Total))
+    total = functions.function("total")
+    windowed = tumble(files.read(), "at", "10 seconds")
+    fired = functions.group_by(windowed, *WINDOW, "window_time", "k").emit(early_fire_delay="0 s")
+    changes = fired.agg(total("v").alias("t"), F.count("*").alias("v"))
+    message = "the rows are changes of windows that fire early or late .emit."
+
+    def fired_again(changes):
+        return functions.group_by(changes, *WINDOW).emit(early_fire_delay="0 s").agg(total("v"))
+
+    for what, use in (
+        ("agg", lambda: functions.group_by(changes, "k").agg(F.sum("v"))),
+        ("agg", lambda: functions.group_by(changes.drop("row_kind"), *WINDOW).agg(total("v"))),
+        (
+            "early and late fire",
+            lambda: functions.group_by(changes, *WINDOW).emit(early_fire_delay="0 s").agg(total("v")),
+        ),
+        ("window_top_n", lambda: window_top_n(changes, 1, "v")),
+        ("window_join: right frame", lambda: window_join(windowed, changes.drop("v"), "k")),
+    ):
+        with pytest.raises(PlanError, match=f"{what}: {message}"):
+            use()
 
 
 def test_on_a_table_windows_are_complete_and_fire_once(remote, spark):
