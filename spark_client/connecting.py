@@ -40,6 +40,7 @@ def connect(
     budget: Mapping[str, float | str] | None = None,
     over_budget: OverBudget = "fail",
     condition_sample: int = 0,
+    micro_batch: tuple[str, int] | None = None,
 ) -> RemoteSession:
     """Connect a Spark session, classic or Connect, to a server.
 
@@ -66,6 +67,9 @@ def connect(
         condition_sample: In `sql`, order the remote conditions of a WHERE by their cost and by how many rows they drop.
             Both are measured when a query is planned: all conditions are called for that number of rows. 0, the
             default, leaves the order of the text. `remote.explain` shows the order and its reasons.
+        micro_batch: In a function of foreachBatch on Spark Connect: a name of the query that does not change when it is
+            restarted, and the number of the micro-batch. If the micro-batch runs again, its dead letters are replaced.
+            Elsewhere Spark knows both.
         short_tracebacks: In notebooks, show only the `root_cause` of an error; `%tb` shows the whole traceback.
 
     Returns:
@@ -79,7 +83,7 @@ def connect(
         EmbeddedServerFailed: The embedded server does not start, or executors cannot reach it.
         InvalidOption: The budget or `condition_sample` is malformed.
         PlanError: A path has credentials.
-        TypeError: `spark` is not a Spark session.
+        TypeError: `spark` is not a Spark session, or `micro_batch` is not a name and a number.
         ValueError: The target is not an address, or a token would be sent unencrypted.
     """
     _require_session(spark)
@@ -94,6 +98,7 @@ def connect(
         raise InvalidOption(f"condition_sample: {condition_sample!r} is not a number of rows")
     for name, path in (("summary_directory", summary_directory), ("checkpoint", checkpoint)):
         require_no_credentials(path or "", f"connect: {name}")
+    known = None if micro_batch is None else _micro_batch(*micro_batch)
     embedded = None
     if target is None:
         require_local_executors(spark)
@@ -114,6 +119,7 @@ def connect(
         session=uuid.uuid4().hex,
         reporter=reporter,
         in_process=local_transport,
+        micro_batch=known,
     )
     functions = list_functions(config)
     if bound is not None:
@@ -122,6 +128,13 @@ def connect(
         functions = pinned(spark, checkpoint, functions)
     cancel_on_interrupt(spark)
     return RemoteSession(spark, config, functions, embedded, collector, condition_sample)
+
+
+def _micro_batch(query: str, number: int) -> tuple[str, int]:
+    """The id of a query and the number of a micro-batch. The id is made of the name, in the form of Spark's ids."""
+    if not isinstance(query, str) or type(number) is not int:
+        raise TypeError(f"micro_batch is a name and a number, such as ('orders', 17); got {(query, number)!r}")
+    return str(uuid.uuid5(uuid.NAMESPACE_URL, query)), number
 
 
 def _require_session(spark: object) -> None:

@@ -35,6 +35,8 @@ class ClientConfig:
     """The random id under which servers count the rows of the remote session; empty if nobody asks for them."""
     reporter: Reporter | None = field(default=None, compare=False, repr=False)
     """Receives the statistics of each task's calls; see `RemoteSession.summary`."""
+    micro_batch: tuple[str, int] | None = field(default=None, compare=False)
+    """The id of the streaming query and the number of its micro-batch, where Spark's tasks do not know them."""
     in_process: Callable[[str], Transport] | None = field(default=None, compare=False, repr=False)
     """For a target "local:...": runs the functions of a module or file in this process. `connect` sets it."""
 

@@ -4,7 +4,7 @@ import contextlib
 import posixpath
 import uuid
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -40,12 +40,13 @@ class Operator:
     """An operator of a plan: the id of its `with_columns` or `select`.
 
     `driver` identifies the process that made the plan. `partition` identifies the partition of the operator's input; it
-    is None for one without rows.
+    is None for one without rows. `micro_batch` has the query and the micro-batch if the tasks do not know them.
     """
 
     operation: str
     driver: str = ""
     partition: int | None = 0
+    micro_batch: tuple[str, int] | None = None
 
 
 class DeadLetterWriter:
@@ -60,7 +61,10 @@ class DeadLetterWriter:
     def __init__(self, path: str, operator: Operator, spark_schema: str = "", runtime: Runtime = RUNTIME) -> None:
         """Writes nothing yet: a task without failed rows has no file. Raises DeadLetterFailed for an unknown URI."""
         self._path = path
-        self._task = task = runtime.task()
+        task = runtime.task()
+        if operator.micro_batch is not None and not task.query:
+            task = replace(task, query=operator.micro_batch[0], micro_batch=operator.micro_batch[1])
+        self._task = task
         self._run = task.query or operator.operation
         self._spark_schema = spark_schema
         self._now = runtime.now

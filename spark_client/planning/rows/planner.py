@@ -4,6 +4,7 @@ The engine passes the values of a call on to the calls that have it among their 
 """
 
 import dataclasses
+import os
 import uuid
 from collections.abc import Mapping, Sequence
 
@@ -34,6 +35,8 @@ from spark_client.planning.scans import renamed, selected
 __all__ = ["plan_select", "plan_with_columns"]
 
 _DRIVER = uuid.uuid4().hex
+_CONNECT_WORKER = "SPARK_CONNECT_LOCAL_URL"
+"""The variable of the environment that Spark sets where it runs functions of foreachBatch on Spark Connect."""
 
 
 @dataclasses.dataclass(eq=False)
@@ -274,7 +277,8 @@ class _Planner:
             columns.append(OutputColumn(name, source, of.index))
             type_ = of.result if source is Source.VALUE else ERROR_TYPE
             schema.append(StructField(name, spark_type(type_)))
-        operator, letters = Operator(self._operation, _DRIVER), self._letter_schema(letter, fields)
+        letters = self._letter_schema(letter, fields)
+        operator = Operator(self._operation, _DRIVER, micro_batch=self._config.micro_batch)
         plan = RowPlan(tuple(planned), tuple(columns), letter, ordered, operator, letters)
         return apply_operator(
             frame, map_rows, plan, StructType(schema), calls=[node.shown for node in self._nodes],
@@ -285,6 +289,12 @@ class _Planner:
         """Spark's schema of the dead letters as JSON; empty if no call writes dead letters. Raises PlanError."""
         if all(node.call.policy.on_error is not OnError.DEAD_LETTER for node in self._nodes):
             return ""
+        if self._config.micro_batch is None and _CONNECT_WORKER in os.environ:
+            raise PlanError(
+                "dead letters in a function of foreachBatch on Spark Connect: a micro-batch that runs again would "
+                "write its letters twice, because Spark does not say there which query it belongs to. Write "
+                'connect(..., micro_batch=("a name of the query", number)), with the number that the function gets'
+            )
         own = [StructField(field.name, spark_type(field.type)) for field in LETTER_COLUMNS]
         taken = {self.same(field.name) for field in own}
         for name in names:
