@@ -40,6 +40,7 @@ from spark_client.planning.process.row_order import RowOrder, ordered_by_time
 from spark_client.planning.process.streams import StateSettings, require_streams, with_state
 from spark_client.planning.process.uids import StreamUids
 from spark_client.planning.process.upstream import Upstream, is_watermarked, warn_of_times
+from spark_client.windows.columns import zone_of
 
 __all__ = ["plan_process"]
 
@@ -65,7 +66,8 @@ def plan_process(
     )  # fmt: skip
     assert spec.process is not None
     ordered = [inputs[argument.name] for argument in spec.process.tables]
-    state = StateSettings(name, buckets_of(options, session, spec.key))
+    zones = filter(None, (zone_of(each.frame) for each in ordered if each.frame.isStreaming))
+    state = StateSettings(name, buckets_of(options, session, spec.key), next(zones, None))
     planner = _Planner(spark, call, process, ordered, state)
     streams = [each.frame for each in ordered if each.frame.isStreaming]
     if not streams or not planner.has_state:

@@ -32,10 +32,11 @@ PACKED_BATCHES = "bucket int, part int, place long, rows binary"
 
 @dataclass(frozen=True)
 class StateSettings:
-    """The identifier under which state is kept, and the number of its buckets."""
+    """The identifier under which state is kept, the number of its buckets, and the time zone of windows in it."""
 
     uid: str
     buckets: int
+    zone: str | None = None
 
 
 def require_streams(call: ProcessTableCall, tables: Sequence[tuple[DataFrame, bool]]) -> None:
@@ -72,7 +73,7 @@ def with_state(
     buckets = settings.buckets if keys else 1
     state = StatePlan(
         plan, settings.uid, buckets, len(base.columns), has_watermark=upstream.has_watermark,
-        rows_first=upstream.rows_first,
+        rows_first=upstream.rows_first, zone=settings.zone,
     )  # fmt: skip
 
     call = (plan.call.operation_id, buckets, state.expires)

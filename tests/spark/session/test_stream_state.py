@@ -1,12 +1,17 @@
 """Streams whose query changes between two runs over one checkpoint: what Spark collects in its state must fit."""
 
+from typing import Annotated
+
 import pytest
 from pyspark.sql import functions as F
 
+import udf_server as udf
 from spark_client import root_cause, windows
 from tests.spark.aggregate.test_streaming import start, stream_of, write
 from tests.spark_client.executor.aggregate.world import Total
+from udf_server import ArgumentTrait, StateHint
 from udf_server.aggregate.declaration import declare_aggregate
+from udf_server.process.declaration import declare_process
 
 WINDOW = ["window_start", "window_end", "window_time"]
 
@@ -42,9 +47,23 @@ class InOnePlace(Total):
         return False
 
 
+class Numbered(udf.ProcessTableFunction):
+    """The number of each row among those of its key."""
+
+    returns = "n bigint"
+
+    def eval(
+        self, count: Annotated[udf.ValueView[int], StateHint()],
+        r: Annotated[udf.Row, ArgumentTrait.SET_SEMANTIC_TABLE],
+    ):  # fmt: skip
+        count.value = (count.value or 0) + 1
+        yield (count.value,)
+
+
 @pytest.fixture
 def functions(remote):
-    return remote(*map(declare_aggregate, (Total, Version2, Other, Wider, InOnePlace)))
+    aggregates = map(declare_aggregate, (Total, Version2, Other, Wider, InOnePlace))
+    return remote(*aggregates, declare_process(Numbered))
 
 
 def grouped(name, *keys):
@@ -171,6 +190,10 @@ def test_another_version_with_the_same_accumulators_continues(functions, spark, 
     assert [(row.t.sum, row.d) for row in spark.read.parquet(str(tmp_path / "out")).collect()] == [(6, 2)]
 
 
+def processed(functions, stream):
+    return functions.process("numbered", tumbled(stream), partition_by=["k", "window_start"], uid="n")
+
+
 ZONED = {
     "an aggregate": (
         totals(tumbled, "total@1"),
@@ -186,11 +209,12 @@ ZONED = {
     "a join": (joined("v", "w"), "left rows struct<v:bigint"),
     "changes": (netted("v", "w"), "changes struct<row_kind:string"),
     "early results": (emitting, "StateMismatch: windows that fire early or late"),
+    "a process function": (processed, "StateMismatch: function numbered@1, uid 'n'"),
 }
 
 
 @pytest.mark.parametrize("what", ZONED)
-def test_windows_do_not_continue_in_another_time_zone(functions, spark, source, tmp_path, zone, what):
+def test_windows_do_not_continue_in_another_time_zone(functions, spark, source, tmp_path, zone, rocksdb, what):
     """Their bounds are times on the clock of the session, so the rows of an hour would be in two windows."""
     query, found = ZONED[what]
     write(source, "a", [("x", 1, 1), ("y", 2, 3)])

@@ -16,6 +16,7 @@ FORMAT, WITH_RELEASED = 1, 2
 """The version of the format of pages and of their description; that of pages with the times of released rows."""
 KEY_COLUMNS = "columns of the key"
 """By table. Descriptions of older versions do not have them, and get them with the next micro-batch."""
+TIME_ZONE = "time zone of windows"
 
 
 @dataclass(frozen=True)
@@ -37,6 +38,8 @@ class StatePlan:
     hash: int
     has_watermark: bool
     rows_first: bool = False
+    zone: str | None = None
+    """The time zone of the windows among the columns; None if there are none."""
 
     @property
     def times_to_live(self) -> Sequence[int | None]:
@@ -74,12 +77,13 @@ class StatePlan:
             for argument, table in zip(spec.process.tables, process.tables, strict=True)
             if table.partition_by
         }
+        zone = {} if self.zone is None else {TIME_ZONE: self.zone}
         return json.dumps({
             "format": WITH_RELEASED if self.keeps_released else FORMAT,
             "uid": self.uid, "function": spec.name, "version": spec.version,
             "buckets": self.buckets, KEY: [spelled(each.type) for each in key], KEY_COLUMNS: keys,
             "state": {each.name: spelled(each.type) for each in spec.process.state}, "held rows": rows,
-            "times": process.on_time, "kinds": process.has_row_kinds,
+            "times": process.on_time, "kinds": process.has_row_kinds, **zone,
         })  # fmt: skip
 
     def require_fit(self, found: str) -> None:
@@ -92,6 +96,8 @@ class StatePlan:
         problems.append(differs("types of the key", there[KEY], here[KEY]))
         if KEY_COLUMNS in there and _by_case(there[KEY_COLUMNS]) != _by_case(here[KEY_COLUMNS]):
             problems.append(differs(KEY_COLUMNS, there[KEY_COLUMNS], here[KEY_COLUMNS]))
+        if TIME_ZONE in there and TIME_ZONE in here:
+            problems.append(differs(TIME_ZONE, there[TIME_ZONE], here[TIME_ZONE]))
         states = dict.fromkeys([*here["state"], *there["state"]])
         problems += [
             differs(f"state entry {name!r}", there["state"].get(name), here["state"].get(name)) for name in states
