@@ -25,10 +25,15 @@ ORDERED: tuple[tuple[str, Callable[[int | None], Any]], ...] = (
 """Columns that order rows of one time, in SQL and in Python."""
 
 
-def started_stream(draw: Choices, files: list[Any], delay: str, query: Both | str, ddl: str = DDL) -> Both:
-    """The rows of a query over `s`, to which the files are added, with restarts in between."""
+def started_stream(
+    draw: Choices, files: list[Any], delay: str, query: Both | str, ddl: str = DDL,
+    restarted: dict[str, str] | None = None,
+) -> Both:  # fmt: skip
+    """The rows of a query over `s`, to which the files are added, with restarts in between, with these settings."""
     stops = sorted(draw.some(range(1, len(files)), 0, 2))
-    return both("streamed({}, {}, {}, {}, lambda: {})", repr(ddl), written(files), repr(delay), repr(stops), query)
+    more = f", {restarted!r}" if restarted else ""
+    texts = repr(ddl), written(files), repr(delay), repr(stops)
+    return both("streamed({}, {}, {}, {}, lambda: {}{})", *texts, query, more)
 
 
 def draw_stream_of_process(draw: Choices, settings: Settings, files: list[Any], *, late: bool) -> Case:

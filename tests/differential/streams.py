@@ -12,6 +12,7 @@ from tests.differential.both import Both, both, joined
 from tests.differential.cases import Case
 from tests.differential.choices import Choices
 from tests.differential.imitations import AGGREGATES
+from tests.differential.stream_chains import draw_stream_of_chain
 from tests.differential.stream_emits import draw_stream_of_changes, draw_stream_of_emits
 from tests.differential.stream_processes import DDL, DELAYS, draw_stream_of_process, started_stream
 from tests.differential.tables import Column, Settings, Table
@@ -42,6 +43,8 @@ def draw_stream(draw: Choices) -> Case:
     ]
     if draw.chance(35):
         return draw_stream_of_process(draw, settings, numbered, late=late)
+    if draw.chance(40):
+        return draw_stream_of_chain(draw, settings, numbered, DDL)
     if late and draw.chance(50):
         return draw.of((draw_stream_of_emits, draw_stream_of_changes))(draw, settings, numbered, DDL)
     last = max((row[3] for row in rows), default=dt.datetime(2026, 1, 1, tzinfo=dt.UTC)) + FAR

@@ -10,6 +10,7 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -77,8 +78,12 @@ def configure(conf: Mapping[str, str]) -> None:
     for key, before in _changed.items():
         spark.conf.unset(key) if before is None else spark.conf.set(key, before)
     _changed.clear()
+    _set(conf)
+
+
+def _set(conf: Mapping[str, str]) -> None:
     for key, value in conf.items():
-        _changed[key] = spark.conf.get(key, None)
+        _changed.setdefault(key, spark.conf.get(key, None))
         spark.conf.set(key, value)
 
 
@@ -99,17 +104,20 @@ def table(name: str, ddl: str, parts: Sequence[Sequence[tuple[Any, ...]]]) -> Da
 
 def streamed(
     ddl: str, files: Sequence[Sequence[tuple[Any, ...]]], delay: str, stops: Sequence[int],
-    query: Callable[[], DataFrame],
+    query: Callable[[], DataFrame], restarted: Mapping[str, str] = MappingProxyType({}),
 ) -> DataFrame:  # fmt: skip
     """The rows of a streaming query over the view `s`, to which files are added.
 
-    The query is stopped before each of the files numbered in `stops`, and started again from its checkpoint.
+    The query is stopped before each of the files numbered in `stops`, and started again from its checkpoint, with the
+    settings `restarted`.
     """
     folder = Path(tempfile.mkdtemp(prefix="differential-"))
     _folders.append(folder)
     arriving = folder / "in"
     arriving.mkdir()
     for first, end in itertools.pairwise([0, *stops, len(files)]):
+        if first:
+            _set(restarted)
         for number, rows in enumerate(files[first:end], first):
             path = arriving / f"{number:03}.json"
             path.write_text("".join(json.dumps(_as_json(ddl, row)) + "\n" for row in rows))
