@@ -145,8 +145,8 @@ conformance: jdk $(VENV)/.dev-stamp ## run case files: CASES=folder FUNCTIONS=fi
 		--workers $(WORKERS) --only '$(ONLY)' $(if $(MUTATE),--mutate) $(if $(CACHE),--cache)
 
 .PHONY: soak
-soak: $(VENV)/.dev-stamp ## mixed load with faults for MINUTES=20; fails if memory, files or threads grow
-	@$(RUN) -m tests.chaos.soak --minutes $(MINUTES) --seed $(SEED)
+soak: $(VENV)/.dev-stamp ## mixed load with faults for MINUTES=20, or streams of KEYS=100000; fails if memory, files or threads grow
+	@$(RUN) -m tests.chaos.$(if $(KEYS),soak_stream --keys $(KEYS),soak --seed $(SEED)) --minutes $(MINUTES)
 
 .PHONY: fuzz
 fuzz: $(VENV)/.dev-stamp ## odd bytes, odd queries, attacks on a server: TRIES=100000; ONLY=12 for one round of attacks

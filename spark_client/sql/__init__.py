@@ -2,7 +2,7 @@
 
 queries           plans and explains the queries of one session
 statements        reads each statement of a text once, rewrites and runs it
-statement_sets    statements that share operators; shared_calls keeps the operators
+statement_sets    statements that share operators; shared_calls keeps the operators, once_inserted inserts on streams
 text              texts as trees, and trees as texts: the parser, and the writers
 names             the functions that a text calls, remote ones and Spark's; functions creates the remote calls
 workspace         the DataFrames that a tree contains as tables; it is passed on with the statement

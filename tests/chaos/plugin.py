@@ -102,6 +102,20 @@ class Running(udf.ProcessTableFunction):
         yield (count.n, rows["id"])
 
 
+class Seen(udf.ProcessTableFunction):
+    """The first row of a key within three seconds."""
+
+    returns = "id bigint"
+
+    def eval(
+        self, ctx, seen: Annotated[udf.ValueView[int], udf.StateHint(ttl="3 s")],
+        rows: Annotated[udf.Row, udf.ArgumentTrait.SET_SEMANTIC_TABLE],
+    ):  # fmt: skip
+        if seen.is_empty:
+            seen.value = rows["id"]
+            yield (rows["id"],)
+
+
 @udf.scalar(vectorized=True, timeout="2 min")
 def leaking(x: pa.Int64Array) -> pa.Int64Array:
     """Allocates memory and never releases it."""

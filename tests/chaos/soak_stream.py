@@ -1,0 +1,118 @@
+"""`python -m tests.chaos.soak_stream`: streams with many keys and a trigger each second; nothing must grow.
+
+Three queries run at once: an aggregate by key in update mode, whose keys are never removed; a process table function
+whose state has a time-to-live; and an aggregate of windows. State, files, memory of the driver, its workers and the
+server, and the time of a micro-batch are sampled, plotted as SVG and compared, see `flatness`.
+"""
+
+import argparse
+import os
+import sys
+import tempfile
+import time
+from contextlib import ExitStack
+from pathlib import Path
+
+import psutil
+from pyspark.sql import SparkSession
+
+from spark_client import connect
+from spark_client.windows import tumble
+from tests.chaos.flatness import courses
+from tests.chaos.servers import ChaosServer
+from tests.chaos.soak import SAMPLES, plot
+
+ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+PER_SECOND = 20
+"""Each key has a row once in this number of seconds."""
+SETTINGS = {
+    "spark.ui.enabled": "false", "spark.sql.shuffle.partitions": "2", "spark.driver.memory": "2g",
+    "spark.driver.extraJavaOptions": "-Xms2g -XX:+AlwaysPreTouch -XX:+UseSerialGC",
+    "spark.sql.streaming.stateStore.providerClass": ROCKSDB, "spark.sql.streaming.minBatchesToRetain": "5",
+    "spark.sql.streaming.stateStore.maintenanceInterval": "10s",
+}  # fmt: skip
+
+
+def started(remote, keys, folder):
+    """The three queries over rows of `keys` keys."""
+    spark = SparkSession.active()
+    rows = spark.readStream.format("rate").option("rowsPerSecond", max(keys // PER_SECOND, 1)).load()
+    rows = rows.selectExpr(f"value % {keys} AS k", "value AS id", "1L AS x", "timestamp AS at")
+    totals = remote.function("totals")("x").alias("total")
+    windows = tumble(rows.withWatermark("at", "2 seconds"), "at", "10 seconds")
+    queries = {
+        "update": remote.group_by(rows, "k").agg(totals),
+        "expiring": remote.process("seen", rows, partition_by="k", uid="seen"),
+        "windows": remote.group_by(windows, "window_start", "window_end", "k").agg(totals),
+    }
+    return [
+        frame.writeStream.format("noop").queryName(name).outputMode("update" if name == "update" else "append")
+        .option("checkpointLocation", f"{folder}/{name}").trigger(processingTime="1 second").start()
+        for name, frame in queries.items()
+    ]  # fmt: skip
+
+
+def sample(queries, folder, server, seconds):
+    """A row of what must not grow."""
+    row = {"seconds": seconds}
+    driver = next(each for each in psutil.Process().children() if "java" in each.name())
+    workers = [each for each in driver.children(recursive=True) if each.is_running()]
+    for name, processes in (("driver", [driver]), ("workers", workers), ("server", [psutil.Process(server.pid)])):
+        row[f"{name} memory MB"] = row[f"{name} threads"] = row[f"{name} files"] = 0
+        for process in processes:
+            try:
+                row[f"{name} memory MB"] += process.memory_full_info().uss / (1 << 20)
+                row[f"{name} threads"] += process.num_threads()
+                row[f"{name} files"] += process.num_fds()
+            except psutil.NoSuchProcess:
+                continue
+    stored = [path.stat() for path in Path(folder).rglob("*") if path.is_file() and path.exists()]
+    row["checkpoint entries"] = len(stored)
+    row["checkpoint MB"] = sum(each.st_size for each in stored) / (1 << 20)
+    for query in queries:
+        progress = query.lastProgress or {}
+        row[f"{query.name}: trigger ms"] = (progress.get("durationMs") or {}).get("triggerExecution", 0)
+        row[f"{query.name}: state rows"] = sum(each["numRowsTotal"] for each in progress.get("stateOperators") or ())
+    return row
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--minutes", type=float, default=30.0)
+    parser.add_argument("--keys", type=int, default=100_000)
+    parser.add_argument("--out", type=Path, default=Path("build/soak-stream.svg"))
+    asked = parser.parse_args()
+    failed, rows = [], []
+    with ExitStack() as stack:
+        folder = stack.enter_context(tempfile.TemporaryDirectory(ignore_cleanup_errors=True))
+        server = ChaosServer()
+        stack.callback(server.kill)
+        builder = SparkSession.builder.master("local[2]")
+        for name, value in SETTINGS.items():
+            builder = builder.config(name, value)
+        spark = builder.getOrCreate()
+        spark.sparkContext.setLogLevel("ERROR")
+        stack.callback(spark.stop)
+        queries = started(connect(spark, server.target), asked.keys, folder)
+        began = time.monotonic()
+        while (passed := time.monotonic() - began) < asked.minutes * 60:
+            time.sleep(max(asked.minutes * 60 / SAMPLES, 1.0))
+            rows.append(sample(queries, folder, server, passed))
+        failed = [f"{query.name}: {query.exception() or 'ended'}" for query in queries if not query.isActive]
+        batches = [(query.name, (query.lastProgress or {}).get("batchId", 0)) for query in queries]
+        for query in queries:
+            query.stop()
+    asked.out.parent.mkdir(parents=True, exist_ok=True)
+    asked.out.write_text(plot(rows))
+    print(
+        f"{asked.keys} keys; micro-batches: {', '.join(f'{name} {batch + 1}' for name, batch in batches)}; {asked.out}"
+    )
+    for course in courses(rows):
+        print(course)
+    print(*failed, sep="\n")
+    sys.stdout.flush()
+    os._exit(1 if failed or any(course.grew for course in courses(rows)) else 0)
+
+
+if __name__ == "__main__":
+    main()
