@@ -11,12 +11,13 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from sqlglot import exp
 
+from spark_client.base.collected_state import described_rows
 from spark_client.sql.sources import Source
 from spark_client.sql.stream_times import TIME, is_stream, time_fields, time_name
 from spark_client.sql.text.nodes import Node, conjuncts
 from spark_client.sql.text.parsing import error_at
 from spark_client.sql.workspace import Workspace
-from spark_client.windows.columns import WATERMARK, WINDOW_END, WINDOW_START, watermark_of, without_watermark
+from spark_client.windows.columns import WATERMARK, WINDOW_END, WINDOW_START, in_zone, watermark_of, without_watermark
 from spark_client.windows.partners import each_once, with_row_ids, without_repeats
 
 __all__ = ["join_windows"]
@@ -41,6 +42,12 @@ class _Side:
         """Another table under the same name."""
         table.set("alias", exp.TableAlias(this=exp.to_identifier(self.name, quoted=True)))
         return table
+
+    def described(self, workspace: Workspace, name: str) -> Node:
+        """The table with a column of that name that describes its rows in the state of the join."""
+        description = f"{self.name}: rows {self.frame.schema.simpleString()}{in_zone(self.frame)}"
+        rows = self.frame.select("*", described_rows(description).alias(name))
+        return self.over(workspace.table(rows))
 
     def qualified(self, tree: Node) -> Node:
         """A copy in which the unqualified names of its columns are qualified."""
@@ -98,7 +105,13 @@ def _joined(workspace: Workspace, select: Node, ctes: Sequence[Node]) -> Node:
     workspace.stages.append(f"window join of streams: {left.name} and {right.name}, by their windows and watermarks")
     one, other = left.column(left.time), right.column(right.time)
     kind = (join.side or "").upper()
-    parts = [join.args["on"], exp.EQ(this=one, expression=other)]
+    states = [workspace.hidden("state") for _ in range(2)]
+    select.args["from_"].set("this", left.described(workspace, states[0]))
+    join.set("this", right.described(workspace, states[1]))
+    described = [
+        exp.Is(this=side.column(name), expression=exp.Null()) for side, name in zip((left, right), states, strict=True)
+    ]
+    parts = [join.args["on"], exp.EQ(this=one, expression=other), exp.or_(*described)]
     if kind == "FULL":
         # In the state of a stream Spark treats null keys as equal; in other joins it removes them first.
         equal = [part for part in conjuncts(join.args["on"]) if isinstance(part, exp.EQ)]
@@ -116,7 +129,8 @@ def _joined(workspace: Workspace, select: Node, ctes: Sequence[Node]) -> Node:
             plain = without_watermark(plain, field)
     if WATERMARK not in plain.schema[names[-1]].metadata:
         plain = plain.withMetadata(names[-1], metadata or {})
-    shown = [(place, name) for place, name in zip(names, frame.columns, strict=True) if name != TIME]
+    hidden = (TIME, *states)
+    shown = [(place, name) for place, name in zip(names, frame.columns, strict=True) if name not in hidden]
     columns = [F.col(place).alias(name) for place, name in [*shown, (names[-1], TIME)]]
     return exp.Select(expressions=[exp.Star()]).from_(workspace.table(plain.select(*columns)))
 

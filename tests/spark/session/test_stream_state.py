@@ -116,6 +116,13 @@ def in_sql(call):
     return query
 
 
+def joined_in_sql(functions, stream):
+    stream.createOrReplaceTempView("zoned_rows")
+    windowed = "TABLE(TUMBLE(TABLE zoned_rows, DESCRIPTOR(at), INTERVAL '10' MINUTES))"
+    on = "l.window_start = r.window_start AND l.window_end = r.window_end"
+    return functions.sql(f"SELECT l.k, l.v, r.v AS w FROM {windowed} AS l JOIN {windowed} AS r ON {on}")
+
+
 def totals(window, *names):
     def query(functions, stream):
         calls = [functions.function(name)("v").alias(name) for name in names]
@@ -195,15 +202,12 @@ def processed(functions, stream):
 
 
 ZONED = {
-    "an aggregate": (
-        totals(tumbled, "total@1"),
-        "total: accumulators struct",
-    ),
+    "an aggregate": (totals(tumbled, "total@1"), "total: accumulators struct"),
     "rows of a function": (totals(tumbled, "total@4"), "total: rows (bigint)"),
-    "panes": (
-        totals(lambda stream: windows.hop(stream, "at", "10 minutes", "1 hour"), "total@1"),
-        "total: accumulators",
-    ),
+    "panes": (totals(hopped, "total@1"), "total: accumulators"),
+    "SQL": (in_sql("total(v)"), "total: rows (bigint)"),
+    "SQL with Spark's aggregates": (in_sql("sum(v)"), "aggregates by ("),
+    "a join in SQL": (joined_in_sql, "l: rows struct<k:string,v:bigint"),
     "Spark's aggregates": (totals(tumbled), "aggregates by (window_start"),
     "a ranking": (ranked("v"), " in the order of (v)"),
     "a join": (joined("v", "w"), "left rows struct<v:bigint"),
