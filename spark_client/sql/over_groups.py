@@ -31,8 +31,8 @@ class OverGroups:
         self._aggregate = aggregate
 
     def item(self, tree: Node, aliases: Collection[str]) -> Node:
-        """Rewrite an item of the SELECT. It may refer to `aliases`, those of earlier items."""
-        return self._rewritten(tree, set(aliases), {}, False)
+        """Rewrite an item of the SELECT. A name that is no column may be one of `aliases`, those of earlier items."""
+        return self._rewritten(tree, {alias for alias in aliases if not self._source.has(alias)}, {}, False)
 
     def condition(self, tree: Node, written: Mapping[str, Node], *, aliases_first: bool = False) -> Node:
         """Rewrite HAVING. Aliases, by their keys in `written`, are replaced by the items that they name.
