@@ -25,6 +25,8 @@ from tests.chaos.soak import SAMPLES, plot
 ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 PER_SECOND = 20
 """Each key has a row once in this number of seconds."""
+WARM_UP = 30
+"""The number of micro-batches of each query before the first sample, by which each key has had rows."""
 SETTINGS = {
     "spark.ui.enabled": "false", "spark.sql.shuffle.partitions": "2", "spark.driver.memory": "2g",
     "spark.driver.extraJavaOptions": "-Xms2g -XX:+AlwaysPreTouch -XX:+UseSerialGC",
@@ -94,6 +96,8 @@ def main():
         spark.sparkContext.setLogLevel("ERROR")
         stack.callback(spark.stop)
         queries = started(connect(spark, server.target), asked.keys, folder)
+        while any((query.lastProgress or {}).get("batchId", 0) < WARM_UP and query.isActive for query in queries):
+            time.sleep(1.0)
         began = time.monotonic()
         while (passed := time.monotonic() - began) < asked.minutes * 60:
             time.sleep(max(asked.minutes * 60 / SAMPLES, 1.0))
