@@ -27,6 +27,8 @@ pytestmark = [pytest.mark.long, pytest.mark.timeout(600), pytest.mark.usefixture
 
 SCHEMA = "k string, side string, v string, n bigint, at timestamp"
 START = dt.datetime(2024, 1, 1, tzinfo=dt.UTC)
+CUTS = {"left": 2, "right": 4}
+"""The tables have different numbers of micro-batches, and their watermarks different paces."""
 DELAY, LENGTH, LIMIT = 120, dt.timedelta(seconds=95), dt.timedelta(seconds=205)
 STEPS = ["view", "cart", "pay"]
 RULES = [("burst", 3, 0.0, 125.0), ("large", 1, 8.0, 0.0), ("sum", 2, 12.0, 65.0)]
@@ -53,7 +55,7 @@ def written(folder, random, rows):
         own = [row for row in rows if row[1] == side]
         delayed = [((row[4] or START) + dt.timedelta(seconds=random.uniform(0, DELAY)), row) for row in own]
         arrived = [row for _, row in sorted(delayed, key=lambda each: each[0])]
-        cuts = sorted(random.sample(range(len(arrived)), 2))
+        cuts = sorted(random.sample(range(len(arrived)), CUTS[side]))
         parts = [arrived[a:b] for a, b in zip([0, *cuts], [*cuts, None], strict=True)]
         for number, part in enumerate([*parts, [("end", side, None, 0, START + dt.timedelta(days=9))]]):
             path = there / f"{number}.json"
@@ -215,12 +217,12 @@ def test_process_functions_do_not_depend_on_the_order_in_which_rows_arrive(remot
     written(tmp_path / "in", draws, rows)
     rules = spark.createDataFrame(RULES, "name string, at_least int, total double, seconds double")
 
-    def tables(reader, timed):
-        return [timed(reader.schema(SCHEMA).json(str(tmp_path / "in" / side))) for side in ("left", "right")]
+    def tables(reader):
+        return [reader.schema(SCHEMA).json(str(tmp_path / "in" / side)) for side in ("left", "right")]
 
-    batch = counted(named(calls(functions, *tables(spark.read, lambda frame: frame), rules)))
-    files = spark.readStream.option("maxFilesPerTrigger", 1)
-    timed = tables(files, lambda frame: frame.withWatermark("at", f"{DELAY} seconds"))
+    batch = counted(named(calls(functions, *tables(spark.read), rules)))
+    left, right = tables(spark.readStream.option("maxFilesPerTrigger", 1))
+    timed = left.withWatermark("at", f"{DELAY} seconds"), right.withWatermark("at", f"{3 * DELAY} seconds")
     stream = counted(of_stream(named(calls(functions, *timed, rules)), tmp_path))
     wrong = {}
     for name, wanted in model(rows).items():
