@@ -137,9 +137,12 @@ class _Planner:
                     f"{where}rows whose time is null come first: remove NULLS LAST from the first column of ORDER BY"
                 )
             name = given.columns[order[0].column]
+            what = (
+                "the first column of ORDER BY" if given.order_by else "on_time, in whose order the function takes rows,"
+            )
             if not is_watermarked(given.frame.schema.fields[given.frame.columns.index(name)]):
                 raise PlanError(
-                    f"{where}the first column of ORDER BY needs a watermark, which releases the rows in order, and "
+                    f"{where}{what} needs a watermark, which releases the rows in order, and "
                     f"{name!r} has none: call withWatermark({name!r}, ...), or order by the column with the watermark"
                 )
 

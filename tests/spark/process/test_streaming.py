@@ -11,6 +11,7 @@ from pyspark.sql import functions as F
 import udf_server as udf
 from spark_client import PlanError, windows
 from tests.spark.process_streams import ALL, PROVIDER, run, seconds, stream_of, write
+from udf_process import SessionAlerts
 from udf_server import ArgumentTrait
 from udf_server.process.declaration import declare_process
 
@@ -69,6 +70,13 @@ def test_rows_that_order_by_releases_are_not_late_for_the_next_function(function
     rows = rows.select("k", "v", "rowtime")
     frame = functions.process("collected", rows, partition_by="k", on_time="rowtime", order_by="rowtime", uid="second")
     assert seconds(run(frame, tmp_path)) == [("x", "1", 5), ("x", "1,2", 7), ("x", "1,2,3", 30)]
+
+
+def test_a_function_that_takes_rows_in_order_of_time_needs_a_watermark(remote, spark, source):
+    functions = remote(declare_process(SessionAlerts))
+    told = "on a stream on_time, in whose order the function takes rows, needs a watermark, .* 'ts' has none"
+    with pytest.raises(PlanError, match=told):
+        functions.process("session_alerts", stream_of(spark, source, None), partition_by="k", on_time="ts")
 
 
 def test_two_calls_over_the_same_rows_have_the_watermark_in_one_query(functions, spark, source, tmp_path):
