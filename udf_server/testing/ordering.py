@@ -28,13 +28,13 @@ class SortBuffer:
         return SortBuffer(self._table, list(self._held))
 
     def add(self, row: pa.StructArray, kind: RowKind, watermark: int | None) -> None:
-        if watermark is None or self._time(row) > watermark:
+        if watermark is None or self.time_of(row) > watermark:
             self._held.append((row, kind))
 
     def due(self, watermark: int) -> list[Held]:
         """Release the rows up to the watermark, in order."""
-        due = [held for held in self._held if self._time(held[0]) <= watermark]
-        self._held = [held for held in self._held if self._time(held[0]) > watermark]
+        due = [held for held in self._held if self.time_of(held[0]) <= watermark]
+        self._held = [held for held in self._held if self.time_of(held[0]) > watermark]
         if not due:
             return []
         rows = pa.concat_arrays([row for row, _ in due])
@@ -44,7 +44,7 @@ class SortBuffer:
         # The last key is the primary one.
         return [due[place] for place in np.lexsort(keys[::-1])]
 
-    def _time(self, row: pa.StructArray) -> float:
+    def time_of(self, row: pa.StructArray) -> float:
         """The time of a row; without one it is the earliest."""
         found: int | None = row.field(self._table.order_by[0].column).cast(pa.int64())[0].as_py()
         return -math.inf if found is None else found

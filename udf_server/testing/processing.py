@@ -176,9 +176,11 @@ class ProcessTableHarness:
             if before is not None and to < before:
                 raise ValueError(f"Cannot move watermark backward, from {before} to {to} microseconds")
         before_all = self._kept.least()
-        for number in numbers:
-            for row, kind in self._kept.buffers[number].due(to):
-                self._deliver(number, row, kind)
+        buffers = self._kept.buffers
+        due = [(number, row, kind) for number in numbers for row, kind in buffers[number].due(to)]
+        # The sort is stable: rows of equal time are delivered table by table.
+        for number, row, kind in sorted(due, key=lambda each: buffers[each[0]].time_of(each[1])):
+            self._deliver(number, row, kind)
         for number in numbers:
             self._kept.watermarks[number] = to
         after = self._kept.least()

@@ -171,8 +171,8 @@ class TestSessions:
 
 
 class TestOneMatchJoin:
-    def harness(self):
-        side = table("k string, v string, ts timestamp", partition_by="k")
+    def harness(self, order_by=()):
+        side = table("k string, v string, ts timestamp", partition_by="k", order_by=order_by)
         return ProcessTableHarness(OneMatchJoin, {"left": side, "right": side}, on_time="ts", patience=10 * MINUTE)
 
     def test_each_row_finds_one_partner(self):
@@ -204,6 +204,15 @@ class TestOneMatchJoin:
         assert [(row.left_value, row.right_value) for row in harness.take()] == [("l1", "r1"), ("l2", "r3")]
         harness.end_of_input()
         assert [(row.left_value, row.right_value) for row in harness.take()] == [(None, "r2")]
+
+    def test_held_rows_of_both_tables_are_joined_in_the_order_of_their_times(self):
+        harness = self.harness(order_by="ts")
+        for side, value, minute in (("left", "l2", 30), ("left", "l1", 0), ("right", "r2", 50), ("right", "r1", 5)):
+            harness.row(side, ("k", value, at(minute)))
+        assert harness.take() == []
+        harness.end_of_input()
+        found = [(row.left_value, row.right_value) for row in harness.take()]
+        assert found == [("l1", "r1"), ("l2", None), (None, "r2")]
 
     def test_of_several_rows_the_earliest_finds_its_partner(self):
         harness = self.harness()
