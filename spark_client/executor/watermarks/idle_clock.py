@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyspark.sql import types as T
 from pyspark.sql.streaming.state import GroupState
 
 from spark_client.executor.packed_batches import read, written
@@ -20,7 +21,10 @@ from spark_client.executor.stream.runtime import RUNTIME, Runtime
 
 __all__ = ["PACKED", "STATE", "IdleClock", "packed_by_task", "with_ticks"]
 
-PACKED = "bucket int, place long, rows binary"
+PACKED = T.StructType([
+    T.StructField("bucket", T.IntegerType()), T.StructField("place", T.LongType()),
+    T.StructField("rows", T.BinaryType()),
+])  # fmt: skip
 STATE = "since long, run string"
 """Since when there were no rows, in milliseconds, and the run of the query that measured it."""
 CLOCK = -1

@@ -38,8 +38,9 @@ def test_the_clock_does_not_advance_the_watermark_past_rows_that_are_still_to_be
 
     def started():
         rows = spark.readStream.schema("at timestamp, v bigint, a array<struct<b:string>>").json(str(folder))
+        rows = rows.withColumn("m", F.expr("interval 3 months"))
         timed = with_watermark(rows, "at", "0 s", idle_timeout="1 hour")
-        windowed = tumble(timed.where("a[0].b = 'x'"), "at", "1 minute")
+        windowed = tumble(timed.where("a[0].b = 'x' AND m = interval '3' month"), "at", "1 minute")
         sums = windowed.groupBy("window_start", "window_end", "window_time").agg(F.sum("v").alias("s"))
         sink = sums.writeStream.format("parquet").option("path", str(out))
         return sink.option("checkpointLocation", str(tmp_path / "checkpoint")).start()
