@@ -1,5 +1,6 @@
 """Mutated and random SQL: it must be parsed, left to Spark, or rejected by a typed error with a reason."""
 
+import contextlib
 import random
 import string
 import time
@@ -17,7 +18,7 @@ from spark_client.sql.process_functions import arguments_of
 from spark_client.sql.statement_sets import statements_of
 from spark_client.sql.table_calls import described, given_table
 from spark_client.sql.text.parsing import Text
-from spark_client.sql.text.writers import canonical
+from spark_client.sql.text.writers import canonical, written
 from spark_client.sql.window_functions import is_window_call, read_window_call
 from tests.spark_client.executor.aggregate.world import Total
 from udf_server import ArgumentTrait
@@ -125,6 +126,21 @@ class SqlFuzzer:
                     read_window_call(call)
                 for value in arguments_of(call).values():
                     given_table(value), described(value)
+            self._change(tree)
+
+    def _change(self, tree):
+        """Change a column: what keeps the text of the user means what it meant."""
+        columns = list(tree.find_all(exp.Column))
+        if columns:
+            self.random.choice(columns).replace(exp.column("z"))
+            kept, spelled = written(tree), canonical(tree)
+            with contextlib.suppress(PlanError):
+                again = canonical(Text(spelled, None, {}).tree)
+                try:
+                    same = canonical(Text(kept, None, {}).tree)
+                except PlanError as error:
+                    raise AssertionError(f"{kept!r} is not understood: {error}") from None
+                assert same == again, kept
 
     def _text(self):
         choice = self.random.random()

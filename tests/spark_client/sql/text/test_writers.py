@@ -1,10 +1,14 @@
 """What is unchanged is written as the user wrote it, and what is compared has one spelling."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from sqlglot import exp
 
 from spark_client.sql.text.parsing import Text
 from spark_client.sql.text.writers import canonical, written
+from tests.properties import examples
+from tests.spark_client.sql.text.test_spans import spaced
 
 SQL = """WITH  c(a) AS ( SELECT 1 -- one
 )
@@ -73,6 +77,17 @@ def test_any_change_is_seen_however_it_was_made(change):
     tree = tree_of(before := "SELECT k,  v FROM t WHERE k  >  2")
     change(tree)
     assert written(tree) == canonical(tree).replace("k > 2", "k  >  2") != before
+
+
+@given(spaced(), st.data())
+@examples(60, deadline=None)
+def test_a_changed_tree_is_the_same_by_both_writers(sql, data):
+    tree = tree_of(sql)
+    names = [node for node in tree.walk() if isinstance(node, exp.Column | exp.Table)]
+    if names:
+        name = data.draw(st.sampled_from(names))
+        name.replace(exp.column("z") if isinstance(name, exp.Column) else exp.to_table("z"))
+    assert canonical(tree_of(written(tree))) == canonical(tree_of(canonical(tree)))
 
 
 def test_a_change_that_was_undone_is_none():
