@@ -23,8 +23,8 @@ _SPAN = "remote_sql_span"
 FLINK = "remote_sql_flink"
 """The key in the metadata of a node whose spelling is Flink's, so that Spark cannot read its text."""
 _RECORDED = (
-    "expression", "assignment", "disjunction", "conjunction", "equality", "comparison", "range", "bitwise", "term",
-    "factor", "exponent", "unary", "type", "types", "atom", "column", "column_reference", "field", "primary", "paren",
+    "expression", "disjunction", "conjunction", "equality", "comparison", "range", "bitwise", "term",
+    "factor", "unary", "type", "types", "atom", "column", "primary", "paren",
     "function", "ordered", "id_var", "name", "select_or_expression", "value", "derived_table_values",
     "table", "table_parts", "select", "wrapped_select", "ddl_select", "cte", "statement", "named_window",
     "from", "join", "lateral", "table_sample", "pivot", "where", "group", "having", "qualify", "order", "sort", "limit",
@@ -55,6 +55,9 @@ def _recorded(parse: _Method) -> _Method:
     def parse_and_record(self: Any, *args: Any, **options: Any) -> Any:
         begin = self._index
         node = parse(self, *args, **options)
+        # Most methods return what another one has returned.
+        if node is None or self.latest == (id(node), begin, self._index):
+            return node
         # A node that is passed was begun before, and so was a clause whose first word is skipped.
         begun = (args and isinstance(args[0], Node)) or (options and any(name.startswith("skip_") for name in options))
         if isinstance(node, Node) and not begun:
@@ -67,6 +70,8 @@ def _recorded(parse: _Method) -> _Method:
 class SpansParser(Spark.Parser):  # type: ignore[misc, valid-type]
     """Spark's parser, which can record the tokens of a node."""
 
+    latest = (0, 0, 0)
+    """The id of the node that was recorded last, and its tokens."""
     _begin_of_query = 0
 
     def _parse_select(self, *args: Any, **options: Any) -> Any:
@@ -90,6 +95,7 @@ class SpansParser(Spark.Parser):  # type: ignore[misc, valid-type]
             if known is not None and known[0] is self.sql:
                 start, stop = min(start, known[1]), max(stop, known[2])
             node.meta[_SPAN] = (self.sql, start, stop)
+            self.latest = (id(node), begin, self._index)
 
 
 class Span:
@@ -188,16 +194,13 @@ def anchor(tree: Node, sql: str, cut: int | None = None) -> Node:
 def _anchor(node: Node, sql: str, cut: int | None) -> tuple[int, int] | None:
     """Replace the records in a tree, and return the first and the last position in it."""
     record = node.meta.pop(_SPAN, None)
-    inside = sorted(
-        ((*place, child) for child in node.iter_expressions() if (place := _anchor(child, sql, cut)) is not None),
-        key=lambda found: found[:2],
-    )
-    if any(after[0] < before[1] for before, after in itertools.pairwise(inside)):
-        for (_, stop, child), (start, end, _) in itertools.combinations(inside, 2):
-            if start < stop:
-                _forget(child, start, end)
-    first = min((start for start, _, _ in inside), default=len(sql))
-    last = max((stop for _, stop, _ in inside), default=0)
+    inside = [(*place, child) for child in node.iter_expressions() if (place := _anchor(child, sql, cut)) is not None]
+    first, last, in_order = len(sql), 0, True
+    for start, stop, _ in inside:
+        in_order = in_order and last <= start
+        first, last = min(first, start), max(last, stop)
+    if not in_order:
+        _separate(sorted(inside, key=lambda found: found[:2]))
     # A hint has a parser of its own, with a text of its own.
     if record is None or record[0] is not sql:
         return (first, last) if inside else None
@@ -206,11 +209,15 @@ def _anchor(node: Node, sql: str, cut: int | None) -> tuple[int, int] | None:
     return min(first, record[1]), max(last, record[2])
 
 
-def _forget(tree: Node, start: int, stop: int) -> None:
-    """Remove the spans in a tree that a node beside it is in.
+def _separate(inside: list[tuple[int, int, Node]]) -> None:
+    """Remove the spans in a tree that a tree beside it is in.
 
     The parser moves ORDER BY from the last query of a UNION to the UNION, and WITH from before INSERT to its query.
     """
-    for node in tree.walk():
-        if (span := span_of(node)) is not None and span.start < stop and start < span.stop:
-            del node.meta[_SPAN]
+    if all(before[1] <= after[0] for before, after in itertools.pairwise(inside)):
+        return
+    for (_, end, tree), (start, stop, _) in itertools.combinations(inside, 2):
+        if start < end:
+            for node in tree.walk():
+                if (span := span_of(node)) is not None and span.start < stop and start < span.stop:
+                    del node.meta[_SPAN]
