@@ -77,8 +77,10 @@ class RemoteSpark(Spark):
             | {"DESCRIPTOR": lambda self: self._parse_descriptor()}
         )
         PROPERTY_PARSERS = {  # noqa: RUF012
-            **Spark.Parser.PROPERTY_PARSERS, "USING": lambda self: self._parse_provider()
-        }  # fmt: skip
+            **Spark.Parser.PROPERTY_PARSERS,
+            "TBLPROPERTIES": lambda self: self._parse_pairs(),
+            "USING": lambda self: self._parse_provider(),
+        }
         # ANY can be an aggregate, any(x), and the word before the values of LIKE.
         NO_PAREN_FUNCTION_PARSERS = {  # noqa: RUF012
             name: how for name, how in Spark.Parser.NO_PAREN_FUNCTION_PARSERS.items() if name != "ANY"
@@ -155,6 +157,10 @@ class RemoteSpark(Spark):
                 while self._curr and not self._match(TokenType.R_PAREN):
                     self._advance()
             return exp.var(self.sql[begin : self._prev.end + 1])
+
+        def _parse_pairs(self) -> list[Node]:
+            """The keys and values of properties; the sign between them is optional, as in OPTIONS."""
+            return self._parse_wrapped_csv(lambda: self._parse_key_value_property(optional=True))
 
         def _parse_provider(self) -> Node:
             """The name of a table's provider, which may have dots: USING org.apache.spark.sql.parquet."""

@@ -118,10 +118,10 @@ def _parsed(text: Text) -> Node:
     except RecursionError:
         raise PlanError(TOO_DEEP) from None
     except SqlglotError as error:
-        raise PlanError(_not_understood(error, "the query") + _INSTEAD) from None
+        raise PlanError(_not_understood(error, "the query", _INSTEAD)) from None
     except Exception:
         # Any exception: for some texts the parser raises undocumented exceptions.
-        raise PlanError(_not_understood(None, "the query") + _INSTEAD) from None
+        raise PlanError(_not_understood(None, "the query", _INSTEAD)) from None
     tree = next(iter(trees), None)
     if tree is None:
         raise PlanError("the text does not begin with a statement")
@@ -148,7 +148,7 @@ def condition_of(sql: str) -> Node:
         raise PlanError(_not_understood(error, f"the condition {sql!r}")) from None
 
 
-def _not_understood(error: SqlglotError | None, what: str) -> str:
+def _not_understood(error: SqlglotError | None, what: str, instead: str = "") -> str:
     """Why a text is refused, and where, in words that are not the parser's."""
     details = (getattr(error, "errors", None) or [{}])[0]
     word, place = details.get("highlight"), ""
@@ -156,9 +156,10 @@ def _not_understood(error: SqlglotError | None, what: str) -> str:
         place = f"line {details['line']}, column {details['col'] - len(word) + 1}: "
     if isinstance(error, Refused):
         return f"{place}{error}"
+    at = f" at or near {word!r}" if word else ""
     if isinstance(error, TokenError):
-        return f"{what} is not understood: a quote or a comment does not end, or a character has no meaning in SQL"
-    return f"{place}{what} is not understood{f' at or near {word!r}' if word else ''}"
+        at = ": a quote or a comment does not end, or a character has no meaning in SQL"
+    return f"{place}{what} is not understood{at}{instead}"
 
 
 def place_of(node: Node) -> str:

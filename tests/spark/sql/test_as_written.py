@@ -90,7 +90,7 @@ QUERIES = {
         select plus_ten(⟦v  +  1⟧) as p, ⟦s  ||  'x'⟧ as q from ⟦three  t⟧
         where plus_ten(⟦v  +  1⟧)>11 and ⟦k!='none'⟧ order by ⟦s  desc  nulls last⟧""",
     "CREATE TABLE AS": """
-        ⟦create  table written_out using  org.apache.spark.sql.parquet  tblproperties ( 'a'='b' )  as⟧
+        ⟦create  table written_out using  org.apache.spark.sql.parquet  tblproperties ( 'a' 'b' )  as⟧
         select ⟦k⟧, my_sum(⟦v  +  1⟧)  as s from ⟦three⟧ group  by ⟦k⟧""",
 }
 

@@ -52,6 +52,8 @@ def renamed(tree, name="u"):
         ("insert into  t  partition (p = 1)  (a)  select u", "insert into  t  partition (p = 1)  (a)  SELECT z"),
         ("insert  overwrite t  select u", "insert  overwrite t  SELECT z"),
         ("create  table t using  csv  as select u", "create  table t using  csv  as SELECT z"),
+        ("create table t tblproperties (a  1, 'b'  'c') as select u",
+         "create table t tblproperties (a  1, 'b'  'c') as SELECT z"),
         ("with c as (select  1) , d  as  (select u) select  2", "WITH c as (select  1), d  as  (SELECT z) SELECT 2"),
         ("select a::timestamp(3),b::int, u", "SELECT CAST(a AS TIMESTAMP), b::int, z"),
         ("select a::int + u, 1  as b", "SELECT a::int + z, 1  as b"),
