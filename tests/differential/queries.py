@@ -17,6 +17,8 @@ PARAMETERS = {
     "INTERVAL '1 02:00:00' DAY TO SECOND": "dt.timedelta(1, 7200)",
 }  # fmt: skip
 """Literals that may become parameters, and their values in Python."""
+GAPS = (" ", " ", " ", "  ", "\n", "\t", " /* f(a, ' */ ", " -- it's `é`\n", "/**/")
+QUOTED = re.compile(r"""('(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|`[^`]*`)""")
 LITERAL = re.compile("|".join([*map(re.escape, PARAMETERS), r"(?<=LIMIT )\d", r"(?<= > )\d(?![.\w])"]))
 
 
@@ -28,11 +30,12 @@ def draw_query(draw: Choices) -> Case:
     if draw.chance(2):
         return draw_refused(draw, settings, tables[0])
     query = statement(draw, tables, settings, tags)
-    given = draw.weighted([(85, _as_it_is), (6, _named), (3, _positional), (6, _frames)])
+    given = draw.weighted([(75, _as_it_is), (6, _named), (3, _positional), (6, _frames), (10, _spaced)])
     tags.add(given.__name__.strip("_"))
     run = draw.weighted([(93, "remote.sql"), (7, "estimated")])
     tags |= {"estimated"} if run == "estimated" else set()
-    calls = Both(f"{run}({given(query.text.ours)})", f"spark.sql({given(query.text.sparks)})")
+    text = Both(_between(draw, query.text.ours), query.text.sparks) if given is _spaced else query.text
+    calls = Both(f"{run}({given(text.ours)})", f"spark.sql({given(text.sparks)})")
     if "limited" in tags:
         # An expression that fails for a row after the LIMIT may fail in Spark only.
         settings = dataclasses.replace(settings, ansi=False)
@@ -41,6 +44,18 @@ def draw_query(draw: Choices) -> Case:
 
 def _as_it_is(text: str) -> str:
     return repr(text)
+
+
+def _spaced(text: str) -> str:
+    return repr(text)
+
+
+def _between(draw: Choices, text: str) -> str:
+    """Write other white space and comments for some of the blanks between words."""
+    pieces = QUOTED.split(text)
+    return "".join(
+        piece if QUOTED.fullmatch(piece) else re.sub(" ", lambda _: draw.of(GAPS), piece) for piece in pieces
+    )
 
 
 def _named(text: str) -> str:

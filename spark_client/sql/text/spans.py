@@ -25,7 +25,7 @@ FLINK = "remote_sql_flink"
 _RECORDED = (
     "expression", "disjunction", "conjunction", "equality", "comparison", "range", "bitwise", "term",
     "factor", "unary", "type", "types", "atom", "column", "primary", "paren",
-    "function", "ordered", "id_var", "name", "select_or_expression", "value", "derived_table_values",
+    "function", "string", "ordered", "id_var", "name", "select_or_expression", "value", "derived_table_values",
     "table", "table_parts", "select", "wrapped_select", "ddl_select", "cte", "statement", "named_window",
     "from", "join", "lateral", "table_sample", "pivot", "where", "group", "having", "qualify", "order", "sort", "limit",
     "offset", "hint",

@@ -43,6 +43,7 @@ def renamed(tree, name="u"):
         ("SELECT f( u,  a*2 , 'x' )", "SELECT f(z, a*2, 'x')"),
         ("SELECT a*2/b + u", "SELECT a*2/b + z"),
         ("SELECT a  +  b  +  u + c", "SELECT a + b + z + c"),
+        (r"SELECT u LIKE '\d' ESCAPE '\\'", r"SELECT z LIKE '\d' ESCAPE '\\'"),
         ("SELECT u WHERE a!=1 AND (b==2)", "SELECT z WHERE a!=1 AND (b==2)"),
         ("select u from t  a , v -- two\n join w on a.x==w.x", "SELECT z from t  a , v join w on a.x==w.x"),
         ("select (select  *  from t) , u", "SELECT (select  *  from t), z"),
