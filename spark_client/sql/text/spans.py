@@ -8,7 +8,7 @@ found by comparing shapes when it is written.
 
 import functools
 import itertools
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, TypeAlias, TypeVar
 
 from sqlglot import exp
@@ -134,13 +134,9 @@ class Shapes:
 
         The shapes of all its nodes are added to `found`. A node in Flink's spelling has none, nor has one around it.
         """
-        for value in tree.args.values():
-            for each in value if value.__class__ is list else (value,):
-                if isinstance(each, Node):
-                    self.of(each, found, new=new)
-        shape = self.around(tree, found, (), new=new)
-        found[id(tree)] = (tree, shape)
-        return shape
+        for node in reversed(list(tree.dfs())):
+            found[id(node)] = (node, self.around(node, found, (), new=new))
+        return found[id(tree)][1]
 
     def around(self, node: Node, found: Found, without: Collection[str], *, new: bool = False) -> int | None:
         """The shape of a node without some of its children."""
@@ -176,7 +172,10 @@ def anchor(tree: Node, sql: str, cut: int | None = None) -> Node:
 
     What has tokens on both sides of `cut`, where the parser did not see all tokens, has no span.
     """
-    _anchor(tree, sql, cut)
+    places: dict[int, tuple[int, int] | None] = {}
+    # Not recursive: a chain of operators may be deeper than Python's stack.
+    for node in reversed(list(tree.dfs())):
+        places[id(node)] = _anchor(node, sql, cut, places)
     shapes = Shapes()
     found: Found = {}
     shapes.of(tree, found, new=True)
@@ -191,10 +190,12 @@ def anchor(tree: Node, sql: str, cut: int | None = None) -> Node:
     return tree
 
 
-def _anchor(node: Node, sql: str, cut: int | None) -> tuple[int, int] | None:
-    """Replace the records in a tree, and return the first and the last position in it."""
+def _anchor(
+    node: Node, sql: str, cut: int | None, places: Mapping[int, tuple[int, int] | None]
+) -> tuple[int, int] | None:
+    """Replace the record of a node, and return the first and the last position in it; `places` has those inside it."""
     record = node.meta.pop(_SPAN, None)
-    inside = [(*place, child) for child in node.iter_expressions() if (place := _anchor(child, sql, cut)) is not None]
+    inside = [(*place, child) for child in node.iter_expressions() if (place := places[id(child)]) is not None]
     first, last, in_order = len(sql), 0, True
     for start, stop, _ in inside:
         in_order = in_order and last <= start

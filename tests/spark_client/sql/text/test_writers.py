@@ -112,6 +112,13 @@ def test_flinks_spelling_is_written_as_sparks():
     assert written(tree_of(sql)) == expected
 
 
+@pytest.mark.parametrize(("part", "operator"), [("a  *  1", "+"), ("a  =  1", "AND"), ("f( a )", "||"), ("(a)", "OR")])
+def test_a_chain_of_operators_may_be_long(part, operator):
+    chain = f" {operator} ".join([part] * 1_000)
+    assert written(renamed(tree_of(f"SELECT u,  {chain}"))) == f"SELECT z, {chain}"
+    assert written(renamed(tree_of(f"SELECT {chain} {operator} u"))).endswith(f"{part} {operator} z")
+
+
 def test_fields_in_braces_are_part_of_the_text():
     tree = tree_of("SELECT {n} +  1,  a FROM {t}  x", n=1, t="a table")
     assert written(tree) == Text("SELECT {n} +  1,  a FROM {t}  x", None, {"n": 1, "t": 0}).readable()
