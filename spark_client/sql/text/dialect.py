@@ -11,6 +11,7 @@ from sqlglot.dialects.spark import Spark
 from sqlglot.tokens import Token, TokenType
 
 from spark_client.sql.text.arguments import TableArgument
+from spark_client.sql.text.comments import without_comments
 from spark_client.sql.text.nodes import Node
 from spark_client.sql.text.relations import RelationsParser
 from spark_client.sql.text.spans import FLINK, recording
@@ -50,7 +51,7 @@ class RemoteSpark(Spark):
 
         WINDOW begins a clause only before a name and AS: `window(ts, '5 minutes')` is a call.
         """
-        tokens = _joined(sql, super().tokenize(sql, **options))
+        tokens = _joined(sql, super().tokenize(without_comments(sql), **options))
         for index, token in enumerate(tokens):
             after = [each.token_type for each in tokens[index + 1 : index + 3]]
             clause = len(after) == 2 and after[0] is not TokenType.L_PAREN and after[1] is TokenType.ALIAS

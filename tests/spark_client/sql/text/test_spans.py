@@ -1,6 +1,7 @@
 """Each node knows the text that it was read from: parsed alone, that text gives the node again."""
 
 import itertools
+import re
 
 import pytest
 from hypothesis import given
@@ -25,6 +26,8 @@ PLACES = {
     exp.Limit, exp.Offset, exp.TableSample, exp.Pivot,
 ), "SELECT 1 FROM t {}")  # fmt: skip
 """Statements in which a node of a class can be alone."""
+WORDS = re.compile(r"\w+(\s+\w+)+")
+"""A keyword of several words."""
 GAPS = st.sampled_from([" ", "  ", "\n", "\t", " /* , ' */ ", "/**/", " -- it's `é`\n", "  /* f(a,\nb) */"])
 TEXTS = [line for line in AS_WRITTEN.strip().splitlines() if not line.startswith("EXECUTE")] + list(QUERIES.values())
 
@@ -62,7 +65,10 @@ def spaced(draw):
         gap = sql[before.end + 1 : token.start]
         if gap.isspace() and not sql[token.start :].startswith("/*+"):
             gap = draw(GAPS)
-        pieces += [gap, sql[token.start : token.end + 1]]
+        text = sql[token.start : token.end + 1]
+        if WORDS.fullmatch(text):
+            text = re.sub(r"\s+", lambda _: draw(GAPS), text)
+        pieces += [gap, text]
     return "".join(pieces)
 
 
