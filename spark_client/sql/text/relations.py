@@ -56,6 +56,12 @@ class RelationsParser(ArgumentsParser):
             query.set("with_", own)
         return statement if isinstance(statement, exp.Insert) else query
 
+    def _parse_table_parts(self, *args: Any, **options: Any) -> Any:
+        # sqlglot would skip the dot.
+        if self._match(TokenType.DOT, advance=False):
+            self.refuse("the name of a table is expected")
+        return super()._parse_table_parts(*args, **options)
+
     def _is_table_query(self) -> bool:
         """Whether `TABLE t` is a query: in `table IS NULL`, `table` is a column."""
         end = self._tokens[self._index + 2] if self._index + 2 < len(self._tokens) else None

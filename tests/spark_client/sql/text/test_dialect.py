@@ -123,6 +123,8 @@ def test_some_things_come_out_as_others_that_mean_the_same(sql, same):
         "CREATE TEMP ORDER VIEW v AS SELECT f(a) FROM t",
         "SELECT * FROM t |> LIMIT :n",
         "SELECT FROM t WHERE f(a) > 1",
+        "INSERT INTO b TABLE .c",
+        "SELECT f(a) FROM .t",
     ],
 )
 def test_what_spark_does_not_have_is_not_read_as_something_else(sql):
