@@ -7,10 +7,11 @@ with the logarithm of the number of streams.
 """
 
 import collections
+import contextlib
 import heapq
 import itertools
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from enum import StrEnum
 from typing import Any, Generic, TypeVar
 
@@ -39,12 +40,25 @@ class Party:
         self.caller, self.job, self.share, self.priority = caller, job, share, priority
         self.closed = False
         self._leaves: dict[FairQueue[Any], _Node] = {}
+        self._watching: dict[object, Callable[[], object]] = {}
 
     def close(self) -> None:
         """Remove the party from every queue. Call when the stream has ended, from any thread. Safe to call twice."""
         self.closed = True
         for queue in list(self._leaves):
             queue.leave(self)
+        for closed in list(self._watching.values()):
+            closed()
+
+    @contextlib.contextmanager
+    def watched(self, closed: Callable[[], object]) -> Iterator[None]:
+        """Call `closed` if the party closes meanwhile; look afterwards whether it had closed before."""
+        watch = object()
+        self._watching[watch] = closed
+        try:
+            yield
+        finally:
+            del self._watching[watch]
 
 
 ANYONE = Party()

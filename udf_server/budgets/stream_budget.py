@@ -1,25 +1,20 @@
 """StreamBudget is a budget for the calls of one stream: it wraps the function that the stream calls."""
 
-import asyncio
-import functools
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from remote_udf.errors import ErrorCode
-from udf_server.base.attempts import NotCalled, WaitCancelled, WaitTimeout
-from udf_server.base.call_scope import current_scope
+from udf_server.base.attempts import NotCalled
+from udf_server.base.call_scope import CallScope, current_scope
 from udf_server.base.functions import Function
 from udf_server.budgets.job_budget import JobBudget
 from udf_server.budgets.running_call import RunningCall
 from udf_server.budgets.spender import Spender
-from udf_server.guards.waiting import TaskWaiter, ThreadWaiter
+from udf_server.guards.call_limit import CallLimit, within
+from udf_server.guards.waiting import NewWaiter, Steps, Waiter
 
 __all__ = ["StreamBudget"]
-
-POLL_SECONDS = 0.05
-"""How often a thread that waits checks whether its stream has ended."""
 
 
 class StreamBudget:
@@ -27,20 +22,13 @@ class StreamBudget:
 
     def __init__(self, current: Callable[[], JobBudget], function: str, clock: Callable[[], float]) -> None:
         """`current` returns the budget from which calls take that begin now."""
-        self._current, self._function, self._clock = current, function, clock
+        self._current, self.function, self._clock = current, function, clock
         self._last = current(), current().spender(function)
 
     @property
     def current(self) -> JobBudget:
         """The budget from which a call takes that begins now."""
         return self._current()
-
-    def _now(self) -> tuple[JobBudget, Spender]:
-        """The budget for a call that begins now, and its spender of the function."""
-        budget = self._current()
-        if self._last[0] is not budget:
-            self._last = budget, budget.spender(self._function)
-        return self._last
 
     def spent(self, amounts: Mapping[str, float]) -> None:
         """Count what a call has reported, in the budget that holds it: at midnight that is no longer the current one.
@@ -60,75 +48,59 @@ class StreamBudget:
 
         `timeout` is the time of a row or segment. The budget does not wait for calls that exceed it.
         """
-        wrapped = self._async(function, timeout) if function.is_async else self._plain(function, timeout)
-        return replace(function, call=functools.wraps(function.call)(wrapped), guarded=True)
+        return within(function, _BudgetedCalls(self, function, timeout, self._clock))
 
-    def _async(self, function: Function, timeout: float) -> Callable[..., Any]:
-        call = function.call
+    def now(self) -> tuple[JobBudget, Spender]:
+        """The budget for a call that begins now, and its spender of the function."""
+        budget = self._current()
+        if self._last[0] is not budget:
+            self._last = budget, budget.spender(self.function)
+        return self._last
 
-        async def budgeted(*arguments: Any, **keywords: Any) -> Any:
-            estimate, costs = function.estimated(arguments), None
-            while costs is None:
-                budget, spender = self._now()
-                taken = budget.take(spender, estimate, _task_waiter)
-                costs = await self._wait(budget, spender, taken) if isinstance(taken, TaskWaiter) else taken
-            with self._running(budget, RunningCall(spender, costs, current_scope.get().party, timeout)):
-                return await call(*arguments, **keywords)
 
-        return budgeted
+class _Held(NamedTuple):
+    """What a budgeted call has taken."""
 
-    async def _wait(self, budget: JobBudget, spender: Spender, waiter: TaskWaiter) -> Sequence[float] | None:
-        try:
-            await waiter.future
-        except asyncio.CancelledError:
-            budget.forget(spender, waiter)
-            raise WaitCancelled(unavailable=budget.unavailable) from None
-        return budget.begun(waiter)
+    budget: JobBudget
+    running: RunningCall
+    scope: CallScope
 
-    def _plain(self, function: Function, timeout: float) -> Callable[..., Any]:
-        call = function.call
 
-        def budgeted(*arguments: Any, **keywords: Any) -> Any:
-            estimate, costs = function.estimated(arguments), None
-            while costs is None:
-                budget, spender = self._now()
-                taken = budget.take(spender, estimate, _thread_waiter)
-                costs = self._wait_on_thread(budget, spender, taken) if isinstance(taken, ThreadWaiter) else taken
-            with self._running(budget, RunningCall(spender, costs, current_scope.get().party, timeout)):
-                return call(*arguments, **keywords)
+class _BudgetedCalls(CallLimit[_Held]):
+    """What calls of one stream take of a budget."""
 
-        return budgeted
+    def __init__(self, owner: StreamBudget, function: Function, timeout: float, clock: Callable[[], float]) -> None:
+        self.what, self.clock = f"function {owner.function}: the budget", clock
+        self._owner, self._function, self._timeout = owner, function, timeout
 
-    def _wait_on_thread(self, budget: JobBudget, spender: Spender, waiter: ThreadWaiter) -> Sequence[float] | None:
+    def take_at_once(self, arguments: Sequence[Any]) -> _Held | None:
+        return None
+
+    def take(self, arguments: Sequence[Any], make: NewWaiter) -> Steps[_Held]:
+        estimate, costs = self._function.estimated(arguments), None
+        while costs is None:
+            budget, spender = self._owner.now()
+            taken = budget.take(spender, estimate, lambda: make(()))
+            if not isinstance(taken, Waiter):
+                costs = taken
+                break
+            try:
+                yield taken
+            except NotCalled as late:
+                late.unavailable = budget.unavailable
+                budget.forget(spender, taken)
+                raise
+            costs = budget.begun(taken)
         scope = current_scope.get()
-        party, deadline = scope.party, scope.deadline
-        while not waiter.event.wait(min(POLL_SECONDS, max(deadline - self._clock(), 0.0))):
-            if self._clock() >= deadline or party.closed:
-                budget.forget(spender, waiter)
-                message = f"function {self._function}: the budget did not allow the call before its deadline"
-                raise WaitTimeout(message, unavailable=budget.unavailable)
-        return budget.begun(waiter)
-
-    @contextmanager
-    def _running(self, budget: JobBudget, running: RunningCall) -> Iterator[None]:
-        good, called = False, True
+        running = RunningCall(spender, costs, scope.party, self._timeout)
         budget.runs(running)
-        scope = current_scope.get()
-        current_scope.set(replace(scope, spending=running.spending, taken=(*scope.taken, (self, budget))))
-        try:
-            yield
-            good = True
-        except NotCalled:
-            called = False
-            raise
-        finally:
-            current_scope.set(scope)
-            budget.ended(running, good=good, called=called)
+        current_scope.set(replace(scope, spending=running.spending, taken=(*scope.taken, (self._owner, budget))))
+        return _Held(budget, running, scope)
 
+    def worked(self, held: _Held, result: Any) -> None:
+        current_scope.set(held.scope)
+        held.budget.ended(held.running, good=True)
 
-def _task_waiter() -> TaskWaiter:
-    return TaskWaiter(())
-
-
-def _thread_waiter() -> ThreadWaiter:
-    return ThreadWaiter(())
+    def failed(self, held: _Held, error: BaseException, arguments: Sequence[Any]) -> None:
+        current_scope.set(held.scope)
+        held.budget.ended(held.running, good=False, called=not isinstance(error, NotCalled))

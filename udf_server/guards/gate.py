@@ -5,9 +5,8 @@ import logging
 import math
 import threading
 from collections.abc import Callable, Sequence
-from typing import TypeVar
 
-from udf_server.base.attempts import WaitCancelled, WaitTimeout
+from udf_server.base.attempts import NotCalled
 from udf_server.base.call_scope import current_scope
 from udf_server.base.errors import CircuitOpen, RetryableError
 from udf_server.base.spending import Spending
@@ -18,16 +17,13 @@ from udf_server.guards.limits import Demand, Limits, LocalLimits
 from udf_server.guards.outcomes import WORKED, CallOutcome
 from udf_server.guards.settings import GuardSettings
 from udf_server.guards.shared_limits import SharedLimits
-from udf_server.guards.waiting import TaskWaiter, ThreadWaiter, Waiter
+from udf_server.guards.waiting import NewWaiter, Steps, Waiter
 from udf_server.guards.waiting_calls import WaitingCalls
 
 __all__ = ["Gate"]
 
 log = logging.getLogger(__name__)
 
-WaiterT = TypeVar("WaiterT", bound=Waiter)
-POLL_SECONDS = 0.05
-"""How often a thread that waits checks whether its stream has ended."""
 PAUSE_MOST_SECONDS = 3_600.0
 """Longest pause of a rate that a service can ask for."""
 
@@ -101,41 +97,25 @@ class Gate:
         finally:
             self._lock.release()
 
-    async def enter(
-        self, costs: Sequence[float], began: float, loop: asyncio.AbstractEventLoop
-    ) -> tuple[float, Limits]:
-        """Wait until the call may begin. Returns when it begins, and the limits that it took from.
+    def enter(
+        self, costs: Sequence[float], began: float, loop: asyncio.AbstractEventLoop | None, make: NewWaiter
+    ) -> Steps[tuple[float, Limits]]:
+        """The steps of a call until it may begin. They return when it begins, and the limits that it took from.
 
-        `began` is when `takes_at_once` was asked. Raises CircuitOpen, or RetryableError.
+        `began` is when `takes_at_once` was asked; `loop` is that of the call, or None for a thread. Raises CircuitOpen,
+        or RetryableError.
         """
-        waiter, source = self._take(costs, TaskWaiter, loop)
+        waiter, source = self._take(costs, make, loop)
         if waiter is not None:
             try:
-                await waiter.future
-            except asyncio.CancelledError:
+                yield waiter
+            except NotCalled:
                 self._forget(waiter, loop)
-                raise WaitCancelled from None
+                raise
             if not waiter.admitted:
                 self._refuse(waiter, loop)
             began, source = self._begin(waiter), waiter.source
         self._ask(costs, began, source, loop)
-        return began, source
-
-    def enter_on_thread(self, costs: Sequence[float], began: float) -> tuple[float, Limits]:
-        """Wait as `enter` does. Raises TimeoutError too, after the deadline or the end of the stream."""
-        waiter, source = self._take(costs, ThreadWaiter, None)
-        if waiter is not None:
-            scope = current_scope.get()
-            party, deadline = scope.party, scope.deadline
-            while not waiter.event.wait(min(POLL_SECONDS, max(deadline - self._clock(), 0.0))):
-                if self._clock() >= deadline or party.closed:
-                    self._forget(waiter, None)
-                    raise WaitTimeout(f"function {self._key}: the guard did not allow the call before its deadline")
-                self._retry()
-            if not waiter.admitted:
-                self._refuse(waiter, None)
-            began, source = self._begin(waiter), waiter.source
-        self._ask(costs, began, source, None)
         return began, source
 
     def leave(
@@ -188,8 +168,8 @@ class Gate:
         return self._breaker.failed(self._clock())
 
     def _take(
-        self, costs: Sequence[float], make: Callable[[Sequence[float]], WaiterT], loop: asyncio.AbstractEventLoop | None
-    ) -> tuple[WaiterT | None, Limits]:
+        self, costs: Sequence[float], make: NewWaiter, loop: asyncio.AbstractEventLoop | None
+    ) -> tuple[Waiter | None, Limits]:
         """Take a place and tokens, or queue for them. Returns None or a waiter, and where the tokens were taken."""
         with self._lock:
             if self._loop is not loop:

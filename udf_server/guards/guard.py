@@ -1,10 +1,8 @@
 """Guard limits the calls of an author's scalar function, if the operator has configured it."""
 
 import asyncio
-import functools
 import time
 from collections.abc import Callable, Sequence, Sized
-from dataclasses import replace
 from typing import Any
 
 from remote_udf.functions import Execution, FunctionKind
@@ -13,10 +11,13 @@ from udf_server.base.errors import InvalidConfig
 from udf_server.base.functions import Function
 from udf_server.base.spending import Spending
 from udf_server.guards.call_costs import CallCosts
+from udf_server.guards.call_limit import CallLimit, within
 from udf_server.guards.gate import Gate
 from udf_server.guards.guard_metrics import GuardMetrics
+from udf_server.guards.limits import Limits
 from udf_server.guards.outcomes import TIMED_OUT, WORKED, CallOutcome, of_error, of_result
 from udf_server.guards.settings import GuardSettings
+from udf_server.guards.waiting import NewWaiter, Steps
 
 __all__ = ["Guard"]
 
@@ -56,66 +57,57 @@ class Guard:
                 f"setting guards: {self.key} is an {function.spec.kind} function; guards are for scalar functions"
             )
         self._costs.require(function)
-        wrapped = self._async(function) if asyncio.iscoroutinefunction(function.call) else self._plain(function)
-        return replace(function, call=functools.wraps(function.call)(wrapped), guarded=True)
+        return within(function, _GuardedCalls(self, function, self._costs, self._clock))
 
-    def _async(self, function: Function) -> Callable[..., Any]:
-        call, gate, clock, costs_of = function.call, self.gate, self._clock, self._costs.of(function)
-        many = function.spec.execution in (Execution.VECTORIZED, Execution.BATCHED)
 
-        async def guarded(*arguments: Any, **keywords: Any) -> Any:
-            costs = costs_of(arguments) if costs_of else gate.one_call
-            loop = asyncio.get_running_loop()
-            began, source = clock(), gate.limits
-            if not gate.takes_at_once(costs, began, loop):
-                began, source = await gate.enter(costs, began, loop)
-            scope = current_scope.get()
-            spending = _counted(scope) if costs_of else None
-            outcome: CallOutcome | None = WORKED
-            try:
-                result = await call(*arguments, **keywords)
-                if many:
-                    outcome = of_result(result)
-                return result
-            except asyncio.CancelledError:
-                outcome = None if _is_needless(scope) else TIMED_OUT
-                raise
-            except Exception as error:
-                outcome = of_error(error, _rows(arguments) if many else 1)
-                raise
-            finally:
-                if spending is not None:
-                    current_scope.set(scope)
-                gate.leave(outcome, began, costs, source, spending, loop)
+# A tuple without names, because there is one per call.
+_Held = tuple[Sequence[float], float, Limits, asyncio.AbstractEventLoop | None, CallScope, Spending | None]
+"""Of a guarded call: its costs, when it began, the limits it has taken from, its loop, its scope, what it spends."""
 
-        return guarded
 
-    def _plain(self, function: Function) -> Callable[..., Any]:
-        call, gate, clock, costs_of = function.call, self.gate, self._clock, self._costs.of(function)
-        many = function.spec.execution in (Execution.VECTORIZED, Execution.BATCHED)
+class _GuardedCalls(CallLimit[_Held]):
+    """What calls of one function take of its guard."""
 
-        def guarded(*arguments: Any, **keywords: Any) -> Any:
-            costs = costs_of(arguments) if costs_of else gate.one_call
-            began, source = clock(), gate.limits
-            if not gate.takes_at_once(costs, began, None):
-                began, source = gate.enter_on_thread(costs, began)
-            scope = current_scope.get()
-            spending = _counted(scope) if costs_of else None
-            outcome = WORKED
-            try:
-                result = call(*arguments, **keywords)
-                if many:
-                    outcome = of_result(result)
-                return result
-            except Exception as error:
-                outcome = of_error(error, _rows(arguments) if many else 1)
-                raise
-            finally:
-                if spending is not None:
-                    current_scope.set(scope)
-                gate.leave(outcome, began, costs, source, spending, None)
+    def __init__(self, guard: Guard, function: Function, costs: CallCosts, clock: Callable[[], float]) -> None:
+        self.what, self.clock = f"function {guard.key}: the guard", clock
+        self._gate, self._costs_of = guard.gate, costs.of(function)
+        self._many = function.spec.execution in (Execution.VECTORIZED, Execution.BATCHED)
+        self._is_async = function.is_async
 
-        return guarded
+    def take_at_once(self, arguments: Sequence[Any]) -> _Held | None:
+        gate, costs_of = self._gate, self._costs_of
+        costs = gate.one_call if costs_of is None else costs_of(arguments)
+        loop = asyncio.get_running_loop() if self._is_async else None
+        began, source = self.clock(), gate.limits
+        if not gate.takes_at_once(costs, began, loop):
+            return None
+        scope = current_scope.get()
+        return costs, began, source, loop, scope, None if costs_of is None else _counted(scope)
+
+    def take(self, arguments: Sequence[Any], make: NewWaiter) -> Steps[_Held]:
+        gate, costs_of = self._gate, self._costs_of
+        costs = gate.one_call if costs_of is None else costs_of(arguments)
+        loop = asyncio.get_running_loop() if self._is_async else None
+        began, source = yield from gate.enter(costs, self.clock(), loop, make)
+        scope = current_scope.get()
+        return costs, began, source, loop, scope, None if costs_of is None else _counted(scope)
+
+    def worked(self, held: _Held, result: Any) -> None:
+        self._leave(held, of_result(result) if self._many else WORKED)
+
+    def failed(self, held: _Held, error: BaseException, arguments: Sequence[Any]) -> None:
+        outcome: CallOutcome | None = WORKED
+        if isinstance(error, asyncio.CancelledError):
+            outcome = None if _is_needless(held[4]) else TIMED_OUT
+        elif isinstance(error, Exception):
+            outcome = of_error(error, _rows(arguments) if self._many else 1)
+        self._leave(held, outcome)
+
+    def _leave(self, held: _Held, outcome: CallOutcome | None) -> None:
+        costs, began, source, loop, scope, spending = held
+        if spending is not None:
+            current_scope.set(scope)
+        self._gate.leave(outcome, began, costs, source, spending, loop)
 
 
 def _counted(scope: CallScope) -> Spending:

@@ -1,22 +1,32 @@
-"""A waiter is one call that waits for its guard: a task on a function's event loop, or a thread."""
+"""A waiter is one call that waits for its limits: a task on a function's event loop, or a thread.
+
+How a call takes from its limits is written once, as steps: a generator without I/O that yields the waiter for which it
+waits. `on_loop` and `on_thread` run them.
+"""
 
 import asyncio
+import math
 import threading
+import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
+from typing import TypeVar
 
+from udf_server.base.attempts import NotCalled, WaitCancelled, WaitTimeout
+from udf_server.base.call_scope import current_scope
 from udf_server.guards.limits import Limits
 
-__all__ = ["TaskWaiter", "ThreadWaiter", "Waiter"]
+__all__ = ["NewWaiter", "Steps", "TaskWaiter", "ThreadWaiter", "Waiter", "on_loop", "on_thread"]
 
 TIMER_SECONDS = (0.001, 1.0)
 """Shortest and longest time after which the first waiter tries again."""
+T = TypeVar("T")
 
 
 class Waiter(ABC):
     """The guard uses it with its lock held."""
 
-    def __init__(self, costs: Sequence[float]) -> None:
+    def __init__(self, costs: Sequence[float] = ()) -> None:
         self.costs = costs
         self.admitted = False
         self.taken = 0.0
@@ -50,10 +60,16 @@ class Waiter(ABC):
         """Call `retry`, without the lock, after the time."""
 
 
+NewWaiter = Callable[[Sequence[float]], Waiter]
+"""Makes the waiter of a call that takes these costs."""
+Steps = Generator[Waiter, None, T]
+"""Yields what a call waits for, and returns what it has taken. NotCalled is thrown in if its time is over."""
+
+
 class TaskWaiter(Waiter):
     """A call on an event loop."""
 
-    def __init__(self, costs: Sequence[float]) -> None:
+    def __init__(self, costs: Sequence[float] = ()) -> None:
         super().__init__(costs)
         self._loop = asyncio.get_running_loop()
         self.future: asyncio.Future[None] = self._loop.create_future()
@@ -69,8 +85,7 @@ class TaskWaiter(Waiter):
         self._post(self._resolve)
 
     def try_after(self, seconds: float, retry: Callable[[], None]) -> None:
-        shortest, longest = TIMER_SECONDS
-        self._post(self._try_at, self._loop.time() + min(max(seconds, shortest), longest), retry)
+        self._post(self._try_at, self._loop.time() + _in_bounds(seconds), retry)
 
     def _try_at(self, due: float, retry: Callable[[], None]) -> None:
         # Each call that ends looks at the first waiter, which must not get one timer more each time.
@@ -99,14 +114,71 @@ class TaskWaiter(Waiter):
 
 
 class ThreadWaiter(Waiter):
-    """A call on a thread, which tries again itself."""
+    """A call on a thread, which sleeps until something happens or is due."""
 
-    def __init__(self, costs: Sequence[float]) -> None:
+    def __init__(self, costs: Sequence[float] = ()) -> None:
         super().__init__(costs)
-        self.event = threading.Event()
+        self.woken = False
+        self._changed = threading.Event()
+        self._due = math.inf
+        self._retry: Callable[[], None] | None = None
 
     def wake(self) -> None:
-        self.event.set()
+        self.woken = True
+        self._changed.set()
 
     def try_after(self, seconds: float, retry: Callable[[], None]) -> None:
-        pass
+        self._due, self._retry = min(self._due, time.monotonic() + _in_bounds(seconds)), retry
+        self._changed.set()
+
+    def wait(self, clock: Callable[[], float]) -> bool:
+        """Wait until the call is woken. Returns False after its deadline, or after the end of its stream."""
+        scope = current_scope.get()
+        with scope.party.watched(self._changed.set):
+            while not self.woken:
+                left = scope.deadline - clock()
+                if left <= 0 or scope.party.closed:
+                    return False
+                if self._retry is not None and self._due <= time.monotonic():
+                    retry, self._retry, self._due = self._retry, None, math.inf
+                    retry()
+                    continue
+                left = min(left, self._due - time.monotonic())
+                self._changed.wait(min(max(left, 0.0), threading.TIMEOUT_MAX))
+                self._changed.clear()
+        return True
+
+
+async def on_loop(steps: Steps[T]) -> T:
+    """Run the steps in this task. Raises WaitCancelled if it is cancelled while it waits."""
+    try:
+        waiter, late = next(steps), False
+        while True:
+            assert isinstance(waiter, TaskWaiter)
+            try:
+                await waiter.future
+            except asyncio.CancelledError:
+                late = True
+            waiter = steps.throw(WaitCancelled()) if late else next(steps)
+    except StopIteration as end:
+        result: T = end.value
+        return result
+
+
+def on_thread(steps: Steps[T], clock: Callable[[], float], what: str) -> T:
+    """Run the steps on this thread. Raises WaitTimeout, which says `what` is waited for, after the deadline."""
+    try:
+        waiter = next(steps)
+        while True:
+            assert isinstance(waiter, ThreadWaiter)
+            in_time = waiter.wait(clock)
+            late: NotCalled = WaitTimeout(f"{what} did not allow the call before its deadline")
+            waiter = next(steps) if in_time else steps.throw(late)
+    except StopIteration as end:
+        result: T = end.value
+        return result
+
+
+def _in_bounds(seconds: float) -> float:
+    shortest, longest = TIMER_SECONDS
+    return min(max(seconds, shortest), longest)

@@ -148,7 +148,7 @@ class World:
         job = self.jobs[place]
         if self.draw.random() < 0.5:
             self.call(place, job, self.draw.choice([0, 0, 1]))
-        for waiter, function in [each for each in self.waiting[place] if each[0].event.is_set()]:
+        for waiter, function in [each for each in self.waiting[place] if each[0].woken]:
             self.waiting[place].remove((waiter, function))
             try:
                 self.began(place, function, job.begun(waiter))

@@ -1,11 +1,15 @@
 """Waiters of a guard: when the first one tries again, and what is left of those that never begin."""
 
 import asyncio
+import math
+import threading
+import time
 
 import pytest
 
 import udf_server as udf
 from tests.udf_server.talk import eventually
+from tests.waiting import wait_until
 from udf_server.base.call_scope import CallScope, current_scope
 from udf_server.base.fairness import Party
 from udf_server.base.metrics import ServerMetrics
@@ -13,7 +17,7 @@ from udf_server.coordination.ledger import Ledger
 from udf_server.guards.guard import Guard
 from udf_server.guards.guard_metrics import GuardMetrics
 from udf_server.guards.settings import GuardSettings
-from udf_server.guards.waiting import TaskWaiter
+from udf_server.guards.waiting import TaskWaiter, ThreadWaiter
 
 
 class ManualLoop(asyncio.SelectorEventLoop):
@@ -213,6 +217,56 @@ def test_nothing_is_claimed_for_a_thread_that_has_left():
     finally:
         current_scope.reset(scope)
     assert guarded.guard.sharing.claim()["wanted"] == 0
+
+
+def on_a_thread(waiter, party, deadline=math.inf, clock=time.monotonic):
+    """Waits on another thread. Returns the thread, and a list that gets what the wait has returned."""
+    found = []
+
+    def wait():
+        current_scope.set(CallScope(party, deadline))
+        found.append(waiter.wait(clock))
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    return thread, found
+
+
+@pytest.mark.parametrize("what", ["admitted", "closed", "closed before", "deadline"])
+def test_a_thread_that_waits_is_woken_by_what_happens_and_looks_at_no_flag_meanwhile(what):
+    readings, party, waiter = [], Party("etl"), ThreadWaiter()
+
+    def clock():
+        readings.append(1)
+        return time.monotonic()
+
+    if what == "closed before":
+        party.close()
+    deadline = time.monotonic() + (0.2 if what == "deadline" else 3600.0)
+    thread, found = on_a_thread(waiter, party, deadline, clock)
+    wait_until(lambda: readings)
+    if what == "admitted":
+        waiter.admit(1.0)
+    if what == "closed":
+        party.close()
+    thread.join(20)
+    assert found == [what == "admitted"]
+    assert len(readings) <= 3
+
+
+def test_a_thread_tries_again_at_the_earliest_time_that_it_is_told():
+    waiter, tried = ThreadWaiter(), []
+
+    def retry():
+        tried.append(time.monotonic())
+        waiter.admit(1.0)
+
+    began = time.monotonic()
+    thread, found = on_a_thread(waiter, Party("etl"))
+    for seconds in (30.0, 0.2, 40.0):
+        waiter.try_after(seconds, retry)
+    thread.join(20)
+    assert (found, len(tried)) == ([True], 1) and tried[0] >= began + 0.2
 
 
 class Callers:

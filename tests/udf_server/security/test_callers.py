@@ -233,7 +233,7 @@ class Days:
         self.stream = StreamBudget(lambda: self.daily.today, "f@1", clock=lambda: self.now)
 
     async def spend(self, amount):
-        budget, spender = self.stream._now()
+        budget, spender = self.stream.now()
         taken = budget.take(spender, {"usd": amount}, lambda: TaskWaiter(()))
         if isinstance(taken, TaskWaiter):
             await asyncio.wait_for(taken.future, 10)
