@@ -7,12 +7,11 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from remote_udf.option_values import percent
 from udf_server.base.errors import BudgetSpent
 from udf_server.base.fairness import ANYONE
 from udf_server.budgets.running_call import RunningCall
 from udf_server.budgets.spender import Spender
-from udf_server.budgets.terms import CALLS, RATE_FROM_ROWS, Terms
+from udf_server.budgets.terms import CALLS, Terms
 from udf_server.coordination.budget_ledger import BUDGET
 from udf_server.coordination.grants import budget_grant
 from udf_server.coordination.ledger import LEASE_SECONDS
@@ -304,13 +303,8 @@ class JobBudget:
             spent = self._spent[index] + self._others[index]
             if spent >= self._amounts[index] * ENOUGH:
                 self._over = f"the budget of {self._whose} is spent: {spent:,.6g} of {self._amounts[index]:,.6g} {unit}"
-        rows, failed, share = self._rows + self._other_rows, self._failed + self._other_failed, self.terms.error_share
-        allowed = ""
-        if self.terms.errors is not None and failed > self.terms.errors:
-            allowed = f"{self.terms.errors:,.6g}"
-        elif share is not None and rows >= RATE_FROM_ROWS and failed > share * rows:
-            allowed = percent(share)
-        if allowed:
+        rows, failed = self._rows + self._other_rows, self._failed + self._other_failed
+        if allowed := self.terms.errors.exceeded(failed, rows):
             self._too_many_errors = True
             self._over = f"{failed:,} of {rows:,} rows of {self._whose} have failed; its budget allows {allowed}"
         if self._over:

@@ -1,20 +1,19 @@
 """Terms are what the client has asked for: the amounts that a job may spend, by unit."""
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from remote_udf.amounts import MOST_UNITS
+from remote_udf.error_budget import ErrorBudget
 from remote_udf.errors import ErrorCode, ErrorKind, StreamError
 from remote_udf.v1 import message_pb2 as pb
 from udf_server.base.errors import InvalidCost
 from udf_server.base.spending import checked_amounts
 
-__all__ = ["CALLS", "ERRORS", "RATE_FROM_ROWS", "Terms"]
+__all__ = ["CALLS", "ERRORS", "Terms"]
 
 CALLS, ERRORS = "calls", "errors"
 """The units that the server itself counts."""
-RATE_FROM_ROWS = 100
-"""With fewer rows, a share of failed rows is not meaningful."""
 JOB_LENGTH = 200
 
 
@@ -24,10 +23,8 @@ class Terms:
 
     amounts: tuple[tuple[str, float], ...]
     """Maximum amounts by unit, without errors."""
-    errors: float | None = None
-    """Maximum number of failed rows."""
-    error_share: float | None = None
-    """Maximum share of failed rows."""
+    errors: ErrorBudget = field(default_factory=ErrorBudget)
+    """How many rows may fail."""
 
     @classmethod
     def from_proto(cls, message: pb.Budget) -> "Terms":
@@ -40,7 +37,8 @@ class Terms:
             share = message.error_share
             if not 0 <= share <= 1 or math.isnan(share):
                 raise InvalidCost(f"budget: {share!r} is not a share of errors from 0 to 1")
-            return replace(cls.of(dict(message.amounts), "budget"), error_share=share or None)
+            terms = cls.of(dict(message.amounts), "budget")
+            return replace(terms, errors=replace(terms.errors, share=share or None))
         except InvalidCost as error:
             raise StreamError(ErrorKind.PROTOCOL, ErrorCode.INVALID_OPTION, str(error)) from None
 
@@ -53,11 +51,12 @@ class Terms:
         for unit, amount in amounts.items():
             if not amount:
                 raise InvalidCost(f"{source}: {unit}=0 is not a number of more than 0")
-        errors = amounts.pop(ERRORS, None)
+        errors = ErrorBudget(amounts.pop(ERRORS, None))
         return cls(tuple(sorted(amounts.items())), errors)
 
     def __str__(self) -> str:
         parts = [f"{amount:.15g} {unit}" for unit, amount in self.amounts]
-        parts += [f"{self.errors:.15g} errors"] if self.errors is not None else []
-        parts += [f"{100 * self.error_share:.15g} % errors"] if self.error_share is not None else []
+        most, share = self.errors.most, self.errors.share
+        parts += [f"{most:.15g} errors"] if most is not None else []
+        parts += [f"{100 * share:.15g} % errors"] if share is not None else []
         return ", ".join(parts)

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
 
+from remote_udf.error_budget import ErrorBudget
 from remote_udf.errors import ErrorCode, capped
 from remote_udf.options import OnError
 from remote_udf.outcomes import RowError
@@ -26,8 +27,6 @@ ERROR_TYPE = pa.struct(
 
 ARGUMENT_LIMIT = 80
 """Maximum number of characters of one argument in an error."""
-RATE_FROM_ROWS = 100
-"""With fewer rows, a rate is not meaningful: max-error-rate is then checked only at the end."""
 
 
 def error_array(rows: int, errors: Mapping[int, RowError]) -> pa.Array:
@@ -69,6 +68,7 @@ class PolicyKeeper:
         self._call = call
         self._columns = argument_columns
         self.policy: ErrorPolicy = call.policy
+        self._errors = ErrorBudget(call.policy.max_errors, call.policy.max_error_rate)
         self.rows = 0
         self.failed = 0
 
@@ -84,16 +84,12 @@ class PolicyKeeper:
         row = min(errors)
         if self.policy.on_error is OnError.FAIL:
             raise FunctionFailed(self._described(table, row, errors[row]))
-        most, rate = self.policy.max_errors, self.policy.max_error_rate
-        over_count = most is not None and self.failed > most
-        over_rate = rate is not None and self.rows >= RATE_FROM_ROWS and self.failed > rate * self.rows
-        if over_count or over_rate:
+        if self._errors.exceeded(self.failed, self.rows):
             raise ErrorBudgetExceeded(f"{self._budget()}; one of them: {self._described(table, row, errors[row])}")
 
     def finish(self) -> None:
         """Check the policy after the task's last row. Raises ErrorBudgetExceeded."""
-        rate = self.policy.max_error_rate
-        if rate is not None and self.failed > rate * self.rows:
+        if self._errors.exceeded(self.failed, self.rows, complete=True):
             raise ErrorBudgetExceeded(self._budget())
 
     def _budget(self) -> str:

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 import udf_server as udf
+from remote_udf.error_budget import ErrorBudget
 from remote_udf.errors import ErrorCode, StreamError
 from spark_client.base.budget import Budget
 from spark_client.base.config import ClientConfig
@@ -469,7 +470,7 @@ def test_a_budget_goes_on_if_what_was_counted_as_spent_comes_back(why, where):
 
 def test_a_budget_of_errors_stays_exceeded_although_later_rows_are_good():
     ledger = BudgetLedger()
-    job = JobBudget("b", Terms((("calls", 1_000.0),), error_share=0.5))
+    job = JobBudget("b", Terms((("calls", 1_000.0),), errors=ErrorBudget(share=0.5)))
     spender = job.spender("f@1")
     calls = [job.take(spender, {}, waiting) for _ in range(2)]
     job.granted(ledger.exchange({"leave": False, **job.claim()}, 0.0))

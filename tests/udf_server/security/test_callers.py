@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 import udf_server as udf
+from remote_udf.error_budget import ErrorBudget
 from remote_udf.errors import ErrorCode
 from spark_client.base.budget import Budget
 from spark_client.base.config import ClientConfig
@@ -74,7 +75,7 @@ def test_a_table_for_all_others_has_the_defaults_of_those_that_are_named():
         {"*": {"max_streams": 5, "share": 2}, "etl": {"share": 3, "budget": {"usd": 50, "errors": 9}}}
     )
     assert found["*"] == CallerSettings(share=2.0, max_streams=5)
-    assert found["etl"] == CallerSettings(3.0, Priority.BATCH, 5, None, Terms((("usd", 50.0),), 9.0))
+    assert found["etl"] == CallerSettings(3.0, Priority.BATCH, 5, None, Terms((("usd", 50.0),), ErrorBudget(9.0)))
 
 
 @pytest.mark.parametrize(

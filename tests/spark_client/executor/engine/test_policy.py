@@ -8,12 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import udf_server as udf
+from remote_udf.error_budget import RATE_FROM_ROWS
 from remote_udf.errors import TRACEBACK_LIMIT, ErrorCode
 from remote_udf.options import OnError
 from spark_client.base.errors import ErrorBudgetExceeded, FunctionFailed
 from spark_client.executor.engine.policy import (
     ARGUMENT_LIMIT,
-    RATE_FROM_ROWS,
     PolicyKeeper,
     blocking_errors,
     error_array,
