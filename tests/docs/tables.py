@@ -27,7 +27,7 @@ from udf_server.cache.keys import LARGEST_ARGUMENTS
 from udf_server.cache.orphans import MOST_ORPHANS
 from udf_server.cache.outcome_cache import QUEUE_BYTES
 from udf_server.cache.store import LARGEST_ENTRY
-from udf_server.guards.adaptive import ADAPTIVE_MOST
+from udf_server.limits.breaker import ADAPTIVE_MOST
 from udf_server.plugins.loading import build_plugin_manager, load_functions
 from udf_server.plugins.metrics import MOST_SERIES
 from udf_server.serving.config import TABLES, ServerConfig, settings

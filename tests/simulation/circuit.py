@@ -1,7 +1,7 @@
 """Circuit looks at the breaker of one process: no call while it is open, and one test call at a time."""
 
 from tests.simulation.oracles import Violation
-from udf_server.guards.settings import GuardSettings
+from udf_server.limits.settings import GuardSettings
 
 __all__ = ["Circuit"]
 

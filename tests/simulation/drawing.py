@@ -16,7 +16,7 @@ from tests.simulation.scenario import (
     Scenario,
     TaskPlan,
 )
-from udf_server.guards.settings import GuardSettings
+from udf_server.limits.settings import GuardSettings
 from udf_server.streams.accounting import StreamLimits
 from udf_server.streams.admission import AdmissionLimits
 

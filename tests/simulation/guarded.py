@@ -6,10 +6,10 @@ from typing import Any
 from tests.simulation.circuit import Circuit
 from tests.simulation.oracles import Violation
 from tests.simulation.shares import Shares
-from udf_server.guards.adaptive import ADAPTIVE_MOST
-from udf_server.guards.guard import Guard
-from udf_server.guards.rates import CALLS
-from udf_server.guards.settings import GuardSettings
+from udf_server.limits.breaker import ADAPTIVE_MOST
+from udf_server.limits.guard import Guard
+from udf_server.limits.rates import CALLS
+from udf_server.limits.settings import GuardSettings
 
 __all__ = ["Guarded"]
 

@@ -7,14 +7,14 @@ from spark_client.executor.engine.groups import Group
 from spark_client.executor.stream.message_sizing import MessageSizing
 from tests.simulation.mutant import Mutant, nothing, returns, zero
 from udf_server.base.fairness import FairQueue, Party
-from udf_server.budgets.job_budget import JobBudget
-from udf_server.coordination import ledger
-from udf_server.guards.breaker import Breaker
-from udf_server.guards.gate import Gate
-from udf_server.guards.hedge import Hedge, _Race
-from udf_server.guards.limits import LocalLimits
-from udf_server.guards.rates import MovingWindow
 from udf_server.hosting.turns import Turns
+from udf_server.limits.breaker import Breaker
+from udf_server.limits.gate import Gate
+from udf_server.limits.hedge import Hedge, _Race
+from udf_server.limits.job_budget import JobBudget
+from udf_server.limits.local_limits import LocalLimits
+from udf_server.limits.rates import MovingWindow
+from udf_server.limits.sharing import ledger
 from udf_server.streams.accounting import RowAccounts
 from udf_server.streams.admission import Admission
 

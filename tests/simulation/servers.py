@@ -21,19 +21,19 @@ from tests.simulation.threads import SimulatedThreads
 from udf_server.base.call_scope import current_scope
 from udf_server.base.functions import Function
 from udf_server.base.metrics import ServerMetrics
-from udf_server.budgets.budgets import Budgets
-from udf_server.budgets.running_call import GRACE_SECONDS
-from udf_server.coordination.coordinator import Coordinator
-from udf_server.coordination.ledgers import SHARED
-from udf_server.guards.guard import Guard
-from udf_server.guards.guard_metrics import GuardMetrics
-from udf_server.guards.settings import GuardSettings, WithoutCoordination
 from udf_server.hosting.executors import Executors
 from udf_server.hosting.function_host import FunctionHost
 from udf_server.hosting.hosted_function import HostLimits
 from udf_server.hosting.registry import Registry
 from udf_server.hosting.reported_load import ReportedLoad
 from udf_server.hosting.turns import Turns
+from udf_server.limits.budgets import Budgets
+from udf_server.limits.costs import GRACE_SECONDS
+from udf_server.limits.guard import Guard
+from udf_server.limits.guard_metrics import GuardMetrics
+from udf_server.limits.settings import GuardSettings, WithoutCoordination
+from udf_server.limits.sharing.coordinator import Coordinator
+from udf_server.limits.sharing.ledgers import SHARED
 from udf_server.streams.accounting import StreamLimits
 from udf_server.streams.admission import Admission, AdmissionLimits
 from udf_server.streams.service import UdfService

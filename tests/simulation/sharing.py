@@ -10,13 +10,13 @@ from tests.simulation.circuit import Circuit
 from tests.simulation.oracles import Violation
 from tests.simulation.shares import Shares
 from tests.simulation.spending import Spending
-from udf_server.coordination.budget_ledger import BUDGET, BudgetLedger
-from udf_server.coordination.grants import CoordinationFailed
-from udf_server.coordination.ledger import LEASE_SECONDS, Ledger
-from udf_server.coordination.ledgers import ANSWER_SECONDS, Ledgers
-from udf_server.guards.guard import Guard
-from udf_server.guards.rates import CALLS
-from udf_server.guards.settings import GuardSettings
+from udf_server.limits.guard import Guard
+from udf_server.limits.rates import CALLS
+from udf_server.limits.settings import GuardSettings
+from udf_server.limits.sharing.budget_ledger import BUDGET, BudgetLedger
+from udf_server.limits.sharing.grants import CoordinationFailed
+from udf_server.limits.sharing.ledger import LEASE_SECONDS, Ledger
+from udf_server.limits.sharing.ledgers import ANSWER_SECONDS, Ledgers
 
 __all__ = ["SharedGuarded", "SimulatedRedis"]
 

@@ -12,8 +12,8 @@ from typing import Any
 
 from tests.simulation.functions import TOKENS
 from tests.simulation.oracles import Violation
-from udf_server.guards.rates import RateLimit
-from udf_server.guards.settings import GuardSettings
+from udf_server.limits.rates import RateLimit
+from udf_server.limits.settings import GuardSettings
 
 __all__ = ["Spending", "SpendingObserver"]
 

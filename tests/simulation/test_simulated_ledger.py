@@ -7,10 +7,10 @@ import pytest
 from tests.simulation import sharing
 from tests.simulation.scenario import PROBE, Behaviour, Fault, Scenario
 from tests.simulation.world import Result, run, worlds
-from udf_server.coordination.budget_ledger import BudgetLedger
-from udf_server.coordination.ledger import LEASE_SECONDS, Ledger
-from udf_server.guards.leased_tokens import LeasedTokens
-from udf_server.guards.settings import GuardSettings
+from udf_server.limits.leased_tokens import LeasedTokens
+from udf_server.limits.settings import GuardSettings
+from udf_server.limits.sharing.budget_ledger import BudgetLedger
+from udf_server.limits.sharing.ledger import LEASE_SECONDS, Ledger
 
 SETTLED = LEASE_SECONDS + 1.0
 """From then on a new ledger grants permits."""

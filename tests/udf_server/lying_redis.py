@@ -13,8 +13,8 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 
-from udf_server.coordination.budget_ledger import BudgetLedger
-from udf_server.coordination.ledger import Ledger
+from udf_server.limits.sharing.budget_ledger import BudgetLedger
+from udf_server.limits.sharing.ledger import Ledger
 
 __all__ = ["Lie", "LyingRedis", "Raw", "lies_of"]
 

@@ -14,9 +14,9 @@ from remote_udf.v1 import message_pb2 as pb
 from udf_server.base.functions import Function
 from udf_server.base.metrics import ServerMetrics
 from udf_server.cache.outcome_cache import OutcomeCache
-from udf_server.guards.guard import Guard
 from udf_server.hosting.function_host import FunctionHost
 from udf_server.hosting.registry import Registry
+from udf_server.limits.guard import Guard
 from udf_server.security.access import ANYBODY, Caller
 from udf_server.streams.accounting import StreamLimits
 from udf_server.streams.admission import Admission

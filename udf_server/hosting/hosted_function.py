@@ -13,7 +13,6 @@ from udf_server.base.failures import describe
 from udf_server.base.functions import Function
 from udf_server.base.hooks import CPU, FunctionContext
 from udf_server.base.instances import open_failed
-from udf_server.guards.hedge import Hedge
 from udf_server.hosting.executors import Executors
 from udf_server.hosting.function_options import FunctionOptions
 from udf_server.hosting.load import Load
@@ -21,6 +20,7 @@ from udf_server.hosting.loop_executor import LoopExecutor
 from udf_server.hosting.thread_executor import ThreadExecutor
 from udf_server.hosting.turns import DEFAULT_CALLS
 from udf_server.keyvalue.stores import KeyValueStores, OpenedStore
+from udf_server.limits.hedge import Hedge
 
 __all__ = ["HostLimits", "HostedFunction"]
 

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 from udf_server.base.attempts import with_attempt_timeout
 from udf_server.base.functions import Function
-from udf_server.budgets.stream_budget import StreamBudget
-from udf_server.guards.guard import Guard
-from udf_server.guards.hedge import Hedge
+from udf_server.limits.guard import Guard
+from udf_server.limits.hedge import Hedge
+from udf_server.limits.stream_budget import StreamBudget
 
 __all__ = ["limited"]
 

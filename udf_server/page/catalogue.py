@@ -11,8 +11,8 @@ from remote_udf.types import spelled
 from remote_udf.version import __version__
 from udf_server.base.functions import Function
 from udf_server.base.metrics import ServerMetrics
-from udf_server.budgets.budgets import Budgets
 from udf_server.hosting.registry import Registry
+from udf_server.limits.budgets import Budgets
 from udf_server.page.spending import added_budgets, added_callers, budgets_of, callers_of
 
 __all__ = ["Catalogue", "added_up", "catalogue"]

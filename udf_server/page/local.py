@@ -17,8 +17,8 @@ from remote_udf.outcomes import read_errors
 from remote_udf.v1 import message_pb2 as pb
 from udf_server.base.metrics import ServerMetrics
 from udf_server.base.texts import argument_columns, with_text_keys
-from udf_server.budgets.budgets import Budgets
 from udf_server.hosting.registry import Registry
+from udf_server.limits.budgets import Budgets
 from udf_server.page.catalogue import Catalogue, catalogue
 from udf_server.page.site import Credentials, Refused
 from udf_server.security.access import Access, Caller

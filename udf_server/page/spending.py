@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from udf_server.base.metrics import ServerMetrics
-from udf_server.budgets.budgets import Budgets
+from udf_server.limits.budgets import Budgets
 
 __all__ = ["added_budgets", "added_callers", "budgets_of", "callers_of"]
 

@@ -10,7 +10,7 @@ from remote_udf.errors import InvalidOption
 from remote_udf.option_values import Option, choice, count
 from udf_server.base.errors import InvalidConfig, InvalidCost
 from udf_server.base.fairness import Priority
-from udf_server.budgets.terms import Terms
+from udf_server.limits.terms import Terms
 
 __all__ = ["DEFAULT", "OTHERS", "CallerSettings", "parse_callers"]
 

@@ -19,8 +19,8 @@ from typing import Any
 from prometheus_client import CollectorRegistry, Counter
 
 from udf_server.base.errors import InvalidConfig
-from udf_server.coordination.ledger_server import LedgerServer
 from udf_server.http.server import HttpServer
+from udf_server.limits.sharing.ledger_server import LedgerServer
 from udf_server.page.forwarding import ForwardedSource
 from udf_server.page.site import Site
 from udf_server.serving.config import ServerConfig

@@ -15,15 +15,9 @@ from remote_udf.tracing import flush_spans, prepare_tracing
 from udf_server.base.errors import InvalidConfig
 from udf_server.base.hooks import CPU
 from udf_server.base.metrics import ServerMetrics
-from udf_server.budgets.budgets import Budgets
 from udf_server.cache.outcome_cache import OutcomeCache
 from udf_server.cache.sealing import sealing
 from udf_server.cache.urls import store_from_url
-from udf_server.coordination.coordinator import Coordinator
-from udf_server.coordination.ledgers import LocalLedgers, ledgers_from_url
-from udf_server.guards.guard import Guard
-from udf_server.guards.guard_metrics import GuardMetrics
-from udf_server.guards.settings import WithoutCoordination
 from udf_server.hosting.function_host import FunctionHost
 from udf_server.hosting.hosted_function import HostedFunction, HostLimits
 from udf_server.hosting.loop_watch import LoopWatch
@@ -32,6 +26,12 @@ from udf_server.hosting.reported_load import ReportedLoad
 from udf_server.hosting.weights import check_weights
 from udf_server.http.server import HttpServer
 from udf_server.keyvalue.stores import KeyValueStores
+from udf_server.limits.budgets import Budgets
+from udf_server.limits.guard import Guard
+from udf_server.limits.guard_metrics import GuardMetrics
+from udf_server.limits.settings import WithoutCoordination
+from udf_server.limits.sharing.coordinator import Coordinator
+from udf_server.limits.sharing.ledgers import LocalLedgers, ledgers_from_url
 from udf_server.page.local import LocalSource
 from udf_server.page.site import Site
 from udf_server.plugins.loading import build_plugin_manager, load_functions

@@ -8,9 +8,9 @@ import time
 import pyarrow as pa
 
 from udf_server.base.metrics import ServerMetrics
-from udf_server.budgets.budgets import Budgets
 from udf_server.cache.outcome_cache import OutcomeCache
 from udf_server.hosting.function_host import FunctionHost
+from udf_server.limits.budgets import Budgets
 from udf_server.streams.service import UdfService
 
 __all__ = ["Upkeep"]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from remote_udf.spans import NO_SPAN, Span
 from remote_udf.v1 import message_pb2 as pb
 from udf_server.base.metrics import FunctionMetrics
-from udf_server.budgets.stream_budget import StreamBudget
+from udf_server.limits.stream_budget import StreamBudget
 from udf_server.runners.outputs import Output
 from udf_server.runners.room import RESULT_BYTES
 from udf_server.runners.runner import InputBatch

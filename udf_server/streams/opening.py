@@ -17,11 +17,11 @@ from remote_udf.version import __version__
 from udf_server.base.context import StreamContext
 from udf_server.base.functions import Function
 from udf_server.base.spending import StreamSpending
-from udf_server.budgets.job_budget import JobBudget
-from udf_server.budgets.stream_budget import StreamBudget
-from udf_server.guards.hedge import Hedge
 from udf_server.hosting.hosted_function import HostedFunction
+from udf_server.limits.hedge import Hedge
+from udf_server.limits.job_budget import JobBudget
 from udf_server.limits.limited_calls import limited
+from udf_server.limits.stream_budget import StreamBudget
 from udf_server.runners.runner import Arguments
 from udf_server.security.access import Caller
 from udf_server.streams.binding import Bound, bound

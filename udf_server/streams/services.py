@@ -7,10 +7,10 @@ from random import Random
 from types import MappingProxyType
 
 from udf_server.base.metrics import ServerMetrics
-from udf_server.budgets.budgets import Budgets
 from udf_server.cache.outcome_cache import OutcomeCache
-from udf_server.guards.guard import Guard
 from udf_server.hosting.function_host import FunctionHost
+from udf_server.limits.budgets import Budgets
+from udf_server.limits.guard import Guard
 from udf_server.streams.accounting import StreamLimits
 from udf_server.streams.admission import Admission
 

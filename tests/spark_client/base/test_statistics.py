@@ -31,7 +31,7 @@ from tests.spark_client.scripted import (
     row_error,
     stream_of,
 )
-from udf_server.guards.settings import GuardSettings
+from udf_server.limits.settings import GuardSettings
 
 seconds = st.floats(SMALLEST_SECONDS, 3600)
 

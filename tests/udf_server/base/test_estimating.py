@@ -11,7 +11,7 @@ from remote_udf.errors import ErrorCode, StreamError
 from spark_client.executor.stream.transport import transport_for
 from tests.spark_client.scripted import Scripted, call_of, chunk_of, everything, honest, stream_of
 from tests.waiting import wait_until
-from udf_server.guards.settings import GuardSettings
+from udf_server.limits.settings import GuardSettings
 
 CALLED = []
 

@@ -19,14 +19,14 @@ from tests.udf_server.talk import Talk, batch, eventually, finish
 from udf_server.base.call_scope import CallScope, current_scope
 from udf_server.base.fairness import FairQueue, Party, Priority
 from udf_server.base.metrics import ServerMetrics
-from udf_server.guards.guard import Guard
-from udf_server.guards.guard_metrics import GuardMetrics
-from udf_server.guards.settings import GuardSettings
 from udf_server.hosting.function_host import FunctionHost
 from udf_server.hosting.hosted_function import HostLimits
 from udf_server.hosting.registry import Registry
 from udf_server.hosting.thread_executor import ThreadExecutor
 from udf_server.hosting.turns import Turns
+from udf_server.limits.guard import Guard
+from udf_server.limits.guard_metrics import GuardMetrics
+from udf_server.limits.settings import GuardSettings
 from udf_server.security.access import Caller
 
 

@@ -10,7 +10,7 @@ from spark_client.base.config import ClientConfig
 from spark_client.executor.stream.transport import GrpcTransport
 from tests.spark_client.scripted import call_of, chunk_of, everything, stream_of
 from tests.waiting import wait_until
-from udf_server.guards.settings import GuardSettings
+from udf_server.limits.settings import GuardSettings
 
 LABELS = {"function": "held", "version": "1"}
 

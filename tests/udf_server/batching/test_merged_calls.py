@@ -15,9 +15,9 @@ from remote_udf.outcomes import read_errors
 from tests.udf_server.merging import DELAY, host_of, recorded
 from tests.udf_server.talk import Talk, batch, eventually, finish
 from udf_server.base.metrics import ServerMetrics
-from udf_server.guards.guard import Guard
-from udf_server.guards.guard_metrics import GuardMetrics
-from udf_server.guards.settings import GuardSettings
+from udf_server.limits.guard import Guard
+from udf_server.limits.guard_metrics import GuardMetrics
+from udf_server.limits.settings import GuardSettings
 from udf_server.testing import FunctionEnvironment, ManualClock
 
 

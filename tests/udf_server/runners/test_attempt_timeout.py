@@ -7,7 +7,7 @@ import pytest
 
 import udf_server as udf
 from remote_udf.errors import ErrorCode, StreamError
-from tests.udf_server.guards.test_guards import answers, guards
+from tests.udf_server.limits.test_guards import answers, guards
 
 
 def hanging(times, *, vectorized=False, **options):

@@ -18,14 +18,14 @@ from tests.spark_client.streams import rows_through
 from tests.udf_server.talk import eventually
 from udf_server.base.errors import BudgetSpent, InvalidConfig
 from udf_server.base.fairness import Priority
-from udf_server.budgets.budgets import IDLE_SECONDS, Budgets
-from udf_server.budgets.running_call import RunningCall
-from udf_server.budgets.stream_budget import StreamBudget
-from udf_server.budgets.terms import Terms
-from udf_server.coordination.coordinator import Coordinator
-from udf_server.coordination.ledgers import LocalLedgers
-from udf_server.guards.waiting import TaskWaiter
 from udf_server.hosting.registry import Registry
+from udf_server.limits.budgets import IDLE_SECONDS, Budgets
+from udf_server.limits.costs import RunningCall
+from udf_server.limits.queue import TaskWaiter
+from udf_server.limits.sharing.coordinator import Coordinator
+from udf_server.limits.sharing.ledgers import LocalLedgers
+from udf_server.limits.stream_budget import StreamBudget
+from udf_server.limits.terms import Terms
 from udf_server.security.access import Access, Caller, hashed, new_token
 from udf_server.security.callers import CallerSettings, parse_callers
 from udf_server.serving.config import ServerConfig, load_config

@@ -1,0 +1,91 @@
+"""GuardSettings are the operator's settings in `[guards.NAME]` of the server's file."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from remote_udf.durations import format_seconds
+from remote_udf.effective_options import canonical
+from remote_udf.errors import InvalidOption
+from remote_udf.option_values import Option, choice, count, duration, switch
+from udf_server.base.errors import InvalidConfig
+from udf_server.limits.rates import RateLimit, parse_rates
+
+__all__ = ["GuardSettings", "WithoutCoordination"]
+
+
+class WithoutCoordination(StrEnum):
+    """What happens to calls while the coordination of several servers is unavailable."""
+
+    FAIL_CLOSED = "fail-closed"
+    """They fail as RetryableError."""
+    FAIL_OPEN = "fail-open"
+    """They are made; each process applies the whole limit alone."""
+
+
+@dataclass(frozen=True)
+class GuardSettings:
+    """Guards of one scalar function, over all streams of a process, or of all servers that share a coordination.
+
+    A guard that is None, empty or False is disabled.
+    """
+
+    max_concurrency: int | None = None
+    """Maximum number of concurrent calls."""
+    adaptive: bool = False
+    """Whether the number of concurrent calls of a process adapts: it begins low, rises by one per successful round, and
+    is halved after a failure."""
+    latency_goal: float | None = None
+    """Seconds. With `adaptive`, a call that takes longer counts as failed."""
+    rate: tuple[RateLimit, ...] = ()
+    """Maximum amounts per time, such as "100/second" or "90000 tokens/minute". All of them hold."""
+    breaker_failures: int | None = None
+    """Number of consecutive failures in a process after which its calls stop for `breaker_delay`."""
+    breaker_delay: float = 10.0
+    """Seconds until one test call is made."""
+    without_coordination: WithoutCoordination = WithoutCoordination.FAIL_CLOSED
+    """What happens to calls while the coordination of several servers is unavailable."""
+
+    @classmethod
+    def parse(cls, name: str, table: Mapping[str, Any]) -> "GuardSettings":
+        """The settings of a table. Raises InvalidConfig, which names the function and the key."""
+        source = f"setting guards.{name}"
+        if "rate-storage-variable" in table or "rate_storage_variable" in table:
+            raise InvalidConfig(f"{source}: rate-storage-variable no longer exists; set coordination_url instead")
+        try:
+            texts = canonical(table, source=source, known=(_OPTIONS,))
+        except InvalidOption as error:
+            raise InvalidConfig(str(error)) from None
+        settings = cls(**{_OPTIONS[key].attribute: _OPTIONS[key].parse(text) for key, text in texts.items()})
+        if settings.latency_goal is not None and not settings.adaptive:
+            raise InvalidConfig(f"{source}: latency-goal needs adaptive = true")
+        return settings
+
+    @property
+    def has_sums(self) -> bool:
+        """Whether processes can share anything: breaker and adaptive limit are learned by each process for itself."""
+        return self.max_concurrency is not None or bool(self.rate)
+
+    def __str__(self) -> str:
+        """The settings that differ from their defaults, by name."""
+        values = {name: getattr(self, option.attribute) for name, option in _OPTIONS.items()}
+        default = GuardSettings()
+        return ", ".join(
+            f"{name} = {_OPTIONS[name].format(value)}"
+            for name, value in values.items()
+            if value != getattr(default, _OPTIONS[name].attribute)
+        )
+
+
+_VALUES: Mapping[str, tuple[Callable[[Any], Any], Callable[[Any], str]]] = {
+    "max-concurrency": (count(1), str),
+    "adaptive": (switch, str),
+    "latency-goal": (duration, format_seconds),
+    "rate": (parse_rates, lambda rates: ", ".join(map(str, rates))),
+    "breaker-failures": (count(1), str),
+    "breaker-delay": (duration, format_seconds),
+    "without-coordination": (choice(WithoutCoordination), str),
+}
+# The defaults and the documentation are those of the attributes of GuardSettings.
+_OPTIONS = {name: Option(name, *value, None, "") for name, value in _VALUES.items()}

@@ -1,0 +1,195 @@
+"""Coordinator sends the claims of this process's shared limits, and gives them their grants."""
+
+import asyncio
+import logging
+import time
+import uuid
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, Protocol
+
+from udf_server.base.errors import InvalidConfig
+from udf_server.base.posting import poster
+from udf_server.limits.sharing.grants import CoordinationFailed
+from udf_server.limits.sharing.ledger import LEASE_SECONDS
+from udf_server.limits.sharing.ledgers import Ledgers
+
+__all__ = ["Coordinator", "Sharing"]
+
+log = logging.getLogger(__name__)
+
+SHORTEST_SECONDS = 0.005
+"""Shortest time between two claims of one limit."""
+CONFLICT_SECONDS = LEASE_SECONDS + 1.0
+"""How long a start waits for servers with other settings to leave: one that crashed leaves when its lease ends."""
+
+
+class Sharing(Protocol):
+    """One limit that is shared. The coordinator calls it on the server's event loop."""
+
+    name: str
+    kind: str
+    """What it is in a log line: `guard` or `budget`."""
+    label: str
+    """What people call it."""
+    settings: str
+    call_back: Callable[[], None]
+    """Set by the coordinator. Call it, from any thread, if a claim is due at once."""
+
+    def due(self) -> float:
+        """Seconds until the next claim."""
+
+    def claim(self, *, leave: bool = False) -> dict[str, Any]:
+        """The next claim. To leave, it returns what was leased and asks for nothing."""
+
+    def granted(self, grant: dict[str, Any]) -> None:
+        """Take the grant for the last claim. Raises CoordinationFailed, before it takes anything, if it is none."""
+
+    def failed(self, why: str) -> None:
+        """The last claim was not answered, or was refused."""
+
+
+class Coordinator:
+    """Keeps one task per shared limit between `open` and `close`."""
+
+    def __init__(
+        self,
+        ledgers: Ledgers,
+        sharing: Sequence[Sharing],
+        *,
+        observe: Callable[[float, bool], None] = lambda seconds, good: None,
+        clock: Callable[[], float] = time.monotonic,
+        new_id: Callable[[], str] = lambda: uuid.uuid4().hex,
+    ) -> None:
+        """`observe` is called after each claim, with its seconds and whether it has got a grant.
+
+        `new_id` returns a text that no member has had.
+        """
+        self._ledgers, self._sharing = ledgers, tuple(sharing)
+        self._observe, self._clock = observe, clock
+        self._new_id = new_id
+        self._member = new_id()
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        """By limit, for those whose ledger was joined, or did not answer."""
+        self._away: set[str] = set()
+        self._closed = False
+
+    async def open(self) -> None:
+        """Join the ledgers. Raises InvalidConfig if other servers have other settings for a limit.
+
+        If they do not answer, the limits are told, and asked again at intervals.
+        """
+        try:
+            until = self._clock() + CONFLICT_SECONDS
+            conflicts = await asyncio.gather(*(self._join(each, until) for each in self._sharing))
+        except BaseException:
+            await self.close()
+            raise
+        if found := [each for each in zip(self._sharing, conflicts, strict=True) if each[1] is not None]:
+            await self.close()
+            sharing, conflict = found[0]
+            raise InvalidConfig(
+                f"setting guards, {sharing.name}: this server has {sharing.settings}; other servers that run have "
+                f"{conflict}. Stop them first, or give this server another coordination_namespace"
+            )
+
+    async def _join(self, sharing: Sharing, until: float) -> str | None:
+        """Join a ledger, and send claims from then on. Returns the settings of other servers if they differ."""
+        while (conflict := await self._exchange(sharing)) is not None:
+            if self._clock() > until:
+                return conflict
+            await asyncio.sleep(0.5)
+        self._tasks[sharing.name] = asyncio.create_task(self._run(sharing))
+        return None
+
+    def add(self, sharing: Sharing) -> None:
+        """Share one more limit, whose claims are sent from now on."""
+        self._sharing = (*self._sharing, sharing)
+        self._tasks[sharing.name] = asyncio.create_task(self._run(sharing))
+
+    def remove(self, sharing: Sharing) -> Coroutine[Any, Any, None]:
+        """Send no more claims for a limit that was added. Await the result, which returns what was leased."""
+        self._sharing = tuple(each for each in self._sharing if each is not sharing)
+        self._away.discard(sharing.name)
+        return self._leave(sharing, self._tasks.pop(sharing.name, None))
+
+    async def _leave(self, sharing: Sharing, task: "asyncio.Task[None] | None") -> None:
+        if task is not None and not self._closed:
+            task.cancel()
+            await asyncio.wait((task,))
+            await self._exchange(sharing, leave=True)
+
+    async def close(self) -> None:
+        """Return what was leased, and close the connections. Safe to call twice."""
+        if self._closed:
+            return
+        self._closed = True
+        for task in self._tasks.values():
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks.values())
+            joined = [each for each in self._sharing if each.name in self._tasks]
+            await asyncio.gather(*(self._exchange(each, leave=True) for each in joined))
+        await self._ledgers.close()
+
+    async def _run(self, sharing: Sharing) -> None:
+        post, wake, asked = poster(asyncio.get_running_loop()), asyncio.Event(), False
+
+        def woken() -> None:
+            nonlocal asked
+            asked = False
+            wake.set()
+
+        def call_back() -> None:
+            nonlocal asked
+            if not asked:
+                asked = True
+                post(woken)
+
+        sharing.call_back = call_back
+        while True:
+            sent = self._clock()
+            await self._exchange(sharing)
+            wake.clear()
+            try:
+                async with asyncio.timeout(max(sharing.due(), 0.0)):
+                    await wake.wait()
+            except TimeoutError:
+                pass
+            await asyncio.sleep(max(sent + SHORTEST_SECONDS - self._clock(), 0.0))
+
+    async def _exchange(self, sharing: Sharing, *, leave: bool = False) -> str | None:
+        """Send one claim. Returns the settings of other servers if they differ."""
+        began = self._clock()
+        claim = {"member": self._member, "fresh": self._new_id(), "leave": leave, **sharing.claim(leave=leave)}
+        try:
+            grant = await self._ledgers.exchange(sharing.name, claim)
+            _end_if_cancelled()
+            if "conflict" not in grant:
+                sharing.granted(grant)
+        except CoordinationFailed as error:
+            _end_if_cancelled()
+            self._observe(self._clock() - began, False)
+            self._report(sharing, str(error))
+            return None
+        self._observe(self._clock() - began, "conflict" not in grant)
+        if "conflict" in grant:
+            conflict: str = grant["conflict"]
+            self._report(sharing, f"this server has {sharing.settings}; other servers have {conflict}")
+            return conflict
+        if sharing.name in self._away:
+            self._away.discard(sharing.name)
+            log.info(f"{sharing.kind} is coordinated again", extra={sharing.kind: sharing.label})
+        return None
+
+    def _report(self, sharing: Sharing, why: str) -> None:
+        if sharing.name not in self._away:
+            self._away.add(sharing.name)
+            log.warning(f"{sharing.kind} is not coordinated", extra={sharing.kind: sharing.label, "why": why})
+        sharing.failed(why)
+
+
+def _end_if_cancelled() -> None:
+    """Raise the cancellation in whose place a library has returned, or has raised an error of its own."""
+    task = asyncio.current_task()
+    if task is not None and task.cancelling():
+        raise asyncio.CancelledError

@@ -1,0 +1,160 @@
+"""Ledgers are where the claims of a member go: a Redis, the process that started this one, or memory."""
+
+import asyncio
+import collections
+import contextlib
+import hashlib
+import json
+import socket
+import time
+import uuid
+from abc import ABC, abstractmethod
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from udf_server.base.errors import InvalidConfig
+from udf_server.limits.sharing.budget_ledger import BUDGET, BudgetLedger
+from udf_server.limits.sharing.grants import CoordinationFailed, read_grant
+from udf_server.limits.sharing.ledger import Ledger
+from udf_server.limits.sharing.redis_client import CONNECTIONS, redis_client
+from udf_server.limits.sharing.redis_script import BUDGET_SCRIPT, SCRIPT
+
+__all__ = [
+    "LINE_BYTES",
+    "Ledgers",
+    "LocalLedgers",
+    "RedisLedgers",
+    "SocketLedgers",
+    "ledgers_from_url",
+]
+
+ANSWER_SECONDS = 2.0
+"""A claim without an answer in this time has failed."""
+LINE_BYTES = 1 << 20
+"""Longest message on the socket between worker processes and the process that started them."""
+SHARED = "shared"
+"""The identity of ledgers that any number of servers may have in common."""
+MOST_BUDGETS = 10_000
+"""Number of budgets that are kept in memory. If there are more, that which was used least recently is forgotten; jobs
+that run claim again what they have spent."""
+_PREFIX = "udf:guard:"
+
+
+class Ledgers(ABC):
+    """The ledgers of all shared limits, by name. Use it on one event loop."""
+
+    identity: str
+    """What servers have in common that count together; `shared` if any number of servers may."""
+
+    @abstractmethod
+    async def exchange(self, name: str, claim: dict[str, Any]) -> dict[str, Any]:
+        """Send a claim to the ledger `name` and return its grant. Raises CoordinationFailed."""
+
+    @abstractmethod
+    async def close(self) -> None:
+        """Close the connections. Safe to call twice."""
+
+
+class LocalLedgers(Ledgers):
+    """Ledgers in the memory of this process."""
+
+    def __init__(self) -> None:
+        self._ledgers: dict[str, Ledger] = {}
+        self._budgets: collections.OrderedDict[str, BudgetLedger] = collections.OrderedDict()
+        self.identity = uuid.uuid4().hex
+
+    async def exchange(self, name: str, claim: dict[str, Any]) -> dict[str, Any]:
+        return self.answer(name, claim)
+
+    async def close(self) -> None:
+        pass
+
+    def answer(self, name: str, claim: dict[str, Any]) -> dict[str, Any]:
+        """Do the same without waiting."""
+        if claim.get("kind") != BUDGET:
+            return self._ledgers.setdefault(name, Ledger()).exchange(claim, time.monotonic())
+        ledger = self._budgets.setdefault(name, BudgetLedger())
+        self._budgets.move_to_end(name)
+        while len(self._budgets) > MOST_BUDGETS:
+            self._budgets.popitem(last=False)
+        return ledger.exchange(claim, time.monotonic())
+
+
+class RedisLedgers(Ledgers):
+    """Ledgers in a Redis. One script answers a claim, in one round trip."""
+
+    def __init__(self, url: str, namespace: str) -> None:
+        """Raises InvalidConfig if redis-py is not installed or the URL is not valid."""
+        client, self._errors = redis_client(url, "coordination_url", LINE_BYTES, socket_timeout=ANSWER_SECONDS)
+        self._client: Any = client
+        self._script = self._client.register_script(SCRIPT)
+        self._budget_script = self._client.register_script(BUDGET_SCRIPT)
+        self._gate = asyncio.Semaphore(CONNECTIONS)
+        # Others may have a Redis of their own at the same path.
+        local = url.startswith("unix:")
+        self.identity = (
+            hashlib.sha256(f"{socket.gethostname()} {urlsplit(url).path}".encode()).hexdigest() if local else SHARED
+        )
+        self._prefix = f"{_PREFIX}{namespace}:"
+
+    async def exchange(self, name: str, claim: dict[str, Any]) -> dict[str, Any]:
+        budget = claim.get("kind") == BUDGET
+        script, key = (self._budget_script, name) if budget else (self._script, f"limit:{name}")
+        try:
+            async with asyncio.timeout(ANSWER_SECONDS), self._gate:
+                answer = await script([self._prefix + key], [json.dumps(claim)])
+        except Exception as error:  # the library raises errors of any class if something else than a Redis answers
+            raise CoordinationFailed(f"Redis does not answer: {type(error).__name__}") from None
+        return read_grant(answer)
+
+    async def close(self) -> None:
+        with contextlib.suppress(self._errors.RedisError, OSError):
+            await self._client.aclose()
+
+
+class SocketLedgers(Ledgers):
+    """Ledgers of the process that started this worker, which listens on a Unix socket (`LedgerServer`)."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self.identity = hashlib.sha256(path.encode()).hexdigest()
+        self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
+        self._gate = asyncio.Lock()
+
+    async def exchange(self, name: str, claim: dict[str, Any]) -> dict[str, Any]:
+        try:
+            async with asyncio.timeout(ANSWER_SECONDS), self._gate:
+                return await self._ask(name, claim)
+        except (OSError, ValueError, EOFError, asyncio.LimitOverrunError) as error:
+            raise CoordinationFailed(f"the parent process does not answer: {type(error).__name__}") from None
+
+    async def _ask(self, name: str, claim: dict[str, Any]) -> dict[str, Any]:
+        done = False
+        try:
+            if self._streams is None:
+                self._streams = await asyncio.open_unix_connection(self._path, limit=LINE_BYTES)
+            reader, writer = self._streams
+            writer.write(json.dumps([name, claim]).encode() + b"\n")
+            await writer.drain()
+            grant = read_grant(await reader.readuntil())
+            done = True
+            return grant
+        finally:
+            # After a timeout the answer may still arrive, and it must not be taken for that of another claim.
+            if not done:
+                await self.close()
+
+    async def close(self) -> None:
+        streams, self._streams = self._streams, None
+        if streams is not None:
+            streams[1].close()
+
+
+def ledgers_from_url(url: str, namespace: str) -> Ledgers:
+    """The ledgers of the setting `coordination_url`. Raises InvalidConfig, whose message has no secret of the URL."""
+    scheme, _, _ = url.partition(":")
+    if scheme in ("redis", "rediss", "unix"):
+        return RedisLedgers(url, namespace)
+    if scheme == "parent":
+        return SocketLedgers(unquote(urlsplit(url).path))
+    raise InvalidConfig("setting 'coordination_url' does not begin with redis:, rediss: or unix:")
