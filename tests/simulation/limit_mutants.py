@@ -45,7 +45,7 @@ def _always(value: Any) -> Callable[[Any], Any]:
 
 def _tests_at_will(original: Any) -> Any:
     def ask(self: Any, now: float) -> float:
-        was_open = self._until is not None and now < self._until
+        was_open = not self.closed and now < self._until
         found: float = original(self, now)
         return found if was_open else 0.0
 

@@ -69,25 +69,22 @@ class Breaker:
     """A state machine without a clock: closed, open after consecutive failures, and half open when the delay is over.
 
     Each process has one and learns for itself, as with Envoy and resilience4j. While it is open, the outcomes of calls
-    that still run change nothing. When it is half open, the next outcome decides, whether
-    it is that of a test call or of one that began before.
+    that still run change nothing. When it is half open, the next outcome decides, whether it is that of a test call or
+    of one that began before.
     """
 
     def __init__(self, failures: int, delay: float) -> None:
         """After `failures` consecutive failures the breaker opens for `delay` seconds."""
         self._most, self._delay = failures, delay
+        self.closed = True
+        """An attribute, because every call looks at it."""
         self._failures = 0
-        self._until: float | None = None
-        """When it becomes half open; None while it is closed."""
-        self._probe_until = 0.0
-
-    @property
-    def closed(self) -> bool:
-        return self._until is None
+        self._until = self._probe_until = 0.0
+        """When it becomes half open, while it is not closed; and until when a test call may take."""
 
     def ask(self, now: float) -> float:
         """Ask before a call. Returns 0.0 if the call may be made, else the seconds after which to ask again."""
-        if self._until is None:
+        if self.closed:
             return 0.0
         if (left := max(self._until, self._probe_until) - now) > 0:
             return max(left, 0.001)
@@ -98,15 +95,15 @@ class Breaker:
     def succeeded(self, now: float) -> None:
         """Record a call that succeeded."""
         self._failures = 0
-        if self._until is not None and now >= self._until:
-            self._until = None
+        if not self.closed and now >= self._until:
+            self.closed = True
 
     def failed(self, now: float) -> bool:
         """Record a call that failed. Returns whether that opened the breaker."""
         self._failures += 1
-        if now < self._until if self._until is not None else self._failures < self._most:
+        if self._failures < self._most if self.closed else now < self._until:
             return False
-        self._until, self._probe_until = now + self._delay, 0.0
+        self.closed, self._until, self._probe_until = False, now + self._delay, 0.0
         return True
 
 

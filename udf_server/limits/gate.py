@@ -160,7 +160,7 @@ class Gate:
         if self._breaker is None:
             return False
         if outcome.went_well:
-            self._breaker.succeeded(self._clock())
+            self._breaker.succeeded(0.0 if self._breaker.closed else self._clock())
             return False
         return self._breaker.failed(self._clock())
 
