@@ -16,6 +16,7 @@ from spark_client.base.identifiers import identifiers_of
 from spark_client.executor.parquet.scan import ScanColumn
 from spark_client.sql.text.nodes import Node, conjuncts
 from spark_client.sql.text.parsing import condition_of
+from spark_client.sql.text.settings import parser_settings
 from spark_client.sql.text.writers import canonical, written
 
 __all__ = ["Conditions"]
@@ -40,7 +41,7 @@ class Conditions:
         self._spark = spark
         self._key = identifiers_of(spark).key
         try:
-            self._parts = conjuncts(condition_of(sql))
+            self._parts = conjuncts(condition_of(sql, parser_settings(spark)))
         except PlanError as error:
             raise PlanError(f"read_parquet: filter: {error}") from None
 

@@ -15,7 +15,6 @@ from sqlglot.tokens import Token, TokenType
 from spark_client.base.errors import PlanError
 from spark_client.base.identifiers import quoted
 from spark_client.functions.registration import EMPTY
-from spark_client.sql.text.dialect import RemoteSpark
 from spark_client.sql.text.parsing import Text, in_place, place_of_token
 
 __all__ = ["with_shown_names", "without_empty_calls"]
@@ -28,7 +27,7 @@ def without_empty_calls(text: Text, register: Callable[[str], str | None]) -> Te
     Raises PlanError, with the position in the text, for a call that needs arguments.
     """
     try:
-        tokens = list(RemoteSpark().tokenize(text.sql))
+        tokens = list(text.dialect.tokenize(text.sql))
     except SqlglotError:
         return text  # Spark reports the error when it runs the text
     parts, done = [], 0

@@ -1,6 +1,7 @@
 """SqlQueries plans the SQL of one remote session, and explains the plans."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from pyspark.sql import DataFrame, SparkSession
 
@@ -27,6 +28,7 @@ from spark_client.sql.functions import SqlFunctions
 from spark_client.sql.models import Model
 from spark_client.sql.statements import run_text
 from spark_client.sql.text.parsing import Text
+from spark_client.sql.text.settings import parser_settings
 
 __all__ = ["SqlQueries"]
 
@@ -64,12 +66,12 @@ class SqlQueries:
 
     def run(self, text: Text) -> DataFrame:
         """Run a query, as `RemoteSession.sql` does."""
-        return run_text(self._sql_functions(), text, self._order)
+        return run_text(self._sql_functions(), self._as_session(text), self._order)
 
     def explained(self, text: Text, *, estimate: bool = False) -> Explanation:
         """Describe the plan of a query, as `RemoteSession.explain` does."""
         stages: list[str] = []
-        functions = self._sql_functions()
+        functions, text = self._sql_functions(), self._as_session(text)
         plan = plan_of(run_text(functions, text, self._order, stages, self._estimates if estimate else None))
         query = query_of(text)
         scalars = functions.of_kind(FunctionKind.SCALAR, query.called)
@@ -78,6 +80,9 @@ class SqlQueries:
         weighted = self._weighted(name for name in self._functions.versions if name.lower() in called)
         known = [*weighted, *self._sorting(plan), *self._known(plan)]
         return _explanation([*dict.fromkeys(stages), *calls, *known], plan)
+
+    def _as_session(self, text: Text) -> Text:
+        return replace(text, settings=parser_settings(self._spark))
 
     def explained_frame(self, frame: DataFrame) -> Explanation:
         """Describe the plan of a DataFrame."""

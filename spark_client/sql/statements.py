@@ -31,6 +31,7 @@ from spark_client.sql.statement_sets import run_set, statements_of
 from spark_client.sql.stream_times import without_time
 from spark_client.sql.text.nodes import Node
 from spark_client.sql.text.parsing import Text, error_at
+from spark_client.sql.text.variables import substituted
 from spark_client.sql.unknown_names import naming_unknown
 from spark_client.sql.unused_columns import without_unused_columns
 from spark_client.sql.window_functions import has_window_calls
@@ -53,6 +54,7 @@ def run_text(
     rewritten into are appended to `stages`, with what `estimates` says of its calls. Raises PlanError, UnknownFunction,
     and any error of Spark.
     """
+    text = substituted(functions.spark, text)
     with naming_unknown(functions, text):
         ready = without_empty_calls(text, functions.empty)
         frame = _Run(functions, order, stages, estimates).frame(ready)

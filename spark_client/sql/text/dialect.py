@@ -14,11 +14,17 @@ from spark_client.sql.text.arguments import TableArgument
 from spark_client.sql.text.comments import without_comments
 from spark_client.sql.text.nodes import Node
 from spark_client.sql.text.relations import RelationsParser
+from spark_client.sql.text.settings import ParserSettings
 from spark_client.sql.text.spans import FLINK, recording
+from spark_client.sql.text.strings import value_of
+from spark_client.sql.text.tokens import NOT_SPARKS, TEXTS, joined, named_by_words
 
-__all__ = ["TOO_DEEP", "RemoteSpark"]
+__all__ = ["TOO_DEEP", "RemoteSpark", "dialect_of"]
 
-TOO_DEEP = "the query is nested too deeply to be planned"
+TOO_DEEP = (
+    "the query is nested too deeply to be planned: compute its inner part in a subquery, or let Python nest calls more "
+    "deeply with sys.setrecursionlimit(10_000), which takes some 200 calls in each other; 1,000 take some 20"
+)
 
 _OWN_SYNTAX = ("CAST", "EXTRACT", "TRIM", "TRY_CAST")
 """Calls whose arguments are not just separated by commas: EXTRACT(year FROM d)."""
@@ -34,8 +40,6 @@ _WORDS = {
 """Calls whose arguments are separated by commas, or by these words."""
 _OF_UNITS = ("DATEADD", "DATEDIFF", "DATE_ADD", "DATE_DIFF", "TIMEDIFF", "TIMESTAMPADD", "TIMESTAMPDIFF")
 """Calls whose first argument of three is a unit, not a column: TIMESTAMPDIFF(DAY, a, b)."""
-_LISTS = ("OPTIONS", "TBLPROPERTIES")
-"""Words before a list of keys and values."""
 _AS_WRITTEN = "as written"
 """The key in a node's metadata for the text of a literal: DATE '2024-01-01', INTERVAL 1 DAY."""
 
@@ -46,12 +50,19 @@ class RemoteSpark(Spark):
     # NOT x IS NULL differs from x IS NOT NULL: in the name of its column, and for Spark's optimizer.
     NORMALIZE_NOT_NULL = False
 
+    reading = ParserSettings()
+    """The settings of the session; see `dialect_of`."""
+
     def tokenize(self, sql: str, **options: Any) -> list[Token]:  # type: ignore[override]
-        """Tokenize; a number and its suffix are one token, and so are adjacent strings.
+        """Tokenize; a number and its suffix are one token, and so are adjacent strings. Texts have Spark's values.
 
         WINDOW begins a clause only before a name and AS: `window(ts, '5 minutes')` is a call.
         """
-        tokens = _joined(sql, super().tokenize(without_comments(sql), **options))
+        tokens = super().tokenize(without_comments(sql), **options)
+        for token in tokens:
+            if token.token_type in TEXTS:
+                token.text = value_of(sql[token.start : token.end + 1], self.reading)
+        tokens = named_by_words(joined(sql, tokens))
         for index, token in enumerate(tokens):
             after = [each.token_type for each in tokens[index + 1 : index + 3]]
             clause = len(after) == 2 and after[0] is not TokenType.L_PAREN and after[1] is TokenType.ALIAS
@@ -64,6 +75,9 @@ class RemoteSpark(Spark):
         STRING_ESCAPES = ["\\", "'", '"']  # noqa: RUF012 - sqlglot's convention
         # In a statement set, SQL follows EXECUTE.
         COMMANDS = Spark.Tokenizer.COMMANDS - {TokenType.EXECUTE}
+        KEYWORDS = {  # noqa: RUF012
+            word: kind for word, kind in Spark.Tokenizer.KEYWORDS.items() if word not in NOT_SPARKS
+        }  # fmt: skip
 
     @recording
     class Parser(RelationsParser):  # noqa: D106
@@ -163,6 +177,12 @@ class RemoteSpark(Spark):
             """The keys and values of properties; the sign between them is optional, as in OPTIONS."""
             return self._parse_wrapped_csv(lambda: self._parse_key_value_property(optional=True))
 
+        def _parse_var_or_string(self, *args: Any, **options: Any) -> Any:
+            """Parse INSERT OVERWRITE DIRECTORY USING csv OPTIONS ('path' ...), where the directory is an option."""
+            if self._curr and self._curr.token_type is TokenType.USING and self._prev.text.upper() == "DIRECTORY":
+                return exp.Var(this="")
+            return super()._parse_var_or_string(*args, **options)
+
         def _parse_provider(self) -> Node:
             """The name of a table's provider, which may have dots: USING org.apache.spark.sql.parquet."""
             begin = self._curr.start
@@ -250,26 +270,17 @@ class RemoteSpark(Spark):
             return f"{expression.name}({''.join(map(''.join, zip(arguments, [*between, ''], strict=True)))})"
 
 
-def _joined(sql: str, tokens: list[Token]) -> list[Token]:
-    """Join the tokens of `1L`, which sqlglot would read as a cast, and of `'a' 'b'`, which it would read as concat.
+class _QuotedNames(RemoteSpark):
+    """The dialect with `spark.sql.ansi.doubleQuotedIdentifiers`."""
 
-    In OPTIONS ('a' 'b') and similar lists they are a key and its value.
-    """
-    found: list[Token] = []
-    listed = False
-    for token in tokens:
-        before = found[-1] if found else token
-        if token.token_type is TokenType.L_PAREN:
-            listed = before.text.upper() in _LISTS
-        listed = listed and token.token_type is not TokenType.R_PAREN
-        if token is not before and not listed and before.token_type is token.token_type is TokenType.STRING:
-            before.text += token.text
-            before.end = token.end
-        elif token is not before and before.token_type is TokenType.NUMBER and token.start == before.start:
-            # The suffix of a number has the position of the number: first "::", then the type.
-            if token.token_type is not TokenType.DCOLON:
-                before.text = sql[before.start : token.end + 1]
-                before.end = token.end
-        else:
-            found.append(token)
-    return found
+    class Tokenizer(RemoteSpark.Tokenizer):
+        QUOTES = ["'"]  # noqa: RUF012 - sqlglot's convention
+        IDENTIFIERS = ["`", '"']  # noqa: RUF012
+
+
+def dialect_of(settings: ParserSettings) -> RemoteSpark:
+    """The dialect that reads a text as a session with these settings does."""
+    dialect = _QuotedNames() if settings.quoted_names else RemoteSpark()
+    dialect.reading = settings
+    dialect.INTERSECT_BINDS_TIGHTER_THAN_UNION_AND_EXCEPT = not settings.left_to_right
+    return dialect

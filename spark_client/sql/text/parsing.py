@@ -15,8 +15,9 @@ from sqlglot.tokens import Token, TokenType
 
 from spark_client.base.errors import PlanError
 from spark_client.sql.text.arguments import Refused
-from spark_client.sql.text.dialect import TOO_DEEP, RemoteSpark
+from spark_client.sql.text.dialect import TOO_DEEP, RemoteSpark, dialect_of
 from spark_client.sql.text.nodes import Node
+from spark_client.sql.text.settings import BY_DEFAULT, ParserSettings, require_understood
 from spark_client.sql.text.spans import anchor
 
 __all__ = ["Parameters", "Text", "condition_of", "error_at", "in_place", "place_of", "place_of_token"]
@@ -31,6 +32,12 @@ _NOT_OURS = {
     TokenType.L_BRACE: "a field in braces was not passed",
 }
 """Tokens that sqlglot reads with another meaning."""
+_NO_VALUE = "${...} has no value in the session, or one with a quote: set it, or pass a parameter, as in :low"
+_SCRIPT = (
+    "SELECT TRANSFORM cannot be planned with remote aggregates or table functions: create a temporary view of the "
+    "query with the remote call, and select from it with spark.sql"
+)
+_DEPTHS = {TokenType.L_PAREN: 1, TokenType.R_PAREN: -1}
 _INSTEAD = (
     ". A query with remote aggregates or table functions is planned here: correct it, or create a temporary view of "
     "the part that only Spark understands"
@@ -50,6 +57,8 @@ class Text:
     """The tokens of one statement, if the text has several."""
     cut: int | None = None
     """The position at which tokens are omitted between those of `part`."""
+    settings: ParserSettings = BY_DEFAULT
+    """Those of the session."""
 
     @functools.cached_property
     def tokens(self) -> Sequence[Token]:
@@ -57,12 +66,17 @@ class Text:
         if self.part:
             return self.part
         try:
-            tokens = list(RemoteSpark().tokenize(self.readable()))
+            tokens = list(self.dialect.tokenize(self.readable()))
         except SqlglotError:
             return ()
         while tokens and tokens[-1].token_type is TokenType.SEMICOLON:
             tokens.pop()
         return tokens
+
+    @property
+    def dialect(self) -> RemoteSpark:
+        """The dialect that reads the text as the session does."""
+        return dialect_of(self.settings)
 
     @functools.cached_property
     def called(self) -> Sequence[str]:
@@ -109,10 +123,14 @@ class Text:
 
 
 def _parsed(text: Text) -> Node:
-    for token in text.tokens:
+    for before, token in zip([None, *text.tokens], text.tokens, strict=False):
+        if before is not None and before.text == "$" and token.token_type is TokenType.L_BRACE:
+            raise PlanError(f"{place_of_token(before)}{_NO_VALUE}")
         if token.token_type in _NOT_OURS:
             raise PlanError(f"{place_of_token(token)}{_NOT_OURS[token.token_type]}")
-    sql, dialect = text.readable(), RemoteSpark()
+    if (called := _transform(text.tokens)) is not None:
+        raise PlanError(place_of_token(called) + _SCRIPT)
+    sql, dialect = text.readable(), text.dialect
     try:
         trees = dialect.parser().parse(list(text.tokens or dialect.tokenize(sql)), sql)
     except RecursionError:
@@ -130,6 +148,7 @@ def _parsed(text: Text) -> Node:
 
     if not all(select.expressions for select in tree.find_all(exp.Select)):
         raise PlanError("a SELECT has no columns")
+    require_understood(text.settings, tree)
     for lateral in tree.find_all(exp.Lateral):
         if lateral.arg_key == "laterals" and not lateral.args.get("view"):
             raise error_at(lateral, "LATERAL must follow a comma or a JOIN")
@@ -140,10 +159,22 @@ def _parsed(text: Text) -> Node:
     return anchor(tree.transform(constant) if text.fields else tree, sql, text.cut)
 
 
-def condition_of(sql: str) -> Node:
+def _transform(tokens: Sequence[Token]) -> Token | None:
+    """The word in SELECT TRANSFORM(f(x)) USING 'script'; None if there is none with a call in it."""
+    for index, token in enumerate(tokens[:-1]):
+        if token.text.upper() == "TRANSFORM" and tokens[index + 1].token_type is TokenType.L_PAREN:
+            depth = itertools.accumulate(_DEPTHS.get(each.token_type, 0) for each in tokens[index + 1 :])
+            end = next((index + 1 + place for place, open_ in enumerate(depth) if not open_), len(tokens))
+            calls = sum(each.token_type is TokenType.L_PAREN for each in tokens[index:end]) > 1
+            if calls and end + 1 < len(tokens) and tokens[end + 1].text.upper() in ("USING", "ROW"):
+                return token
+    return None
+
+
+def condition_of(sql: str, settings: ParserSettings) -> Node:
     """The tree of a condition. Raises PlanError if the text is none."""
     try:
-        return anchor(parse_one(sql, dialect=RemoteSpark, into=exp.Condition), sql)
+        return anchor(parse_one(sql, dialect=dialect_of(settings), into=exp.Condition), sql)
     except SqlglotError as error:
         raise PlanError(_not_understood(error, f"the condition {sql!r}")) from None
 

@@ -276,6 +276,12 @@ def test_a_directory_is_written_from_a_process_table_function(functions, spark, 
     assert sorted(map(tuple, spark.read.csv(out, header=True, sep=";").collect())) == [("a", "1"), ("b", "3")]
 
 
+def test_a_directory_may_be_an_option(functions, spark, tmp_path):
+    options = f"OPTIONS ('path' '{tmp_path}/rows')"
+    functions.sql(f"INSERT OVERWRITE DIRECTORY USING csv {options} SELECT total(v).sum AS s FROM four")
+    assert [row[0] for row in spark.read.csv(f"{tmp_path}/rows").collect()] == ["10"]
+
+
 @pytest.mark.parametrize(
     "source",
     ["TABLE(numbered(r => TABLE four PARTITION BY k)) n", "(SELECT 1), LATERAL numbered(TABLE four PARTITION BY k) n"],

@@ -1,5 +1,7 @@
 """Texts as trees: a parsed text is written unchanged, and errors name their place."""
 
+import sys
+
 import pytest
 import sqlglot
 from sqlglot import exp
@@ -67,8 +69,20 @@ def test_an_error_of_syntax_has_its_place():
 
 
 def test_a_statement_that_is_not_understood_is_refused_by_its_name():
-    with pytest.raises(PlanError, match="statement EXPLAIN"):
-        rewritten("EXPLAIN SELECT f(x) FROM t")
+    with pytest.raises(PlanError, match="statement SHOW"):
+        rewritten("SHOW TABLES IN f")
+
+
+def test_the_depth_of_a_query_is_bounded_by_pythons():
+    deep = f"SELECT {'abs(' * 60}f(x){')' * 60} FROM t"
+    with pytest.raises(PlanError, match=r"nested too deeply .* sys\.setrecursionlimit"):
+        rewritten(deep)
+    limit = sys.getrecursionlimit()
+    sys.setrecursionlimit(10_000)
+    try:
+        assert rewritten(deep) == deep
+    finally:
+        sys.setrecursionlimit(limit)
 
 
 def test_an_error_about_a_node_has_the_place_of_its_name():

@@ -1,0 +1,101 @@
+"""Makes tokens what they are for Spark: `1L` and 'a' 'b' are one token, and `values` in `max(values)` is a name."""
+
+from collections.abc import Sequence
+
+from sqlglot.dialects.spark import Spark
+from sqlglot.tokens import Token, TokenType
+
+__all__ = ["NOT_SPARKS", "TEXTS", "joined", "named_by_words"]
+
+TEXTS = {TokenType.STRING, TokenType.RAW_STRING}
+_LISTS = ("OPTIONS", "TBLPROPERTIES")
+"""Words before a list of keys and values."""
+
+NOT_SPARKS = frozenset({
+    "GLOB", "ISNULL", "NOTNULL", "OBJECT", "OPERATOR", "OVERLAPS", "PARTITIONED_BY", "RETURNING", "XOR",
+})  # fmt: skip
+"""Words with a meaning for sqlglot, which are names or functions for Spark, or are read here."""
+_VALUES = frozenset({"DEFAULT", "FALSE", "NULL", "TRUE"})
+_OPERATORS = {
+    TokenType.EQ, TokenType.NEQ, TokenType.LT, TokenType.GT, TokenType.LTE, TokenType.GTE, TokenType.NULLSAFE_EQ,
+    TokenType.SLASH, TokenType.MOD, TokenType.DIV, TokenType.PIPE, TokenType.DPIPE, TokenType.AMP, TokenType.CARET,
+    TokenType.AND, TokenType.OR,
+}  # fmt: skip
+_BY = {
+    TokenType.GROUP_BY, TokenType.ORDER_BY, TokenType.PARTITION_BY, TokenType.SORT_BY, TokenType.DISTRIBUTE_BY,
+    TokenType.CLUSTER_BY,
+}  # fmt: skip
+_TABLES = {TokenType.FROM, TokenType.JOIN}
+_BEFORE = {
+    TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.COMMA, TokenType.SELECT, TokenType.DISTINCT, TokenType.WHERE,
+    TokenType.HAVING, TokenType.QUALIFY, TokenType.NOT, TokenType.ON, TokenType.WHEN, TokenType.THEN, TokenType.ELSE,
+    TokenType.CASE, TokenType.PLUS, TokenType.DASH, TokenType.ARROW, TokenType.FARROW, TokenType.ALIAS,
+    *_OPERATORS, *_BY, *_TABLES,
+}  # fmt: skip
+"""Tokens before an operand, an alias or a table."""
+_AFTER = {
+    TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.COMMA, TokenType.DOT, TokenType.ALIAS, TokenType.DCOLON,
+    TokenType.FARROW, TokenType.SEMICOLON, TokenType.FROM, TokenType.WHERE, TokenType.HAVING, TokenType.GROUP_BY,
+    TokenType.ORDER_BY, TokenType.UNION, TokenType.IS, TokenType.IN,
+    TokenType.ASC, TokenType.DESC, TokenType.THEN, TokenType.JOIN, *_OPERATORS,
+}  # fmt: skip
+"""Tokens after one that cannot begin an operand: a word between one of these and one of those is a name."""
+_PARSED_AS_NAMES = Spark.Parser.ID_VAR_TOKENS - {
+    TokenType.ALL, TokenType.CUBE, TokenType.DISTINCT, TokenType.FETCH, TokenType.LIMIT, TokenType.LOCK,
+    TokenType.OFFSET, TokenType.ROLLUP,
+}  # fmt: skip
+"""Tokens that sqlglot reads as names, too: types, for example."""
+
+
+def named_by_words(tokens: list[Token]) -> list[Token]:
+    """Make names of the words that are names, in place. Returns the same tokens."""
+    for index, token in enumerate(tokens):
+        is_word = token.text.isidentifier() and len(token.text) == token.end - token.start + 1  # and not in quotes
+        if is_word and token.text.upper() not in _VALUES and _is_name(token, index, tokens):
+            token.token_type = TokenType.VAR
+    return tokens
+
+
+def _is_name(token: Token, index: int, tokens: Sequence[Token]) -> bool:
+    before = tokens[index - 1].token_type if index else None
+    after = tokens[index + 1].token_type if index + 1 < len(tokens) else TokenType.SEMICOLON
+    if after is TokenType.VAR and tokens[index + 1].text.upper() == "NULLS":
+        after = TokenType.DESC  # ORDER BY values NULLS LAST
+    if token.token_type is TokenType.ALL and before in _BY:
+        return after in (TokenType.DOT, *_OPERATORS)  # GROUP BY ALL
+    if token.token_type is TokenType.FOR and before in (TokenType.VAR, TokenType.R_PAREN):
+        return after in _AFTER and after is not TokenType.DOT  # FROM t for
+    if before in (TokenType.WITH, TokenType.RECURSIVE):
+        return after is TokenType.ALIAS  # not GROUP BY a WITH ROLLUP
+    if token.token_type in _PARSED_AS_NAMES and before not in _TABLES:
+        return False
+    return before in _BEFORE and after in _AFTER
+
+
+def joined(sql: str, tokens: list[Token]) -> list[Token]:
+    """Join the tokens of `1L`, which sqlglot would read as a cast, of `'a' 'b'`, as concat, and of `!>`.
+
+    In OPTIONS ('a' 'b') and similar lists they are a key and its value.
+    """
+    found: list[Token] = []
+    listed = False
+    for token in tokens:
+        before = found[-1] if found else token
+        if token.token_type is TokenType.L_PAREN:
+            listed = before.text.upper() in _LISTS
+        listed = listed and token.token_type is not TokenType.R_PAREN
+        if token is not before and not listed and {before.token_type, token.token_type} <= TEXTS:
+            before.text += token.text
+            before.token_type = TokenType.STRING
+            before.end = token.end
+        elif token is not before and before.text == "!" and token.start == before.end + 1 and token.text in ("<", ">"):
+            before.text, before.end = sql[before.start : token.end + 1], token.end
+            before.token_type = TokenType.GTE if token.text == "<" else TokenType.LTE
+        elif token is not before and before.token_type is TokenType.NUMBER and token.start == before.start:
+            # The suffix of a number has the position of the number: first "::", then the type.
+            if token.token_type is not TokenType.DCOLON:
+                before.text = sql[before.start : token.end + 1]
+                before.end = token.end
+        else:
+            found.append(token)
+    return found

@@ -1,0 +1,54 @@
+"""Words that are names for Spark, and not for sqlglot, are names where nothing else can stand."""
+
+import pytest
+from sqlglot import exp
+
+from spark_client import PlanError
+from spark_client.sql.text.parsing import Text
+from spark_client.sql.text.writers import written
+
+WORDS = (
+    "all", "and", "between", "create", "cross", "cube", "describe", "distinct", "drop", "else", "except", "explain",
+    "fetch", "for", "from", "glob", "having", "inner", "insert", "intersect", "into", "join", "lateral", "like",
+    "limit", "lock", "minus", "not", "object", "offset", "on", "or", "outer", "partitioned_by", "qualify", "range",
+    "returning", "rollup", "select", "tablesample", "then", "union", "using", "values", "when", "where", "with", "xor",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("word", WORDS)
+def test_a_word_is_a_name(word):
+    for query, names in (
+        (f"SELECT f({word}), g(1, {word}) + {word}.x FROM t WHERE {word} > 1", {word, "t"}),
+        (f"SELECT a AS {word} FROM {word}", {word, "a"}),
+        (f"SELECT a FROM t ORDER BY -{word} DESC, {word}.a NULLS LAST, 1 = {word} NULLS FIRST", {word, "a", "t"}),
+        (f"WITH {word} AS (SELECT 1) SELECT f({word}.x) FROM {word} JOIN {word} AS b ON a = b.a", {word, "a", "b"}),
+    ):
+        tree = Text(query, None, {}).tree
+        found = {each.parts[0].name for each in tree.find_all(exp.Column)}
+        assert found | {each.alias_or_name for each in tree.find_all(exp.Table, exp.CTE)} == names
+        assert not list(tree.find_all(exp.Star, exp.Placeholder)) and written(tree) == query
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "SELECT ALL a FROM t GROUP BY ALL ORDER BY ALL LIMIT ALL", "SELECT count(DISTINCT a), (SELECT 1) FROM t",
+        "SELECT a FROM t GROUP BY a WITH ROLLUP",
+        "SELECT CAST(a AS DATE), a::INT, CASE WHEN NOT a THEN 1 ELSE 2 END FROM t",
+        "SELECT a FROM VALUES (1) AS t(a) UNION ALL SELECT DISTINCT b FROM u", "SELECT b NOT LIKE ALL ('x') FROM t",
+        "SELECT x FROM t CROSS JOIN u LEFT JOIN LATERAL (SELECT 1) AS v ON TRUE", "SELECT NULL, TRUE, DEFAULT FROM t",
+        "SELECT f(OFFSET => 1, SIZE => INTERVAL '1' DAY) FROM t",
+        "SELECT a FROM t WHERE a !> 3 AND a !< 2 AND a >= ALL (1)",
+    ],
+)  # fmt: skip
+def test_a_word_of_a_clause_stays_one(query):
+    tree = Text(query, None, {}).tree
+    words = {"all", "distinct", "rollup", "when", "not", "values", "like", "join", "lateral", "null", "true", "limit"}
+    assert not words & {each.name.lower() for each in tree.find_all(exp.Column)}
+    assert written(tree) == query
+
+
+def test_a_call_in_transform_is_refused_in_a_sentence():
+    with pytest.raises(PlanError, match="line 1, column 8: SELECT TRANSFORM cannot be planned"):
+        Text("SELECT TRANSFORM(f(a), 2) USING 'cat' AS (x) FROM t", None, {}).tree  # noqa: B018
+    assert Text("SELECT TRANSFORM(xs, x -> f(x)) FROM t", None, {}).tree.find(exp.Lambda)
