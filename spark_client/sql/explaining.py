@@ -15,6 +15,7 @@ from spark_client.sql.statement_sets import statements_of
 from spark_client.sql.text.parsing import Text
 
 __all__ = [
+    "BEGINNINGS",
     "called_in",
     "conditions_in",
     "evaluated_in",
@@ -28,7 +29,7 @@ __all__ = [
 
 _STATEMENTS = (TokenType.INSERT, TokenType.CREATE)
 _QUERIES = (TokenType.SELECT, TokenType.WITH, TokenType.FROM, TokenType.VALUES)
-_BEGINNINGS = (*_QUERIES, TokenType.TABLE, TokenType.L_PAREN)
+BEGINNINGS = (*_QUERIES, *_STATEMENTS, TokenType.TABLE, TokenType.L_PAREN)
 _END_OF_WITH = TokenType.R_PAREN
 
 _TREE = re.compile(r"^(?P<depth>[ :|]*(?:[+:]- )?)(?:\*\(\d+\) )?(?P<node>.*)$")
@@ -166,7 +167,7 @@ def query_of(text: Text) -> Text:
                 break
             return replace(text, part=[*tokens[:head], *tokens[index:]], cut=tokens[head].start)
     several = tokens[0].token_type is TokenType.FROM and isinstance(text.tree, exp.MultitableInserts)
-    if head is None and tokens[0].token_type in _BEGINNINGS and not several:
+    if head is None and tokens[0].token_type in BEGINNINGS and not several:
         return text
     raise PlanError(f"{tokens[0].text.upper()} without a query has no plan to explain")
 

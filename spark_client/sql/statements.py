@@ -1,6 +1,7 @@
 """Implements `RemoteSession.sql`: runs a text as Spark does, with remote functions."""
 
 from collections import Counter
+from dataclasses import replace
 
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
@@ -13,7 +14,7 @@ from spark_client.sql.argument_counts import require_counts
 from spark_client.sql.call_estimates import CallEstimates
 from spark_client.sql.condition_order import ConditionOrder
 from spark_client.sql.empty_calls import with_shown_names, without_empty_calls
-from spark_client.sql.explaining import query_of
+from spark_client.sql.explaining import BEGINNINGS, query_of
 from spark_client.sql.function_descriptions import description_of_function
 from spark_client.sql.functions import SqlFunctions
 from spark_client.sql.fused_calls import FusedCalls
@@ -86,6 +87,8 @@ class _Run:
             text = query_of(text)
         elif (described := description_of_function(self._functions, text)) is not None:
             return described
+        elif (answer := self._about_query(text)) is not None:
+            return answer
         statements = statements_of(text)
         if statements is not None:
             trees = [self._rewritten(each) or (self._workspace(each), each.tree) for each in statements]
@@ -97,6 +100,24 @@ class _Run:
         if _is_view(tree) and tree.expression is not None:
             return _create_view(workspace, tree)
         return without_time(workspace.run(tree, whole=True))
+
+    def _about_query(self, text: Text) -> DataFrame | None:
+        """The answer to DESCRIBE QUERY of a query that is planned here; None for any other statement.
+
+        Raises PlanError for EXPLAIN of such a query.
+        """
+        word = text.tokens[0].text.upper() if text.tokens else ""
+        begin = next((index for index, token in enumerate(text.tokens[:3]) if token.token_type in BEGINNINGS), 0)
+        if word not in ("EXPLAIN", "DESC", "DESCRIBE") or not begin:
+            return None
+        query = replace(text, part=text.tokens[begin:])
+        if self._rewritten(query) is None:
+            return None
+        if word == "EXPLAIN":
+            raise PlanError("EXPLAIN: Spark cannot read this query, which is planned here: call remote.explain(query)")
+        fields = self.frame(query).schema.fields
+        rows = [(each.name, each.dataType.simpleString(), each.metadata.get("comment")) for each in fields]
+        return self._functions.spark.createDataFrame(rows, "col_name string, data_type string, comment string")
 
     def _unchanged(self, text: Text) -> DataFrame:
         if text.part:

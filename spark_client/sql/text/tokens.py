@@ -12,7 +12,7 @@ _LISTS = ("OPTIONS", "TBLPROPERTIES")
 """Words before a list of keys and values."""
 
 NOT_SPARKS = frozenset({
-    "GLOB", "ISNULL", "NOTNULL", "OBJECT", "OPERATOR", "OVERLAPS", "PARTITIONED_BY", "RETURNING", "XOR",
+    "EXPLAIN", "GLOB", "ISNULL", "NOTNULL", "OBJECT", "OPERATOR", "OVERLAPS", "PARTITIONED_BY", "RETURNING", "XOR",
 })  # fmt: skip
 """Words with a meaning for sqlglot, which are names or functions for Spark, or are read here."""
 _VALUES = frozenset({"DEFAULT", "FALSE", "NULL", "TRUE"})

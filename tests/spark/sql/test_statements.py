@@ -282,6 +282,16 @@ def test_a_directory_may_be_an_option(functions, spark, tmp_path):
     assert [row[0] for row in spark.read.csv(f"{tmp_path}/rows").collect()] == ["10"]
 
 
+def test_a_query_is_described_and_not_explained_by_spark(functions):
+    for describe in ("DESCRIBE QUERY", "DESC", "describe"):
+        described = functions.sql(f"{describe} WITH c AS (FROM four) SELECT k, total(v).sum AS s FROM c GROUP BY k")
+        assert [tuple(row) for row in described.collect()] == [("k", "string", None), ("s", "bigint", None)]
+    for explain in ("EXPLAIN", "EXPLAIN EXTENDED"):
+        with pytest.raises(PlanError, match=r"EXPLAIN: .* call remote\.explain\(query\)"):
+            functions.sql(f"{explain} SELECT total(v).sum AS s FROM four")
+    assert "plus_ten" in functions.sql("EXPLAIN SELECT plus_ten(v) FROM four").first()[0]
+
+
 @pytest.mark.parametrize(
     "source",
     ["TABLE(numbered(r => TABLE four PARTITION BY k)) n", "(SELECT 1), LATERAL numbered(TABLE four PARTITION BY k) n"],
