@@ -2,6 +2,7 @@
 
 import contextlib
 import random
+import re
 import string
 import time
 from collections import Counter
@@ -18,6 +19,7 @@ from spark_client.sql.process_functions import arguments_of
 from spark_client.sql.statement_sets import statements_of
 from spark_client.sql.table_calls import described, given_table
 from spark_client.sql.text.parsing import Text
+from spark_client.sql.text.settings import ParserSettings
 from spark_client.sql.text.writers import canonical, written
 from spark_client.sql.window_functions import is_window_call, read_window_call
 from tests.spark_client.executor.aggregate.world import Total
@@ -57,7 +59,9 @@ DATE '2024-01-01'
 """.strip().split("\n\n")
 WORDS = r"""
 SELECT FROM WHERE GROUP BY ORDER TABLE TUMBLE DESCRIPTOR INTERVAL ( ) ( ) , ; . => -> :: * ' " ` { } [ ] /* */ -- |>
-counted total f OVER PARTITION INSERT INTO SET BEGIN END NOT IN AND 1 1L 1.5BD '' NULL CASE WHEN AS \ é 𝄞
+counted total f OVER PARTITION INSERT INTO SET BEGIN END NOT IN AND 1 1L 1.5BD '' NULL CASE WHEN AS
+values all on for lock describe EXPLAIN DESCRIBE QUERY TRANSFORM USING DIRECTORY WITH
+${a} !> r'' "" || UNION INTERSECT JOIN \ é 𝄞
 """
 
 
@@ -106,13 +110,16 @@ class SqlFuzzer:
                 self.ends["PlanError"] += 1
                 if not str(error):
                     self.problems.append(f"try {number}: no message: {text!r}")
+                if re.search("sqlglot|TokenType|<class|Required keyword", str(error).replace(text, "")):
+                    self.problems.append(f"try {number}: the parser's words: {error}: {text!r}")
             except BaseException as error:
                 self.problems.append(f"try {number}: {error!r:.200}: {text!r:.300}")
             if time.monotonic() - began > HANG_SECONDS:
                 self.problems.append(f"try {number}: takes {time.monotonic() - began:.0f} s: {text!r:.300}")
 
     def _read(self, sql):
-        text = Text(sql, None, {"frame": 1} if self.random.random() < 0.1 else {})
+        reading = ParserSettings(*(self.random.random() < 0.1 for _ in range(4)))
+        text = Text(sql, None, {"frame": 1} if self.random.random() < 0.1 else {}, settings=reading)
         query_of(text)
         for statement in statements_of(text) or [text]:
             for name in statement.called:
@@ -120,6 +127,8 @@ class SqlFuzzer:
             tree = statement.tree
             # Generated SQL must be readable, and must be generated again unchanged.
             spelled = canonical(tree)
+            if reading != ParserSettings():
+                continue  # it is written for a session with the defaults
             assert canonical(Text(spelled, None, {}).tree) == spelled, spelled
             for call in tree.find_all(exp.Anonymous):
                 if is_window_call(call):
