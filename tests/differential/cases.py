@@ -15,6 +15,8 @@ OTHERS = (
     ("spark.sql.execution.arrow.maxRecordsPerBatch", "1"), ("spark.sql.execution.arrow.maxRecordsPerBatch", "3"),
     *[("spark.sql.objectHashAggregate.sortBased.fallbackThreshold", "1")] * 4,
     ("spark.sql.autoBroadcastJoinThreshold", "-1"),
+    ("spark.sql.parser.escapedStringLiterals", "true"), ("spark.sql.legacy.setopsPrecedence.enabled", "true"),
+    ("spark.sql.legacy.consecutiveStringLiterals.enabled", "true"),
     ("spark.sql.shuffle.partitions", "1"), ("spark.remoteudf.bundled-agg.size", "2"),
     ("spark.remoteudf.bundled-agg.size", "1"),
 )  # fmt: skip

@@ -11,7 +11,7 @@ from tests.differential.values import NUMBERS, ORDERABLE, total_order
 
 __all__ = ["Select", "Shadow", "draw_shadow", "named", "not_hidden", "ordered_by", "sorts"]
 
-ALIASES = ("r", "s", "u", "k", "v", "x.y", "has space", "id", "é", "K", "q`q")
+ALIASES = ("r", "s", "u", "k", "v", "x.y", "has space", "id", "é", "K", "q`q", "values", "for", "on")
 CLASHING = ("k", "v", "id")
 """Aliases that are names of columns as well."""
 

@@ -17,7 +17,7 @@ PARAMETERS = {
     "INTERVAL '1 02:00:00' DAY TO SECOND": "dt.timedelta(1, 7200)",
 }  # fmt: skip
 """Literals that may become parameters, and their values in Python."""
-GAPS = (" ", " ", " ", "  ", "\n", "\t", " /* f(a, ' */ ", " -- it's `é`\n", "/**/")
+GAPS = (" ", " ", " ", "  ", "\n", "\t", " /* f(a, ' */ ", " -- it's `é`\n", "/**/", " /* one /* in */ another */ ")
 QUOTED = re.compile(r"""('(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|`[^`]*`)""")
 LITERAL = re.compile("|".join([*map(re.escape, PARAMETERS), r"(?<=LIMIT )\d", r"(?<= > )\d(?![.\w])"]))
 
