@@ -23,9 +23,8 @@ _SPAN = "remote_sql_span"
 FLINK = "remote_sql_flink"
 """The key in the metadata of a node whose spelling is Flink's, so that Spark cannot read its text."""
 _RECORDED = (
-    "expression", "disjunction", "conjunction", "equality", "comparison", "range", "bitwise", "term",
-    "factor", "unary", "type", "types", "atom", "column", "primary", "paren",
-    "function", "string", "ordered", "id_var", "name", "select_or_expression", "value", "derived_table_values",
+    "expression", "equality", "range", "unary", "type", "types", "atom", "column", "primary", "paren",
+    "function", "string", "ordered", "id_var", "name", "value", "derived_table_values",
     "table", "table_parts", "select", "wrapped_select", "ddl_select", "cte", "statement", "named_window",
     "from", "join", "lateral", "table_sample", "pivot", "where", "group", "having", "qualify", "order", "sort", "limit",
     "offset", "hint",
@@ -33,8 +32,14 @@ _RECORDED = (
 """The methods of the parser whose nodes get a span, without `_parse_`; a release of sqlglot may lack some.
 
 A method that skips tokens which are no part of its node, such as ALL in `f(ALL x)`, is not one of them, nor is one
-that may omit the first word, as in `INTERVAL 1 DAY 2 HOURS`.
+that may omit the first word, as in `INTERVAL 1 DAY 2 HOURS`. Methods of operators in _INFIX are not, either: each takes
+a frame of Python's stack for each call in another, and the span of such an operator follows from its operands.
 """
+_INFIX = (
+    exp.Add, exp.And, exp.BitwiseAnd, exp.BitwiseOr, exp.BitwiseXor, exp.Div, exp.DPipe, exp.EQ, exp.GT, exp.GTE,
+    exp.IntDiv, exp.LT, exp.LTE, exp.Mod, exp.Mul, exp.NEQ, exp.NullSafeEQ, exp.Or, exp.Sub,
+)  # fmt: skip
+"""Operators whose text begins with their first operand and ends with their second one."""
 
 _Parser = TypeVar("_Parser", bound=type)
 _Method: TypeAlias = Callable[..., Any]
@@ -202,6 +207,10 @@ def _anchor(
         first, last = min(first, start), max(last, stop)
     if not in_order:
         _separate(sorted(inside, key=lambda found: found[:2]))
+    if record is None and in_order and isinstance(node, _INFIX):
+        operands = [span_of(node.this), span_of(node.expression)]
+        if all(span is not None and span.sql is sql for span in operands):
+            record = (sql, first, last)
     # A hint has a parser of its own, with a text of its own.
     if record is None or record[0] is not sql:
         return (first, last) if inside else None

@@ -95,7 +95,8 @@ def test_the_text_of_each_node_gives_the_node_whatever_is_between_its_tokens(sql
     [
         ("SELECT f(ALL x), f(DISTINCT y)", exp.Column, ["x", "y"]),
         ("SELECT ((a + b)) * c", exp.Paren, ["((a + b))", "(a + b)"]),
-        ("SELECT a + /* one */ 1 + b", exp.Add, ["a + /* one */ 1 + b", None]),
+        ("SELECT a + /* one */ 1 + b", exp.Add, ["a + /* one */ 1 + b", "a + /* one */ 1"]),
+        ("SELECT x = ANY (SELECT 1) AND NOT a = b", exp.EQ, ["x = ANY (SELECT 1)", "a = b"]),
         ("SELECT 'a' /* and */ 'b', 1L, r'\\d'", exp.Literal, ["'a' /* and */ 'b'", "1L"]),
         ("SELECT 1 UNION SELECT 2 ORDER BY 1 -- all\n LIMIT 3", exp.Select, ["SELECT 1", None]),
         ("SELECT 1 LIMIT 2, 3", exp.Limit, [None]),
