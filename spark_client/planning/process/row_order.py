@@ -42,8 +42,9 @@ class RowOrder:
         order: list[Column] = []
         if ordered or (self._process.on_time and len(self._main) > 1):
             order.append(F.col(hidden("first")).asc_nulls_first())
-        if len(self._main) > 1:
-            order.append(F.col(hidden("table")).asc())
+            if len(self._main) > 1:
+                # As on a stream. Without times, the rows of all tables are in the order of their positions.
+                order.append(F.col(hidden("table")).asc())
         for index in self._main:
             for place, each in enumerate(self._process.tables[index].order_by[1:]):
                 column = F.col(hidden(f"order_{index}_{place}"))
