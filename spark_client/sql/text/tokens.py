@@ -40,6 +40,11 @@ _AFTER = {
     TokenType.ASC, TokenType.DESC, TokenType.THEN, TokenType.JOIN, *_OPERATORS,
 }  # fmt: skip
 """Tokens after one that cannot begin an operand: a word between one of these and one of those is a name."""
+_BEGIN_NO_OPERAND = {
+    TokenType.FETCH, TokenType.FOR, TokenType.ON, TokenType.QUALIFY, TokenType.THEN, TokenType.USING,
+}  # fmt: skip
+"""Words that are names where an operand is expected, also before a sign: `for - 1`."""
+_SIGNS = {TokenType.DASH, TokenType.PLUS, TokenType.STAR}
 _PARSED_AS_NAMES = Spark.Parser.ID_VAR_TOKENS - {
     TokenType.ALL, TokenType.CUBE, TokenType.DISTINCT, TokenType.FETCH, TokenType.LIMIT, TokenType.LOCK,
     TokenType.OFFSET, TokenType.ROLLUP,
@@ -67,6 +72,10 @@ def _is_name(token: Token, index: int, tokens: Sequence[Token]) -> bool:
         return after in _AFTER and after is not TokenType.DOT  # FROM t for
     if before in (TokenType.WITH, TokenType.RECURSIVE):
         return after is TokenType.ALIAS  # not GROUP BY a WITH ROLLUP
+    if token.token_type in _BEGIN_NO_OPERAND and before in _BEFORE and after in _SIGNS:
+        return True
+    if token.token_type is TokenType.VALUES and before in _BEFORE and after is TokenType.STAR:
+        return True
     if token.token_type in _PARSED_AS_NAMES and before not in _TABLES:
         return False
     return before in _BEFORE and after in _AFTER

@@ -29,11 +29,20 @@ def test_a_word_is_a_name(word):
         assert not list(tree.find_all(exp.Star, exp.Placeholder)) and written(tree) == query
 
 
+@pytest.mark.parametrize("word", ["fetch", "for", "on", "qualify", "then", "using"])
+@pytest.mark.parametrize("sign", "+-*")
+def test_a_word_before_a_sign_is_a_name(word, sign):
+    query = f"SELECT f({word} {sign} 1), {word} {sign} INTERVAL 1 DAY, {word} {sign} (2) FROM t"
+    tree = Text(query, None, {}).tree
+    assert [each.name for each in tree.find_all(exp.Column)] == [word] * 3
+    assert written(tree) == query
+
+
 @pytest.mark.parametrize(
     "query",
     [
         "SELECT ALL a FROM t GROUP BY ALL ORDER BY ALL LIMIT ALL", "SELECT count(DISTINCT a), (SELECT 1) FROM t",
-        "SELECT a FROM t GROUP BY a WITH ROLLUP",
+        "SELECT a FROM t GROUP BY a WITH ROLLUP", "SELECT CASE WHEN a THEN -1 END FROM t JOIN u ON -1 = a",
         "SELECT CAST(a AS DATE), a::INT, CASE WHEN NOT a THEN 1 ELSE 2 END FROM t",
         "SELECT a FROM VALUES (1) AS t(a) UNION ALL SELECT DISTINCT b FROM u", "SELECT b NOT LIKE ALL ('x') FROM t",
         "SELECT x FROM t CROSS JOIN u LEFT JOIN LATERAL (SELECT 1) AS v ON TRUE", "SELECT NULL, TRUE, DEFAULT FROM t",
