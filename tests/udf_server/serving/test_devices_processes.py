@@ -26,7 +26,7 @@ LIBRARY = '''
 import fcntl, os, threading
 from pathlib import Path
 
-FOLDER = Path(__file__).parents[1]
+FOLDER = Path(__file__).parent
 VISIBLE = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")  # read at the import, as real libraries do
 
 
