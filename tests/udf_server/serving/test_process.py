@@ -99,7 +99,11 @@ def test_the_ready_line_says_where_it_listens_and_what_it_serves(start):
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_a_signal_lets_open_streams_finish_and_then_ends_the_process(start, number):
-    process, ready = start()
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)  # the tests may be run by nohup
+    try:
+        process, ready = start()
+    finally:
+        signal.signal(signal.SIGHUP, before)
     call = Call(ready["target"], [700])
     call.start()
     assert call.opened.wait(20)
