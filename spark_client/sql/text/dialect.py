@@ -59,8 +59,10 @@ class RemoteSpark(Spark):
         WINDOW begins a clause only before a name and AS: `window(ts, '5 minutes')` is a call.
         """
         tokens = super().tokenize(without_comments(sql), **options)
-        for token in tokens:
-            if token.token_type in TEXTS:
+        for index, token in enumerate(tokens):
+            # All that follows the first word of a command is one token, without quotes: SHOW MODELS.
+            of_command = index and tokens[index - 1].token_type in self.tokenizer_class.COMMANDS
+            if token.token_type in TEXTS and not of_command:
                 token.text = value_of(sql[token.start : token.end + 1], self.reading)
         tokens = named_by_words(joined(sql, tokens))
         for index, token in enumerate(tokens):

@@ -57,6 +57,11 @@ def test_a_word_of_a_clause_stays_one(query):
     assert written(tree) == query
 
 
+@pytest.mark.parametrize("rest", ["MODELS", "TABLES LIKE 'a''b'"])
+def test_the_rest_of_a_command_is_kept(rest):
+    assert [token.text for token in Text(f"SHOW {rest}", None, {}).tokens] == ["SHOW", rest]
+
+
 def test_a_call_in_transform_is_refused_in_a_sentence():
     with pytest.raises(PlanError, match="line 1, column 8: SELECT TRANSFORM cannot be planned"):
         Text("SELECT TRANSFORM(f(a), 2) USING 'cat' AS (x) FROM t", None, {}).tree  # noqa: B018
