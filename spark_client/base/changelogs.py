@@ -7,6 +7,7 @@ from pyspark.sql import functions as F
 
 from remote_udf.row_kinds import ROW_KIND, RowKind
 from remote_udf.table_arguments import ChangelogMode
+from spark_client.base.analyzed_plans import analyzed_plan
 from spark_client.base.errors import PlanError
 from spark_client.base.identifiers import column_named, identifiers_of
 
@@ -37,7 +38,10 @@ def kind_column(frame: DataFrame) -> str | None:
 
 def require_no_fires(frame: DataFrame, what: str) -> None:
     """Raises PlanError for changes of windows that fire early or late, before another operator with state."""
-    if frame.isStreaming and any(field.metadata.get(FIRED) for field in frame.schema.fields):
+    if not frame.isStreaming or not any(field.metadata.get(FIRED) for field in frame.schema.fields):
+        return
+    # A table to which changes were written keeps the metadata of their columns, but its plan has no such operator.
+    if any("InPandasWithState" in line for line in analyzed_plan(frame)):
         raise PlanError(
             f"{what}: the rows are changes of windows that fire early or late (emit), and a stream of Spark takes no "
             "other operator with state after them: write the changes to a table, and read that table in another query"

@@ -5,11 +5,10 @@ marks operators over streams.
 """
 
 import re
-import uuid
 
 from pyspark.sql import DataFrame
 
-from spark_client.base.identifiers import hidden, quoted
+from spark_client.base.analyzed_plans import analyzed_plan
 
 __all__ = ["emits_by_watermark"]
 
@@ -19,24 +18,12 @@ _UNMATCHED = re.compile(r"~Join (LeftOuter|RightOuter|FullOuter)\b")
 
 def emits_by_watermark(frame: DataFrame) -> bool:
     """Whether operators of Spark in the plan of a stream emit rows because the watermark advances."""
-    lines = [_NODE.fullmatch(line) for line in _analyzed(frame)]
+    lines = [_NODE.fullmatch(line) for line in analyzed_plan(frame)]
     nodes = [(len(found["branches"]), found["node"]) for found in lines if found is not None]
     return any(
         node.startswith("~Aggregate ") or (_UNMATCHED.match(node) and _inputs(nodes, place) == [True, True])
         for place, (_, node) in enumerate(nodes)
     )
-
-
-def _analyzed(frame: DataFrame) -> list[str]:
-    """The lines of the analyzed plan, which are indented by depth."""
-    spark, view = frame.sparkSession, hidden(f"plan_{uuid.uuid4().hex}")
-    frame.createTempView(view)
-    try:
-        (row,) = spark.sql(f"EXPLAIN EXTENDED SELECT * FROM {quoted(view)}").collect()  # noqa: S608
-    finally:
-        spark.catalog.dropTempView(view)
-    text: str = row[0]
-    return text.partition("== Analyzed Logical Plan ==")[2].partition("\n== ")[0].splitlines()
 
 
 def _inputs(nodes: list[tuple[int, str]], place: int) -> list[bool]:

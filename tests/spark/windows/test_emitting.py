@@ -127,7 +127,7 @@ def test_what_cannot_fire_early_is_refused_when_planned(remote, spark, files):
             fired(odd, *WINDOW).agg(aggregate)
 
 
-def test_changes_enter_no_other_operator_with_state(remote, spark, files):
+def test_changes_enter_no_other_operator_with_state(remote, spark, files, tmp_path):
     """Spark's own error, when the query starts, tells neither what emits the changes nor what takes them."""
     functions = remote(declare_aggregate(Total))
     total = functions.function("total")
@@ -151,6 +151,9 @@ def test_changes_enter_no_other_operator_with_state(remote, spark, files):
     ):
         with pytest.raises(PlanError, match=f"{what}: {message}"):
             use()
+    # A table of the changes has the same columns with the same metadata, and another query may read it.
+    table = spark.readStream.schema(changes.schema).parquet(str(tmp_path))
+    assert functions.group_by(table, "k").agg(F.sum("v")).columns == ["k", "sum(v)"]
 
 
 def test_on_a_table_windows_are_complete_and_fire_once(remote, spark):
