@@ -35,9 +35,9 @@ from spark_client.planning.process.uids import StreamUids
 from spark_client.planning.rows.lateral import How, plan_lateral_join
 from spark_client.planning.rows.planner import plan_select, plan_with_columns
 from spark_client.planning.scans import selected
-from spark_client.sql.condition_order import ConditionOrder
-from spark_client.sql.conditions import Conditions
+from spark_client.sql.models.condition_order import ConditionOrder
 from spark_client.sql.queries import SqlQueries
+from spark_client.sql.rows.conditions import Conditions
 from spark_client.sql.text.parsing import Parameters, Text
 from spark_client.summary.collector import Collector, context_of, require_reports
 from spark_client.summary.job_summary import JobSummary

@@ -3,7 +3,7 @@
 from sqlglot import exp
 
 from remote_udf.errors import StreamError
-from spark_client.sql.functions import SqlFunctions
+from spark_client.sql.rows.functions import SqlFunctions
 from spark_client.sql.text.nodes import Node
 from spark_client.sql.text.parsing import error_at
 

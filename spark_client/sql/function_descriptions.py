@@ -5,7 +5,7 @@ import inspect
 from pyspark.sql import DataFrame
 
 from remote_udf.functions import FunctionSpec
-from spark_client.sql.functions import SqlFunctions
+from spark_client.sql.rows.functions import SqlFunctions
 from spark_client.sql.text.parsing import Text
 
 __all__ = ["description_of_function"]

@@ -13,9 +13,7 @@ from spark_client.functions.cascade import Cascade
 from spark_client.functions.directory import Functions
 from spark_client.functions.fused import FusedFunctions
 from spark_client.functions.scalar import RemoteFunction
-from spark_client.sql.call_estimates import CallEstimates
-from spark_client.sql.condition_order import ConditionOrder
-from spark_client.sql.explaining import (
+from spark_client.sql.fewer_calls.explaining import (
     called_in,
     frame_stages,
     plan_of,
@@ -24,8 +22,10 @@ from spark_client.sql.explaining import (
     sorting_stages,
     without_kept,
 )  # fmt: skip
-from spark_client.sql.functions import SqlFunctions
-from spark_client.sql.models import Model
+from spark_client.sql.models.call_estimates import CallEstimates
+from spark_client.sql.models.condition_order import ConditionOrder
+from spark_client.sql.rows.functions import SqlFunctions
+from spark_client.sql.rows.models import Model
 from spark_client.sql.statements import run_text
 from spark_client.sql.text.parsing import Text
 from spark_client.sql.text.settings import parser_settings

@@ -6,22 +6,22 @@ from pyspark.errors import AnalysisException
 from sqlglot import exp
 
 from spark_client.base.changelogs import kind_column
-from spark_client.sql.aggregates import GroupedSelect
-from spark_client.sql.calls import has_aggregate, is_remote, is_remote_window, remote_in, walk_query
-from spark_client.sql.grouping import read_grouping
-from spark_client.sql.predictions import put_prediction
-from spark_client.sql.sources import Source
-from spark_client.sql.stream_times import carry, is_carried_out
-from spark_client.sql.table_calls import call_of_relation
+from spark_client.sql.groups.aggregates import GroupedSelect
+from spark_client.sql.groups.grouping import read_grouping
+from spark_client.sql.groups.window_groups import groups_windows, with_plain_grouping_id
+from spark_client.sql.groups.windows_over import WindowedSelect
+from spark_client.sql.models.predictions import put_prediction
+from spark_client.sql.models.vector_search import put_search
+from spark_client.sql.rows.calls import has_aggregate, is_remote, is_remote_window, remote_in, walk_query
+from spark_client.sql.rows.sources import Source
+from spark_client.sql.rows.stream_times import carry, is_carried_out
+from spark_client.sql.rows.table_calls import call_of_relation
+from spark_client.sql.rows.workspace import Workspace
+from spark_client.sql.tables.window_functions import is_window_call, put_windows, window_call_of
+from spark_client.sql.tables.window_joins import join_windows
+from spark_client.sql.tables.window_ranking import rank_windows
 from spark_client.sql.text.nodes import Node
 from spark_client.sql.text.parsing import error_at
-from spark_client.sql.vector_search import put_search
-from spark_client.sql.window_functions import is_window_call, put_windows, window_call_of
-from spark_client.sql.window_groups import groups_windows, with_plain_grouping_id
-from spark_client.sql.window_joins import join_windows
-from spark_client.sql.window_ranking import rank_windows
-from spark_client.sql.windows_over import WindowedSelect
-from spark_client.sql.workspace import Workspace
 from spark_client.windows.columns import WINDOW_START, zone_of
 from spark_client.windows.updates import is_only_updated
 

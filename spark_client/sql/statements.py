@@ -11,32 +11,32 @@ from remote_udf.functions import FunctionKind
 from spark_client.base.errors import PlanError
 from spark_client.base.identifiers import quoted
 from spark_client.sql.argument_counts import require_counts
-from spark_client.sql.call_estimates import CallEstimates
-from spark_client.sql.condition_order import ConditionOrder
 from spark_client.sql.empty_calls import with_shown_names, without_empty_calls
-from spark_client.sql.explaining import BEGINNINGS, query_of
+from spark_client.sql.fewer_calls.explaining import BEGINNINGS, query_of
+from spark_client.sql.fewer_calls.fused_calls import FusedCalls
+from spark_client.sql.fewer_calls.joined_calls import without_derived_calls
+from spark_client.sql.fewer_calls.limited_calls import LimitedCalls
+from spark_client.sql.fewer_calls.single_calls import SingleCalls
+from spark_client.sql.fewer_calls.unused_columns import without_unused_columns
 from spark_client.sql.function_descriptions import description_of_function
-from spark_client.sql.functions import SqlFunctions
-from spark_client.sql.fused_calls import FusedCalls
-from spark_client.sql.joined_calls import without_derived_calls
-from spark_client.sql.lateral_calls import may_have_lateral_calls, with_lateral_calls
-from spark_client.sql.limited_calls import LimitedCalls
-from spark_client.sql.model_statements import is_model_statement, run_model_statement
-from spark_client.sql.parquet_tables import NAME as REMOTE_PARQUET
-from spark_client.sql.parquet_tables import put_parquet
-from spark_client.sql.process_functions import ProcessFunctions
+from spark_client.sql.models.call_estimates import CallEstimates
+from spark_client.sql.models.condition_order import ConditionOrder
+from spark_client.sql.models.model_statements import is_model_statement, run_model_statement
+from spark_client.sql.parquet.parquet_tables import NAME as REMOTE_PARQUET
+from spark_client.sql.parquet.parquet_tables import put_parquet
 from spark_client.sql.rewriting import MODEL_CALLS, Rewriting
-from spark_client.sql.shared_calls import SharedCalls
-from spark_client.sql.single_calls import SingleCalls
-from spark_client.sql.statement_sets import run_set, statements_of
-from spark_client.sql.stream_times import without_time
+from spark_client.sql.rows.functions import SqlFunctions
+from spark_client.sql.rows.stream_times import without_time
+from spark_client.sql.rows.workspace import Workspace
+from spark_client.sql.sets.shared_calls import SharedCalls
+from spark_client.sql.sets.statement_sets import run_set, statements_of
+from spark_client.sql.tables.lateral_calls import may_have_lateral_calls, with_lateral_calls
+from spark_client.sql.tables.process_functions import ProcessFunctions
+from spark_client.sql.tables.window_functions import has_window_calls
 from spark_client.sql.text.nodes import Node
 from spark_client.sql.text.parsing import Text, error_at
 from spark_client.sql.text.variables import substituted
 from spark_client.sql.unknown_names import naming_unknown
-from spark_client.sql.unused_columns import without_unused_columns
-from spark_client.sql.window_functions import has_window_calls
-from spark_client.sql.workspace import Workspace
 from spark_client.windows.columns import WINDOW_START
 
 __all__ = ["run_text"]

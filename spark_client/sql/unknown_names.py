@@ -8,9 +8,9 @@ from pyspark.errors import AnalysisException
 from sqlglot.tokens import Token, TokenType
 
 from spark_client.base.errors import PlanError, UnknownFunction
-from spark_client.sql.functions import SqlFunctions
+from spark_client.sql.rows.functions import SqlFunctions
+from spark_client.sql.tables.window_functions import WINDOW_FUNCTIONS
 from spark_client.sql.text.parsing import Text, place_of_token
-from spark_client.sql.window_functions import WINDOW_FUNCTIONS
 
 __all__ = ["naming_unknown"]
 

@@ -13,15 +13,15 @@ from sqlglot import exp
 import udf_server as udf
 from spark_client.base.errors import PlanError
 from spark_client.functions.directory import Functions
-from spark_client.sql.explaining import query_of
-from spark_client.sql.names import FunctionNames
-from spark_client.sql.process_functions import arguments_of
-from spark_client.sql.statement_sets import statements_of
-from spark_client.sql.table_calls import described, given_table
+from spark_client.sql.fewer_calls.explaining import query_of
+from spark_client.sql.rows.names import FunctionNames
+from spark_client.sql.rows.table_calls import described, given_table
+from spark_client.sql.sets.statement_sets import statements_of
+from spark_client.sql.tables.process_functions import arguments_of
+from spark_client.sql.tables.window_functions import is_window_call, read_window_call
 from spark_client.sql.text.parsing import Text
 from spark_client.sql.text.settings import ParserSettings
 from spark_client.sql.text.writers import canonical, written
-from spark_client.sql.window_functions import is_window_call, read_window_call
 from tests.spark_client.executor.aggregate.world import Total
 from udf_server import ArgumentTrait
 from udf_server.aggregate.declaration import declare_aggregate

@@ -23,7 +23,7 @@ CONSTRAINTS = (ROOT / "constraints.txt").read_text()
 PINNED = re.findall(r"^pyspark==(\S+)$", CONSTRAINTS, re.MULTILINE)[0]
 SQLGLOT = re.findall(r"sqlglot>=([\d.]+),<([\d.]+)", (ROOT / "pyproject.toml").read_text())[0]
 """The range of sqlglot: the oldest release, and what newer ones are below."""
-SQL = ("tests/spark_client/sql", "tests/spark/sql/test_as_written.py", "tests/spark/sql/test_registered.py")
+SQL = ("tests/spark_client/sql", "tests/spark/sql/text/test_as_written.py", "tests/spark/sql/test_registered.py")
 PYSPARKS = ("4.1.4", "4.2.1", PINNED)
 """The newest release of each line."""
 UNIT = (

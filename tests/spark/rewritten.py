@@ -10,12 +10,12 @@ from pyspark.sql import DataFrame, SparkSession
 
 from spark_client.functions.directory import Functions
 from spark_client.functions.fused import FusedFunctions
-from spark_client.sql.functions import SqlFunctions
+from spark_client.sql.fewer_calls.single_calls import SingleCalls
 from spark_client.sql.rewriting import Rewriting
-from spark_client.sql.single_calls import SingleCalls
+from spark_client.sql.rows.functions import SqlFunctions
+from spark_client.sql.rows.workspace import Workspace
 from spark_client.sql.text.dialect import RemoteSpark
 from spark_client.sql.text.parsing import Text
-from spark_client.sql.workspace import Workspace
 
 __all__ = ["plan_of", "rewritten"]
 

@@ -13,7 +13,7 @@ from pyspark.sql import types as T
 
 import udf_server as udf
 from spark_client import PlanError
-from spark_client.sql.explaining import plan_of
+from spark_client.sql.fewer_calls.explaining import plan_of
 from tests.properties import few_quickly
 from tests.spark.parquet_worlds import World
 from udf_server.aggregate.declaration import declare_aggregate

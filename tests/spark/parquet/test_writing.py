@@ -23,7 +23,7 @@ from spark_client.executor.parquet.output import OutputFile
 from spark_client.planning.operators import apply_after_operator
 from spark_client.planning.parquet import writing
 from spark_client.planning.parquet.writing import FILES
-from spark_client.sql.explaining import plan_of
+from spark_client.sql.fewer_calls.explaining import plan_of
 from tests.properties import few_quickly
 from tests.spark.parquet.test_reading import ZONES, rows_of
 from tests.spark.parquet_worlds import World

@@ -1,0 +1,251 @@
+"""Fuses the calls in the items of a SELECT, and those in one comparison of a WHERE, into one operator of Spark.
+
+`SELECT f(a), g(f(a), b) AS x FROM t` becomes
+
+    SELECT fused(a, b).c0 AS `f(a)`, fused(a, b).c1 AS x FROM t
+
+in which Spark makes the equal calls of `fused` once. This must not make a call that Spark omits. So calls are
+fused only if the value of each of them is needed for every row that the query computes. These are not fused:
+
+- the items of a view or of a query in FROM or WITH, unless a query that only selects from it needs them: Spark omits
+  those that nothing reads, and moves conditions on them below the others;
+- the parts of a WHERE that AND joins: Spark makes the calls of a part for the rows that pass the parts before it;
+- what may be skipped or is perhaps never needed, such as the branches of CASE, or a sum with NULL;
+- calls and arguments with values that may differ at each evaluation.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame
+from sqlglot import exp
+
+from spark_client.executor.scalar.column import field_of
+from spark_client.functions.fused import CallOfColumns
+from spark_client.sql.fewer_calls.needed_items import AROUND, OPERATORS, Needed, needed_calls, needed_items
+from spark_client.sql.fewer_calls.single_calls import visible_ctes
+from spark_client.sql.rows.calls import has_aggregate
+from spark_client.sql.rows.functions import SqlFunctions
+from spark_client.sql.rows.sources import Source, makes_rows, output_names
+from spark_client.sql.rows.workspace import Workspace
+from spark_client.sql.text.nodes import Node, conjuncts
+from spark_client.sql.text.writers import canonical
+
+__all__ = ["FusedCalls", "is_of_row"]
+
+_DETERMINISTIC = (
+    *OPERATORS, *AROUND, exp.TryCast, exp.Column, exp.Identifier, exp.Literal, exp.Boolean, exp.Null, exp.DataType,
+    exp.DataTypeParam, exp.Dot, exp.Placeholder, exp.Var,
+)  # fmt: skip
+"""Nodes whose value depends on nothing but the row."""
+
+_WITHOUT_OUTER_COLUMNS = (exp.Select, exp.SetOperation, exp.Subquery, exp.From, exp.Join, exp.With, exp.CTE, exp.Tuple)
+
+
+@dataclass
+class _Fused:
+    """The calls that become one, and the expressions that are their arguments."""
+
+    calls: list[CallOfColumns] = field(default_factory=list)
+    arguments: dict[str, Node] = field(default_factory=dict)
+    positions: dict[str, int] = field(default_factory=dict)
+    """The positions of the calls by their texts."""
+
+
+class FusedCalls:
+    """Rewrites the SELECTs of one text."""
+
+    def __init__(self, functions: SqlFunctions) -> None:
+        self._functions = functions
+
+    def __call__(self, workspace: Workspace, tree: Node, ctes: Sequence[Node] = ()) -> Node:
+        """The tree with fused calls; the same tree if there are none. `workspace` runs trees unchanged.
+
+        The whole result of `tree` must be computed.
+        """
+        query = tree if isinstance(tree, exp.Query) else tree.args.get("expression")
+        found = self._fused(workspace, query, ctes, is_view=isinstance(tree, exp.Create) and tree.kind == "VIEW")
+        if found is None:
+            return tree
+        if query is tree:
+            return found[0]
+        statement = tree.copy()
+        statement.args["expression"].replace(found[0])
+        return statement
+
+    def frame(self, workspace: Workspace, query: Node) -> DataFrame | None:
+        """The DataFrame of a query with fused calls; None if there are none."""
+        found = self._fused(workspace, query, (), is_view=False)
+        return None if found is None else found[1]
+
+    def _fused(
+        self, workspace: Workspace, query: Node | None, ctes: Sequence[Node], *, is_view: bool
+    ) -> tuple[Node, DataFrame] | None:
+        if not isinstance(query, exp.Query) or sum(map(self._is_remote, query.walk())) < 2:
+            return None
+        holder = exp.Tuple(expressions=[query.copy()])
+        needed = {} if is_view else self._needed_items(workspace, holder.expressions[0])
+        try:
+            changed = [
+                self._select(workspace, select, [*ctes, *visible_ctes(select)], needed)
+                for select in list(holder.find_all(exp.Select))
+            ]
+            if not any(changed):
+                return None
+            fused = holder.expressions[0]
+            frame = workspace.run(fused, ctes)
+            same = _columns(frame) == _columns(workspace.run(query, ctes))
+        except PySparkException:
+            return None  # a subquery refers to outer columns, or Spark reports the error of the query
+        return (fused, frame) if same else None
+
+    def _needed_items(self, workspace: Workspace, query: Node) -> Needed:
+        functions = self._functions
+
+        def is_remote(name: str) -> bool:
+            return functions.is_remote_scalar(name) or functions.is_remote_aggregate(name)
+
+        return needed_items(query, workspace.identifiers.key, is_remote)
+
+    def _select(self, workspace: Workspace, select: Node, ctes: Sequence[Node], needed: Needed) -> bool:
+        """Fuse the calls of one SELECT in place. Returns whether there were several."""
+        scopes = self._conditions(select)
+        if id(select) in needed and not self._is_late(select):
+            scopes.append(self._of_items(Source(workspace, select.copy(), ctes), select, needed[id(select)]))
+        scopes = [scope for scope in scopes if len({*map(canonical, scope)}) > 1]
+        written = select.copy()
+        for scope in scopes:
+            self._fuse(scope)
+        if any(item != old for item, old in zip(select.expressions, written.expressions, strict=True)):
+            shown = output_names(Source(workspace, written, ctes), written, lambda _: False)
+            for item, old, name in zip(list(select.expressions), written.expressions, shown, strict=True):
+                if item != old and name is not None and not isinstance(item, exp.Alias):
+                    item.replace(exp.alias_(item.copy(), name, quoted=True))
+        return len(scopes) > 0
+
+    def _is_late(self, select: Node) -> bool:
+        """Whether items are computed after something else than the rows of FROM and WHERE."""
+        if any(select.args.get(part) for part in ("group", "having", "qualify")):
+            return True
+        return has_aggregate(select, self._functions) or select.find(exp.QueryTransform) is not None
+
+    def _of_items(self, source: Source, select: Node, only: frozenset[str] | None) -> list[Node]:
+        """The calls in items that are needed for every row; none if Spark may compute the items in several steps.
+
+        `only` has the keys of the items that are needed.
+        """
+        aliases = {source.key(item.alias) for item in select.expressions if isinstance(item, exp.Alias)}
+        named = {source.key(node.parts[0].name) for item in select.expressions for node in item.find_all(exp.Column)}
+        calls = [
+            call for item in select.expressions if only is None or source.key(item.alias_or_name) in only
+            for call in needed_calls(item, self._is_plain)
+        ]  # fmt: skip
+        if len(calls) < 2 or any(map(_has_steps, select.expressions)):
+            return []
+        if not all(map(source.has, aliases & named)):
+            return []  # an item reads another one
+        taken = {id(node) for call in calls for node in call.walk()}
+        rest = {
+            _coarse(node) for item in select.expressions for node in item.walk()
+            if self._is_remote(node) and id(node) not in taken
+        }  # fmt: skip
+        # An equal call in another place would be made again.
+        inside = {_coarse(node) for call in calls for node in call.walk() if self._is_remote(node)}
+        return [] if rest & inside else calls
+
+    def _conditions(self, select: Node) -> list[list[Node]]:
+        """The calls of each part of WHERE; none over joins, through which Spark moves and derives conditions."""
+        parts = ("joins", "laterals")
+        if select.args.get("where") is None or any(map(select.args.get, parts)) or not _is_independent(select):
+            return []
+        conditions = conjuncts(select.args["where"].this)
+        calls = [{_coarse(node) for node in each.walk() if self._is_remote(node)} for each in conditions]
+        return [
+            list(needed_calls(condition, self._is_plain)) for index, condition in enumerate(conditions)
+            if not _has_steps(condition)
+            and not any(calls[index] & other for place, other in enumerate(calls) if place != index)
+        ]  # fmt: skip
+
+    def _is_plain(self, node: Node) -> bool:
+        """Whether a node is a call that can be fused."""
+        if not self._is_remote(node) or not node.expressions:
+            return False
+        if not self._functions.can_be_fused(node.name, len(node.expressions)):
+            return False
+        return all(self._is_plain(argument) or is_of_row(argument) for argument in node.expressions)
+
+    def _is_remote(self, node: Node) -> bool:
+        return (
+            isinstance(node, exp.Anonymous)
+            and not (isinstance(node.parent, exp.Dot) and node.arg_key == "expression")
+            and self._functions.is_remote_scalar(node.name)
+        )
+
+    def _fuse(self, scope: Sequence[Node]) -> None:
+        """Replace the calls by fields of one call."""
+        fused = _Fused()
+        for call in scope:
+            self._collect(fused, call)
+        output = list(dict.fromkeys(fused.positions[canonical(call)] for call in scope))
+        width = len(fused.arguments)
+        places = [
+            CallOfColumns(each.function, tuple(~column if column < 0 else width + column for column in each.columns))
+            for each in fused.calls
+        ]
+        name = self._functions.fused.register(places, output, width)
+        for call in scope:
+            made = exp.Anonymous(this=name, expressions=[each.copy() for each in fused.arguments.values()])
+            place = output.index(fused.positions[canonical(call)])
+            call.replace(exp.Dot(this=made, expression=exp.to_identifier(field_of(place))))
+
+    def _collect(self, fused: _Fused, call: Node) -> int:
+        """Add a call after those among its arguments, and return its position.
+
+        Arguments that are not calls are complements of their positions until the number of all is known.
+        """
+        text = canonical(call)
+        if text in fused.positions:
+            return fused.positions[text]
+        columns = []
+        for argument in call.expressions:
+            if self._is_plain(argument):
+                columns.append(self._collect(fused, argument))
+            else:
+                fused.arguments.setdefault(canonical(argument), argument)
+                columns.append(~list(fused.arguments).index(canonical(argument)))
+        fused.calls.append(CallOfColumns(self._functions.scalar(call.name), tuple(columns)))
+        fused.positions[text] = len(fused.calls) - 1
+        return fused.positions[text]
+
+
+def _is_independent(select: Node) -> bool:
+    """Whether a SELECT is in FROM or WITH of the others, so that it cannot refer to their columns."""
+    node = select
+    while (parent := node.parent) is not None:
+        if isinstance(parent, exp.Select) and node.arg_key not in ("from_", "joins", "with_"):
+            return False
+        if not isinstance(parent, _WITHOUT_OUTER_COLUMNS):
+            return False
+        node = parent
+    return True
+
+
+def is_of_row(tree: Node) -> bool:
+    """Whether an argument is an expression of the row without calls."""
+    return all(isinstance(node, _DETERMINISTIC) for node in tree.walk())
+
+
+def _has_steps(tree: Node) -> bool:
+    """Whether Spark computes an expression in several steps, in which equal calls would be made again."""
+    return any(isinstance(node, (exp.Window, exp.Query)) or makes_rows(node) for node in tree.walk())
+
+
+def _coarse(call: Node) -> str:
+    """A text that is equal for equal calls; it may be equal for others."""
+    plain = call.transform(lambda node: exp.column(node.name) if isinstance(node, exp.Column) else node)
+    return canonical(plain).lower()
+
+
+def _columns(frame: DataFrame) -> list[tuple[str, object]]:
+    return [(each.name, each.dataType) for each in frame.schema.fields]

@@ -1,0 +1,117 @@
+"""Rewrites the rest of a SELECT with GROUP BY: keys and aggregates become columns."""
+
+from collections.abc import Callable, Collection, Mapping
+
+from sqlglot import exp
+
+from spark_client.sql.groups.hidden import keep_field_names
+from spark_client.sql.rows.calls import aggregate_of, is_aggregate
+from spark_client.sql.rows.names import FunctionNames
+from spark_client.sql.rows.sources import Source, alias_in, column, is_column
+from spark_client.sql.text.nodes import Node
+from spark_client.sql.text.parsing import error_at
+from spark_client.sql.text.writers import canonical
+
+__all__ = ["OverGroups"]
+
+_MADE = ("window", "session_window")
+"""Functions of Spark's that name their column in GROUP BY: SELECT window.start ... GROUP BY window(ts, ...)."""
+
+
+class OverGroups:
+    """`keys` contains hidden columns by `Source.same` of the key; `aggregate` returns the column of an aggregate."""
+
+    def __init__(
+        self, source: Source, names: FunctionNames, keys: Mapping[str, str], aggregate: Callable[[Node], Node]
+    ) -> None:
+        self._source = source
+        self._names = names
+        self._keys = keys
+        self._made = {name: key for name in _MADE for same, key in keys.items() if same.startswith(f"{name.upper()}(")}
+        self._aggregate = aggregate
+
+    def item(self, tree: Node, aliases: Collection[str]) -> Node:
+        """Rewrite an item of the SELECT. A name that is no column may be one of `aliases`, those of earlier items."""
+        return self._rewritten(tree, {alias for alias in aliases if not self._source.has(alias)}, {}, False)
+
+    def condition(self, tree: Node, written: Mapping[str, Node], *, aliases_first: bool = False) -> Node:
+        """Rewrite HAVING. Aliases, by their keys in `written`, are replaced by the items that they name.
+
+        A name refers to a key first, as in Spark; with grouping sets, to an alias first.
+        """
+        return self._rewritten(tree, set(), written, aliases_first)
+
+    def clause(self, tree: Node, outputs: Collection[str]) -> Node:
+        """Rewrite ORDER BY or a similar clause, in which a name refers to an output first, then to a key."""
+        return self._rewritten(tree, set(outputs), {}, True)
+
+    def _rewritten(self, tree: Node, known: set[str], written: Mapping[str, Node], outputs_first: bool) -> Node:
+        def visit(node: Node) -> Node:
+            if isinstance(node, exp.Identifier):
+                return node
+            if outputs_first and self._is_output(node, known):
+                return node.copy()
+            if outputs_first and self._is_output(node, set(written)):
+                return self.condition(written[self._source.key(node.name)], {})
+            # A name that refers to an output makes the expression differ from a key with the same text.
+            named = outputs_first and any(self._is_output(each, known | set(written)) for each in node.walk())
+            if not named and not isinstance(node, exp.Ordered):
+                key = self._keys.get(self._source.same(node))
+                if key is not None:
+                    return column(key)
+            if isinstance(node, exp.Query):
+                return node.copy()  # a copy, so that the transformation does not descend into it
+            if isinstance(node, exp.Window):
+                return self._window(node, visit)
+            if is_aggregate(aggregate_of(node), self._names):
+                return self._aggregate(node)
+            if isinstance(node, exp.Column):
+                return self._column(node, known, written)
+            keep_field_names(node)
+            return node
+
+        return tree.transform(visit)
+
+    def _window(self, window: Node, visit: Callable[[Node], Node]) -> Node:
+        """Rewrite a window over groups: its arguments refer to keys and aggregates; its call stays."""
+        copy = window.copy()
+        call = aggregate_of(copy.this)
+        around = copy.this
+        inside = [*call.expressions, *(copy.args.get("partition_by") or ()), copy.args.get("order")]
+        while around is not call:
+            inside.append(around.args.get("expression"))
+            around = around.this
+        for part in inside:
+            if part is not None:
+                part.replace(part.transform(visit))
+        return copy
+
+    def _column(self, node: exp.Column, known: set[str], written: Mapping[str, Node]) -> Node:
+        name = self._source.key(node.name)
+        if is_column(node) and name in written:
+            return self.condition(written[name], {})
+        if self._is_alias(node, known):
+            return node.copy()
+        owner = self._keys.get(self._source.same(exp.column(node.table))) if node.table else None
+        if owner is not None:  # a field of a key that is a struct
+            return exp.Dot(this=column(owner), expression=exp.to_identifier(node.name, quoted=True))
+        first, *rest = node.parts
+        if (made := self._made.get(self._source.key(first.name))) is not None and not self._source.has(first.name):
+            return exp.Dot.build([column(made), *(each.copy() for each in rest)]) if rest else column(made)
+        if not self._source.has(first.name) and self._source.is_constant(node):
+            return node.copy()
+        raise error_at(node, f"{canonical(node)} is neither in GROUP BY nor in an aggregate{self._around(node)}")
+
+    def _around(self, node: exp.Column) -> str:
+        """Which function has the column as an argument: its name may be that of an aggregate, mistyped."""
+        call = node.find_ancestor(exp.Anonymous)
+        if call is None:
+            return ""
+        near = "" if self._names.remote(call.name) else f" {self._names.functions.near(call.name)}"
+        return f"; {call.name} is not an aggregate{near}"
+
+    def _is_output(self, node: Node, outputs: set[str]) -> bool:
+        return alias_in(node, outputs, self._source.key) and not self._source.shows(node)
+
+    def _is_alias(self, node: Node, known: set[str]) -> bool:
+        return alias_in(node, known, self._source.key) and not self._source.is_of_relation(node)

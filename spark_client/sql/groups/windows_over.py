@@ -1,0 +1,173 @@
+"""OVER with remote aggregates: a SELECT becomes one over a DataFrame that has their values as columns.
+
+As in Spark, an item without a remote aggregate is computed with the SELECT's rows. Of other items, only columns,
+windows of Spark's own and subqueries are computed there, so that CASE and AND can still prevent an evaluation.
+"""
+
+from collections.abc import Callable, Collection, Mapping
+
+from pyspark.sql import DataFrame
+from sqlglot import exp
+
+from spark_client.base.errors import PlanError
+from spark_client.functions.aggregate import OverExpression
+from spark_client.planning.over.planner import plan_over
+from spark_client.sql.groups.hidden import HiddenColumns, is_column_of_rows, named_as_written
+from spark_client.sql.groups.window_frames import named_windows, read_window
+from spark_client.sql.rows.calls import has_remote, is_remote_window, read_remote
+from spark_client.sql.rows.sources import (
+    Source,
+    alias_in,
+    column,
+    distinct_outputs,
+    is_column,
+    output_names,
+    several_columns,
+    without_rows,
+)
+from spark_client.sql.rows.workspace import Workspace
+from spark_client.sql.text.nodes import Node
+from spark_client.sql.text.parsing import error_at
+from spark_client.sql.text.writers import canonical
+
+__all__ = ["WindowedSelect"]
+
+_CLAUSES = ("order", "sort", "cluster", "distribute")
+
+
+class WindowedSelect:
+    """One SELECT without groups."""
+
+    def __init__(self, workspace: Workspace, select: Node, source: Source) -> None:
+        self._workspace = workspace
+        self._select = select
+        self._source = source
+        self._functions = workspace.functions
+        self._named = named_windows(select)
+        self._hidden = HiddenColumns(workspace, source)
+        self._overs: dict[str, OverExpression] = {}
+        self._kind = source.kind_column
+        """The column that makes the rows a changelog, whose net rows have the values; None for a table."""
+
+    def rewritten(self) -> Node:
+        """The SELECT over the values. Raises PlanError with the position in the text."""
+        select = self._select
+        ours = has_remote(self._functions)
+        shown = output_names(self._source, select, ours)
+        stars = [item for item, name in zip(select.expressions, shown, strict=True) if name is None and not ours(item)]
+        of_star = [(len(self._source.base({}, [star]).columns), star) for star in stars]
+        star_names = self._source.base({}, stars).columns if stars else []
+        hidden_stars = [self._kind if name == self._kind else self._workspace.hidden("star") for name in star_names]
+        left = iter(zip(hidden_stars, star_names, strict=True))
+        widths = iter(width for width, _ in of_star)
+        items: list[Node] = []
+        aliases: list[str] = []
+        for item, name in zip(select.expressions, shown, strict=True):
+            if name is None and ours(item):
+                items.append(self._several(item, aliases))
+            elif name is None:
+                own = [next(left) for _ in range(next(widths))]
+                items += [exp.alias_(column(hidden), name, quoted=True) for hidden, name in own]
+            else:
+                items.append(exp.alias_(self._outer(item.unalias(), self._lateral(aliases)), name, quoted=True))
+                aliases.append(self._source.key(name))
+        outer = without_rows(select)
+        outer.set("windows", None)
+        if (qualify := outer.args.pop("qualify", None)) is not None:
+            # QUALIFY becomes a WHERE over the values, which are columns there.
+            written = {
+                self._source.key(item.alias): item.this for item in select.expressions if isinstance(item, exp.Alias)
+            }
+            outer.set("where", exp.Where(this=self._outer(self._written(qualify.this, written))))
+        for part in _CLAUSES:
+            if (clause := select.args.get(part)) is not None:
+                outer.set(part, self._clause(clause, distinct_outputs(aliases)))
+        outer.set("expressions", items)
+        outer.set("from_", exp.From(this=self._workspace.table(self._values(stars, hidden_stars))))
+        return outer
+
+    def _clause(self, clause: Node, outputs: Collection[str]) -> Node:
+        copy = clause.copy()
+        parts = copy.expressions or [copy.this]
+        for part in parts:
+            inside = part.this if isinstance(part, exp.Ordered) else part
+            inside.replace(
+                self._outer(
+                    inside, lambda node: alias_in(node, outputs, self._source.key) and not self._source.shows(node)
+                )
+            )
+        return copy
+
+    def _lateral(self, aliases: Collection[str]) -> Callable[[Node], bool]:
+        """Returns whether a node refers to an earlier item of the SELECT."""
+        lateral = {alias for alias in aliases if not self._source.has(alias)}
+        return lambda node: alias_in(node, lateral, self._source.key) and not self._source.is_of_relation(node)
+
+    def _several(self, item: Node, aliases: Collection[str]) -> Node:
+        """An item with several columns and a remote aggregate. Raises PlanError if it does not name its columns."""
+        if not isinstance(item, exp.Aliases):
+            raise error_at(item, several_columns(item))
+        return exp.Aliases(this=self._outer(item.this, self._lateral(aliases)), expressions=item.expressions)
+
+    def _written(self, tree: Node, aliases: Mapping[str, Node]) -> Node:
+        """Replace aliases by their items. Raises PlanError if an alias is also the name of a column."""
+
+        def visit(node: Node) -> Node:
+            alias = aliases.get(self._source.key(node.name)) if is_column(node) else None
+            if alias is None:
+                return node
+            if self._source.has(node.name) and self._source.same(alias) != self._source.same(node):
+                raise error_at(node, f"{canonical(node)} in QUALIFY is ambiguous: a column, and an item of the SELECT")
+            return exp.paren(alias.copy())
+
+        return tree.transform(visit)
+
+    def _outer(self, tree: Node, is_output: Callable[[Node], bool] = lambda _: False) -> Node:
+        """The expression over hidden columns; names for which `is_output` is true stay."""
+
+        def names_output(node: Node) -> bool:
+            return any(is_output(each) for each in node.walk())
+
+        def seen(node: Node) -> Node | None:
+            if isinstance(node, exp.Window) and names_output(node):
+                raise error_at(node, "a window cannot name another item of its SELECT, as in Spark: use a subquery")
+            if is_remote_window(node, self._functions):
+                return self._over(node)
+            if names_output(node):
+                return node.copy() if is_column_of_rows(node) else None
+            called = self._hidden.is_call(node) and not has_remote(self._functions)(node)
+            return column(self._hidden.name(node)) if called else None
+
+        if isinstance(tree, (exp.Literal, exp.Var)):
+            return tree.copy()  # in ORDER BY, the ordinal of an item
+        if not has_remote(self._functions)(tree) and not names_output(tree):
+            return column(self._hidden.name(tree))
+        return self._hidden.over(tree, seen)
+
+    def _over(self, window: Node) -> Node:
+        read = read_remote(window.this, self._functions)
+        if read.order:
+            raise error_at(window, f"{read.name}: WITHIN GROUP and OVER exclude each other")
+        spec = read_window(window, self._named, self._workspace, self._hidden.name)
+        expression = self._hidden.aggregate(read)
+        name = self._workspace.hidden("over")
+        try:
+            self._overs[name] = expression.over(spec)
+        except PlanError as error:
+            raise error_at(read.tree, str(error)) from None
+        rows = "" if self._kind is None else f", over the net rows of a changelog (column {self._kind!r})"
+        self._workspace.stages.append(f"{canonical(window)}: {read.name} on the server, for each row{rows}")
+        return column(name)
+
+    def _values(self, stars: list[Node], hidden_stars: list[str]) -> DataFrame:
+        items = self._hidden.items()
+        for tree in items.values() if self._kind is not None else ():
+            if (window := tree.find(exp.Window)) is not None:
+                raise error_at(window, f"a window of Spark's own beside a remote one counts the retracted rows of a "
+                               f"changelog (column {self._kind!r}): compute it in a query of its own")  # fmt: skip
+        if self._kind is not None and self._kind not in hidden_stars:
+            items[self._kind] = column(self._kind)
+        windows = self._select.args.get("windows") or ()
+        base = self._source.base(items, stars, windows)
+        with named_as_written(items):
+            return plan_over(base.toDF(*hidden_stars, *items), self._overs)

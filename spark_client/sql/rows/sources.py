@@ -1,0 +1,287 @@
+"""Source: the rows that a SELECT reads, before grouping: its FROM, JOIN, LATERAL VIEW and WHERE."""
+
+import functools
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import TypeGuard
+
+from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame
+from sqlglot import exp
+
+from remote_udf.row_kinds import ROW_KIND
+from spark_client.base.changelogs import CHANGE_TYPE
+from spark_client.sql.rows.calls import CLAUSES
+from spark_client.sql.rows.workspace import Workspace, picked
+from spark_client.sql.text.nodes import Node
+from spark_client.sql.text.parsing import error_at
+from spark_client.sql.text.writers import canonical
+
+__all__ = [
+    "Source",
+    "alias_in",
+    "column",
+    "distinct_outputs",
+    "is_column",
+    "makes_rows",
+    "output_names",
+    "several_columns",
+    "without_rows",
+]
+
+_ROWS = ("hint", "from_", "joins", "laterals", "where")
+"""Parts of a SELECT that determine its rows."""
+_KINDS = (ROW_KIND, CHANGE_TYPE)
+_GENERATORS = ("inline", "inline_outer", "json_tuple", "posexplode", "posexplode_outer", "stack")
+"""Functions of Spark's that return several columns."""
+_OF_ONE_COLUMN = ("explode", "explode_outer", "variant_explode", "variant_explode_outer")
+"""Functions of Spark's that return several rows of one column."""
+
+
+class Source:
+    """The rows of one SELECT, with the common table expressions that it may refer to."""
+
+    def __init__(self, workspace: Workspace, select: Node, ctes: Sequence[Node]) -> None:
+        self._workspace = workspace
+        self._ctes = ctes
+        self.key = workspace.identifiers.key
+        """Two names are the same for Spark if their keys are equal."""
+        self._select = select
+        tables = [select.args.get("from_"), *(select.args.get("joins") or ())]
+        named = [table.this for table in tables if table is not None] + list(select.args.get("laterals") or ())
+        self.relations = {self.key(table.alias_or_name) for table in named}
+        """The keys of the names of the tables."""
+
+    def names_relation(self, name: str) -> bool:
+        """Whether one of the tables has that name or alias."""
+        return self.key(name) in self.relations
+
+    def is_of_relation(self, node: exp.Column) -> bool:
+        """Whether a column, or a field of one, is qualified by its table: `t.x` or `t.x.field`."""
+        return len(node.parts) > 1 and self.names_relation(node.parts[0].name)
+
+    def shows(self, node: exp.Column) -> bool:
+        """Whether the SELECT returns the column `x` of its table `t`. Then `t.x` is not a field of an item `t`."""
+        if not self.names_relation(node.table):
+            return False
+        return any(
+            item.is_star or (isinstance(item, exp.Column) and self.same(item) == self.same(node))
+            for item in self._select.expressions
+        )
+
+    @functools.cached_property
+    def frame(self) -> DataFrame:
+        """The rows with all columns."""
+        return self.base({}, [exp.Star()])
+
+    @property
+    def columns(self) -> list[str]:
+        """The names of the columns."""
+        return list(self.frame.columns)
+
+    @property
+    def kind_column(self) -> str | None:
+        """The column that makes the rows a changelog; None if there is none, or if the SELECT uses it as data."""
+        if self.uses_kind:
+            return None
+        kinds = [name for name in self.columns if self.key(name) in _KINDS]
+        if len(set(map(self.key, kinds))) < len(kinds):
+            what = f"several tables have a column {kinds[0]!r}, and a join of changelogs is not a changelog"
+            raise error_at(self._select, f"{what}: name the columns that are needed of each in a subquery")
+        return kinds[0] if kinds else None
+
+    @property
+    def uses_kind(self) -> bool:
+        """Whether the SELECT names the column with the kind of a row outside of WHERE."""
+        clauses = [*self._select.expressions, *(self._select.args.get(part) for part in ("group", *CLAUSES))]
+        clauses += self._select.args.get("windows") or ()
+        nodes = (node for clause in clauses if clause is not None for node in clause.walk())
+        return any(isinstance(node, exp.Column) and self.key(node.name) in _KINDS for node in nodes)
+
+    @property
+    def only_table(self) -> exp.Table | None:
+        """The only table of the SELECT, unchanged; None if there are several tables, or a subquery."""
+        source = self._select.args.get("from_")
+        alone = not any(self._select.args.get(part) for part in ("joins", "laterals", "hint"))
+        return source.this if alone and source is not None and isinstance(source.this, exp.Table) else None
+
+    def over(self, table: Node) -> "Source":
+        """The same SELECT with another table in place of `only_table`."""
+        select = self._select.copy()
+        own = select.args["from_"].this
+        alias = own.args.get("alias") or exp.TableAlias(this=exp.to_identifier(own.name, quoted=True))
+        table.set("alias", alias.copy())
+        own.replace(table)
+        return Source(self._workspace, select, self._ctes)
+
+    def where(self, conditions: Sequence[Node]) -> "Source":
+        """The rows for which these conditions hold as well."""
+        if not conditions:
+            return self
+        select, own = self._select.copy(), self.condition
+        first = [] if own is None else [exp.paren(own.this.copy(), copy=False)]
+        select.set("where", exp.Where(this=exp.and_(*first, *conditions)))
+        return Source(self._workspace, select, self._ctes)
+
+    @property
+    def condition(self) -> Node | None:
+        """The WHERE clause, or None."""
+        return self._select.args.get("where")
+
+    def has(self, name: str) -> bool:
+        """Whether there is a column of that name."""
+        return self.key(name) in map(self.key, self.columns)
+
+    def is_constant(self, node: Node) -> bool:
+        """Whether a name that is not a column is a value: CURRENT_DATE, or a variable of the session."""
+        try:
+            return bool(self._workspace.run(exp.select(node.copy())).columns)
+        except AnalysisException:
+            return False
+
+    def base(self, items: Mapping[str, Node], stars: Sequence[Node] = (), windows: Sequence[Node] = ()) -> DataFrame:
+        """The rows with the columns of the stars, followed by these expressions, by name.
+
+        `windows` are those of a WINDOW clause to which the expressions may refer.
+        """
+        columns = [star.copy() for star in stars]
+        columns += [exp.alias_(tree.copy(), name, quoted=True) for name, tree in items.items()]
+        if "frame" in vars(self) and items and not stars and (found := picked(self.frame, columns)) is not None:
+            return found
+        query = self.selecting(columns or [exp.Literal.number(1)])
+        if windows:
+            query.set("windows", [window.copy() for window in windows])
+        return self._workspace.run(query, self._ctes, whole=True)
+
+    def selecting(self, columns: Sequence[Node]) -> Node:
+        """A SELECT of these columns from the rows."""
+        select = exp.Select(expressions=list(columns))
+        for part in _ROWS:
+            value = self._select.args.get(part)
+            if value:
+                select.set(part, [each.copy() for each in value] if isinstance(value, list) else value.copy())
+        return select
+
+    def same(self, tree: Node) -> str:
+        """A text that is equal for equal expressions: `t.a + 1` and `(a+1)`. A parameter of a lambda is no column."""
+
+        def plain(node: Node) -> Node:
+            if isinstance(node, exp.Column) and self._needs_no_qualifier(node):
+                return exp.column(exp.to_identifier(self.key(node.name), quoted=True))
+            if isinstance(node, exp.Identifier):
+                name = exp.to_identifier(self.key(node.name), quoted=True)
+                return exp.Parameter(this=name) if _is_variable(node) else name
+            if isinstance(node, exp.DataType) and node.this == exp.DataType.Type.TIME:
+                # sqlglot would write TIMESTAMP.
+                return exp.DataType(this=exp.DataType.Type.USERDEFINED, kind=canonical(node))
+            return node
+
+        while isinstance(tree, exp.Paren):
+            tree = tree.this
+        return tree.transform(plain).sql(dialect="spark", normalize_functions="upper", comments=False)
+
+    def run(self, select: Node) -> DataFrame:
+        """Run a query that replaces this SELECT."""
+        return self._workspace.run(select, self._ctes)
+
+    def _needs_no_qualifier(self, node: exp.Column) -> bool:
+        if not node.table:
+            return True
+        if self.key(node.table) not in self.relations:
+            return False  # a field of a struct
+        return len(self.relations) == 1 or [*map(self.key, self.columns)].count(self.key(node.name)) == 1
+
+
+def column(name: str, table: str | None = None) -> Node:
+    """The column of that name."""
+    return exp.column(exp.to_identifier(name, quoted=True), table and exp.to_identifier(table, quoted=True))
+
+
+def is_column(tree: Node) -> bool:
+    """Whether a tree is a column without a qualifier, which may also be an alias."""
+    return isinstance(tree, exp.Column) and not tree.table and not isinstance(tree.this, exp.Star)
+
+
+def alias_in(node: Node, aliases: Collection[str], key: Callable[[str], str]) -> TypeGuard[exp.Column]:
+    """Whether a column, or the column of a field, is one of the aliases, given by their keys."""
+    return isinstance(node, exp.Column) and key(node.parts[0].name) in aliases
+
+
+def distinct_outputs(outputs: Sequence[str]) -> set[str]:
+    """The keys that belong to one item. In ORDER BY a name of several items refers to a column below them."""
+    return {key for key in outputs if outputs.count(key) == 1}
+
+
+def output_names(
+    source: Source, select: Node, is_ours: Callable[[Node], bool], group: Node | None = None
+) -> list[str | None]:
+    """The column name of every item of a SELECT in Spark; None for stars and other items with several columns.
+
+    `is_ours` returns whether Spark cannot name a tree because it contains a remote aggregate. `group` is the GROUP BY
+    clause without ordinals and aliases.
+    """
+    aliases = {source.key(item.alias) for item in select.expressions if isinstance(item, exp.Alias)}
+    names: list[str | None] = []
+    asked: dict[int, Node] = {}
+    for index, item in enumerate(select.expressions):
+        if item.is_star or _has_columns(item):
+            names.append(None)
+        elif isinstance(item, (exp.Alias, exp.Column)):
+            names.append(item.alias_or_name)
+        else:
+            names.append(canonical(item).replace("`", ""))
+            lateral = any(alias_in(node, aliases, source.key) for node in item.walk())
+            if not lateral and not is_ours(item):
+                asked[index] = item
+    if asked:
+        query = source.selecting([item.copy() for item in asked.values()])
+        query.set("group", group)
+        if select.args.get("windows"):
+            query.set("windows", [window.copy() for window in select.args["windows"]])
+        for index, name in zip(asked, _asked_names(source, query, len(asked)), strict=False):
+            names[index] = name
+    return names
+
+
+def _is_variable(name: exp.Identifier) -> bool:
+    """Whether a name is a parameter of a lambda: that of a column or field is part of another node."""
+    parent = name.parent
+    return not isinstance(parent, (exp.Column, exp.Alias)) and not (
+        isinstance(parent, exp.Dot) and name.arg_key == "expression"
+    )
+
+
+def makes_rows(node: Node) -> bool:
+    """Whether a node is a generator, so that the number of rows depends on it."""
+    return _has_columns(node) or (isinstance(node, exp.Anonymous) and node.name.lower() in _OF_ONE_COLUMN)
+
+
+def _has_columns(item: Node) -> bool:
+    """Whether an item is a generator with several columns."""
+    return isinstance(item, exp.Aliases) or (isinstance(item, exp.Anonymous) and item.name.lower() in _GENERATORS)
+
+
+def _asked_names(source: Source, query: Node, count: int) -> list[str]:
+    """The names that Spark gives to the columns; empty if the items are valid only together with others."""
+    try:
+        names = source.run(query).columns
+    except AnalysisException:
+        return []
+    return names if len(names) == count else []
+
+
+def without_rows(select: Node) -> Node:
+    """A copy of the SELECT without the parts that `Source` contains."""
+    copy = select.copy()
+    for part in _ROWS:
+        copy.set(part, None)
+    return copy
+
+
+def several_columns(item: Node) -> str:
+    """The message of the error for an item with several columns."""
+    written = canonical(item)
+    if isinstance(item, exp.Anonymous):
+        return f"{written} makes several columns: name them, as in {item.name}(...) AS (a, b)"
+    if isinstance(item, exp.Dot):
+        return f"{written}: .* is for tables and columns: SELECT s.* FROM (SELECT {canonical(item.this)} AS s ...) AS t"  # noqa: S608 - a message
+    return f"{written} beside an aggregate: name the columns, as they must be in GROUP BY"

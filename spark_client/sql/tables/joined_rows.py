@@ -1,0 +1,154 @@
+"""JoinedRows: an array of structs for each row of the left side of a join, joined as rows.
+
+`t LEFT JOIN LATERAL TABLE(f(t.x)) AS r ON r.a > t.y` becomes
+
+    t CROSS JOIN LATERAL inline_outer(filter(f(t.x), row -> row.a > t.y)) AS r
+
+Spark plans this as one operator over the rows of `t`, also on a stream. A lateral join with LEFT or with a condition it
+would plan as an aggregate of the distinct arguments and a join with their rows, which streams do not support.
+"""
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeGuard
+
+from sqlglot import exp
+
+from spark_client.base.errors import PlanError
+from spark_client.sql.rows.workspace import Workspace
+from spark_client.sql.text.nodes import Node, conjuncts
+from spark_client.sql.text.parsing import error_at
+
+__all__ = ["JoinedRows", "conditions_of", "without_common_parts"]
+
+
+@dataclass(frozen=True)
+class JoinedRows:
+    """The rows that a call gives, under the name of a table."""
+
+    workspace: Workspace
+    call: Node
+    """Its value is an array of structs."""
+    alias: exp.TableAlias
+    """The name of the table, perhaps with other names for all of its columns."""
+    fields: Sequence[str]
+    """The fields of the structs."""
+    arguments: Mapping[str, Node]
+    """The columns before the fields, whose values do not depend on the struct."""
+
+    @property
+    def columns(self) -> list[str]:
+        """The names of the columns. Raises PlanError if the alias does not name as many."""
+        own = [*self.arguments, *self.fields]
+        given = [column.name for column in self.alias.args.get("columns") or ()]
+        if given and len(given) != len(own):
+            names = f"{self.alias.name}({', '.join(given)})"
+            raise PlanError(f"{names} names {len(given)} columns, but there are {len(own)}: {', '.join(own)}")
+        return given or own
+
+    def is_own(self, node: Node) -> TypeGuard[exp.Column]:
+        """Whether a node is a column of this table. Raises PlanError for a column that may be one."""
+        if not isinstance(node, exp.Column):
+            return False
+        key = self.workspace.identifiers.key
+        first = node.parts[0].name
+        if len(node.parts) == 1 and key(first) in map(key, self.columns):
+            name = self.alias.name
+            raise error_at(node, f"column {first!r} in ON needs the name of its table, such as {name}.{first}")
+        return len(node.parts) > 1 and key(first) == key(self.alias.name)
+
+    def has_own(self, tree: Node) -> bool:
+        """Whether a tree depends on a column of this table."""
+        return any(self.is_own(node) for node in tree.walk())
+
+    def join(self, on: Sequence[Node], *, outer: bool) -> exp.Join:
+        """The join of the left side with the rows for which the conditions hold.
+
+        If `outer`, a row on the left without such rows is joined with nulls. Raises PlanError, with the position in the
+        text, for a condition that Spark cannot check in an array.
+        """
+        # Spark can compute a Python function before an array is filtered, but not while it is.
+        before = [part for part in on if not self.has_own(part) and self._apart(part) is not None]
+        each = [part for part in on if part not in before]
+        rows = self.call
+        if each:
+            rows = self._call("filter", rows, self._per_row(lambda row: exp.and_(*(self._over(row, x) for x in each))))
+        if self.arguments:
+            rows = self._call("transform", rows, self._per_row(self._whole))
+        if before:
+            rows = exp.Case(ifs=[exp.If(this=exp.and_(*(part.copy() for part in before)), true=rows)])
+        generator = without_common_parts(self._call("inline_outer" if outer else "inline", rows))
+        return exp.Join(this=exp.Lateral(this=generator, view=False, alias=self.alias.copy()), kind="CROSS")
+
+    def _call(self, name: str, *arguments: Node) -> Node:
+        return exp.Anonymous(this=name, expressions=[each.copy() for each in arguments])
+
+    def _per_row(self, value: Callable[[Node], Node]) -> Node:
+        """The function of an array's element that has this value."""
+        row = exp.to_identifier(self.workspace.hidden("row"))
+        return exp.Lambda(this=value(row), expressions=[row])
+
+    def _whole(self, row: Node) -> Node:
+        parts: list[Node] = []
+        for name, value in self.arguments.items():
+            parts += [exp.Literal.string(name), value]
+        for name in self.fields:
+            parts += [exp.Literal.string(name), _field(row, name)]
+        return self._call("named_struct", *parts)
+
+    def _apart(self, condition: Node) -> Node | None:
+        """The first node of a condition that Spark cannot compute for an element of an array."""
+        functions = self.workspace.functions
+        for node in condition.walk():
+            if isinstance(node, (exp.Query, exp.Window)):
+                return node
+            # A function that is not built in may be one in Python.
+            if isinstance(node, exp.Anonymous) and not functions.is_built_in(node.name):
+                return node
+        return None
+
+    def _over(self, row: Node, condition: Node) -> Node:
+        """The condition with fields of the row in place of the columns of this table."""
+        if (apart := self._apart(condition)) is not None:
+            what = f"a call of {apart.name}" if isinstance(apart, exp.Anonymous) else "a subquery or a window"
+            raise error_at(apart, f"{what} cannot be in a condition of ON on {self.alias.name}: write it in WHERE")
+        keys = [self.workspace.identifiers.key(name) for name in self.columns]
+        values = [*map(exp.paren, self.arguments.values()), *(_field(row, name) for name in self.fields)]
+
+        def read(node: Node) -> Node:
+            if not self.is_own(node):
+                return node
+            _, name, *inner = (part.name for part in node.parts)
+            if self.workspace.identifiers.key(name) not in keys:
+                raise error_at(node, f"{self.alias.name} has no column {name!r}; it has {', '.join(self.columns)}")
+            return functools.reduce(_field, inner, values[keys.index(self.workspace.identifiers.key(name))])
+
+        return exp.paren(condition.copy().transform(read), copy=False)
+
+
+def _field(of: Node, name: str) -> Node:
+    return exp.Dot(this=of.copy(), expression=exp.to_identifier(name, quoted=True))
+
+
+def without_common_parts(tree: Node) -> Node:
+    """The tree, which is changed, without BETWEEN and nullif inside.
+
+    Spark computes what they use twice in an operator of its own, which it refuses below a lateral join.
+    """
+    for node in reversed(list(tree.find_all(exp.Between, exp.Nullif))):  # the inner ones first
+        value = exp.paren(node.this)
+        if isinstance(node, exp.Between):
+            low = exp.GTE(this=value, expression=exp.paren(node.args["low"]))
+            high = exp.LTE(this=value.copy(), expression=exp.paren(node.args["high"]))
+            node.replace(exp.paren(exp.and_(low, high)))
+        else:
+            same = exp.EQ(this=value, expression=exp.paren(node.expression))
+            node.replace(exp.If(this=same, true=exp.null(), false=value.copy()))
+    return tree
+
+
+def conditions_of(join: exp.Join) -> list[Node]:
+    """The parts of the ON clause of a join that AND joins, without TRUE."""
+    on = join.args.get("on")
+    return [] if on is None else [part for part in conjuncts(on) if part != exp.true()]

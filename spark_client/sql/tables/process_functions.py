@@ -1,0 +1,217 @@
+"""Process table functions in FROM: `f(r => TABLE t PARTITION BY k, on_time => DESCRIPTOR(ts), uid => 'x')`.
+
+Each call in the tree is replaced by the DataFrame that it returns.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import NoReturn
+
+import pyarrow as pa
+from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame
+from sqlglot import exp
+
+from remote_udf.functions import FunctionKind, FunctionSpec
+from remote_udf.table_arguments import ChangelogMode
+from spark_client.base.errors import PlanError
+from spark_client.sql.rows.constants import evaluated
+from spark_client.sql.rows.stream_times import without_time
+from spark_client.sql.rows.table_calls import GivenTable, call_of_relation, described, given_table, put_in_place
+from spark_client.sql.rows.workspace import Workspace
+from spark_client.sql.sets.shared_calls import SharedCalls
+from spark_client.sql.tables.window_functions import is_window_call
+from spark_client.sql.text.arguments import TableArgument
+from spark_client.sql.text.nodes import Node
+from spark_client.sql.text.parsing import error_at, in_place, place_of
+from spark_client.sql.text.writers import canonical
+
+__all__ = ["ProcessFunctions", "arguments_of"]
+
+Rewrite = Callable[[Node, Sequence[Node]], Node]
+"""Rewrites a query, which may refer to the given common table expressions, into one that Spark understands."""
+
+_DESCRIPTORS = ("on_time", "upsert_key")
+"""Arguments of every call that are lists of columns."""
+_CONSTANTS = {
+    "uid": pa.string(), "changelog_mode": pa.map_(pa.string(), pa.string()), "key_only_deletes": pa.bool_(),
+}  # fmt: skip
+"""The other arguments of every call, with their types."""
+_BY_NAME_ONLY = ("changelog_mode", "key_only_deletes", "upsert_key")
+"""Those without a position. A function may have parameters with these names, which are then meant."""
+
+
+class ProcessFunctions:
+    """The calls of one statement. `rewrite` is applied to the queries of table arguments."""
+
+    def __init__(
+        self, workspace: Workspace, rewrite: Rewrite = lambda tree, _: tree, shared: SharedCalls | None = None
+    ) -> None:
+        self._workspace = workspace
+        self._functions = workspace.functions
+        self._rewrite = rewrite
+        self._shared = shared
+        self.called: list[str] = []
+        """The functions that are called."""
+
+    def rewritten(self, tree: Node, ctes: Sequence[Node] = ()) -> Node:
+        """The tree with a DataFrame in place of each call. Raises PlanError with the position in the text."""
+        holder = exp.Tuple(expressions=[tree.copy()])
+        self._inside(holder, ctes)
+        return holder.expressions[0]
+
+    def _inside(self, tree: Node, ctes: Sequence[Node]) -> None:
+        """Process a tree from the outside in; a query sees the earlier common table expressions of a WITH."""
+        visible = list(ctes)
+        own = tree.args.get("with_")
+        for cte in own.expressions if own is not None else ():
+            self._inside(cte.this, visible)
+            visible.append(cte)
+
+        def is_apart(node: Node) -> bool:
+            return node is own or (node is not tree and (_has_scope(node) or self._called(node) is not None))
+
+        for node in list(tree.walk(bfs=False, prune=is_apart)):
+            if (call := self._called(node)) is not None:
+                self.called.append(call.name)
+                self._inside(put_in_place(self._workspace, node, self._frame(call, visible), call.name), visible)
+            elif self._is_ours(node):
+                what = "a process table function can be used only in FROM or a JOIN"
+                raise error_at(node, f"{node.name}: {what}")
+            elif node is not tree and _has_scope(node):
+                self._inside(node, visible)
+
+    def _called(self, node: Node) -> exp.Anonymous | None:
+        call = call_of_relation(node)
+        return call if call is not None and self._is_ours(call) else None
+
+    def _is_ours(self, node: Node) -> bool:
+        if not isinstance(node, exp.Anonymous) or is_window_call(node):
+            return False
+        if isinstance(node.parent, exp.Dot) or (isinstance(node.parent, exp.Table) and node.parent.db):
+            return False
+        return self._functions.kind(node.name) is FunctionKind.PROCESS
+
+    def _frame(self, call: exp.Anonymous, ctes: Sequence[Node]) -> DataFrame:
+        spec = self._functions.spec(call.name)
+        where = place_of(call)
+        try:
+            arguments = _by_name(spec, arguments_of(call))
+            tables, scalars, system = self._given(spec, arguments)
+
+            def make() -> DataFrame:
+                frames = {name: self._table(table, ctes) for name, table in tables.items()}
+                return self._functions.process(
+                    spec.key, frames, scalars, on_time=system.get("on_time", ()), uid=system.get("uid"),
+                    partition_by={name: table.partition_by for name, table in tables.items() if table.partition_by},
+                    order_by={name: table.order_by for name, table in tables.items()}, **_changes(system),
+                )  # fmt: skip
+
+            uid = system.get("uid")
+            if self._shared is None or not isinstance(uid, str):
+                return make()
+            # Equal for equal calls, whatever their position in the text.
+            written = {name: canonical(value) for name, value in arguments.items()}
+            return self._shared.frame(uid, (spec.key, written, [canonical(cte) for cte in ctes]), make)
+        except PlanError as error:
+            raise in_place(where, error) from None
+        except AnalysisException as error:
+            if "UNRESOLVED_COLUMN" not in str(error):
+                raise
+            hint = "its tables are computed separately, so a query in a call cannot refer to outer columns"
+            raise PlanError(f"{where}{call.name}: {hint}: {str(error).splitlines()[0]}") from error
+
+    def _given(
+        self, spec: FunctionSpec, arguments: Mapping[str, Node]
+    ) -> tuple[dict[str, GivenTable], dict[str, object], dict[str, object]]:
+        """The tables, the values of the function's own scalar arguments, and those that every function has."""
+        tables: dict[str, GivenTable] = {}
+        scalars: dict[str, object] = {}
+        system: dict[str, object] = {}
+        types = {parameter.name: parameter.type for parameter in spec.parameters}
+        assert spec.process is not None
+        for name, value in arguments.items():
+            columns = described(value)
+            if (table := given_table(value)) is not None:
+                tables[name] = table
+            elif name in _DESCRIPTORS and name not in types:
+                system[name] = columns if columns is not None else _refused(f"{name} takes a DESCRIPTOR")
+            elif name in _CONSTANTS and name not in types:
+                system[name] = evaluated(self._workspace, value, _CONSTANTS[name])
+            elif spec.process.table(name) is not None:
+                _refused(f"Invalid argument value. Argument {name!r} expects a table to be passed")
+            elif columns is not None:
+                scalars[name] = columns
+            else:
+                scalars[name] = evaluated(self._workspace, value, types.get(name, pa.null()))
+        return tables, scalars, system
+
+    def _table(self, table: GivenTable, ctes: Sequence[Node]) -> DataFrame:
+        tree = self.rewritten(table.query, ctes)
+        visible: list[Node] = []
+        for cte in ctes:
+            known = cte.copy()
+            known.parent = cte.parent  # which says whether it may be recursive
+            known.set("this", self._rewrite(cte.this, visible))
+            visible.append(known)
+        return without_time(self._workspace.run(self._rewrite(tree, visible), visible))
+
+
+def _has_scope(node: Node) -> bool:
+    """Whether a node may contain its own common table expressions."""
+    return isinstance(node, exp.Query) or node.args.get("with_") is not None
+
+
+def arguments_of(call: exp.Anonymous) -> dict[str | int, Node]:
+    """The arguments of a call by name, or by position. An argument with the value DEFAULT is omitted.
+
+    Raises PlanError if both forms are used, or if an argument is passed twice.
+    """
+    arguments: dict[str | int, Node] = {}
+    for position, part in enumerate(call.expressions):
+        named = isinstance(part, exp.Kwarg)
+        key: str | int = part.this.name if named else position
+        if any(isinstance(each, str) != named for each in arguments):
+            _refused("arguments are passed by position or by name, not by both")
+        if key in arguments:
+            _refused(f"argument {key!r} is passed twice")
+        value = part.expression if named else part
+        if not (isinstance(value, exp.Column) and canonical(value).upper() == "DEFAULT"):
+            arguments[key] = TableArgument(this=value.copy()) if is_window_call(value) else value
+    return arguments
+
+
+def _by_name(spec: FunctionSpec, arguments: Mapping[str | int, Node]) -> dict[str, Node]:
+    """Arguments by name. In order of position, `on_time` and `uid` follow the function's own."""
+    order = [*(parameter.name for parameter in spec.parameters), "on_time", "uid"]
+    known = {name.casefold(): name for name in (*_BY_NAME_ONLY, *order)}
+    named = {}
+    for key, value in arguments.items():
+        if isinstance(key, int):
+            if key >= len(order):
+                raise PlanError(f"function {spec.key} takes {len(spec.parameters)} arguments: {spec.signature}")
+            named[order[key]] = value
+        else:
+            named[known.get(key.casefold(), key)] = value
+    return named
+
+
+def _changes(system: Mapping[str, object]) -> dict[str, object]:
+    """The arguments about changelogs: modes as texts such as '+I,+U,-D', for all tables or by table, and their key."""
+    said = {"upsert_key": system["upsert_key"]} if "upsert_key" in system else {}
+    given, key_only = system.get("changelog_mode"), bool(system.get("key_only_deletes"))
+    try:
+        if isinstance(given, list):
+            said["changelog_mode"] = {
+                table: ChangelogMode.parse(text, key_only_deletes=key_only) for table, text in given
+            }
+        elif given is not None:
+            said["changelog_mode"] = ChangelogMode.parse(str(given), key_only_deletes=key_only)
+        elif key_only:
+            _refused("key_only_deletes belongs to a changelog_mode")
+    except ValueError as error:
+        _refused(f"changelog_mode: {error}")
+    return said
+
+
+def _refused(message: str) -> NoReturn:
+    raise PlanError(message)
