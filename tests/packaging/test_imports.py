@@ -42,7 +42,7 @@ def test_no_folder_imports_itself_by_others(package):
 LAYERS = {
     CLIENT: ["base", "executor", "functions", "windows", "planning", "summary", "sql", "", "shell"],
     SERVER: [
-        "base", "scalar", "limits", "keyvalue", "security", "hosting", "runners",
+        "base", "scalar", "stores", "limits", "keyvalue", "security", "hosting", "runners",
         "batching", "cache", "aggregate", "process", "plugins", "streams", "page", "http", "serving", "testing",
         "commands", "",
     ],

@@ -19,7 +19,7 @@ from udf_server.cache.store import (
     StoreError,
     bounded_entry,
 )
-from udf_server.limits.sharing.redis_client import CONNECTIONS, redis_client
+from udf_server.stores.redis_client import CONNECTIONS, redis_client
 
 __all__ = ["RedisStore"]
 

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 from udf_server.base.key_value_backend import LARGEST_KEPT, Backend, Change, KeyValueError
-from udf_server.limits.sharing.redis_client import CONNECTIONS, redis_client
+from udf_server.stores.redis_client import CONNECTIONS, redis_client
 
 __all__ = ["RedisBackend"]
 

@@ -16,8 +16,8 @@ from udf_server.base.errors import InvalidConfig
 from udf_server.limits.sharing.budget_ledger import BUDGET, BudgetLedger
 from udf_server.limits.sharing.grants import CoordinationFailed, read_grant
 from udf_server.limits.sharing.ledger import Ledger
-from udf_server.limits.sharing.redis_client import CONNECTIONS, redis_client
 from udf_server.limits.sharing.redis_script import BUDGET_SCRIPT, SCRIPT
+from udf_server.stores.redis_client import CONNECTIONS, redis_client
 
 __all__ = [
     "LINE_BYTES",

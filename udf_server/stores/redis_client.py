@@ -4,7 +4,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from udf_server.base.errors import InvalidConfig
-from udf_server.limits.sharing.redis_answers import bounded_parser
+from udf_server.stores.redis_answers import bounded_parser
 
 __all__ = ["CONNECTIONS", "CONNECT_SECONDS", "redis_client"]
 
