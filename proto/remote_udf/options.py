@@ -27,6 +27,7 @@ from remote_udf.option_values import (
 __all__ = [
     "AGGREGATE_OPTIONS",
     "CALLER_OPTIONS",
+    "DEFAULT_CAPACITY",
     "HOSTED_OPTIONS",
     "REMOVED_OPTIONS",
     "SCALAR_OPTIONS",
@@ -37,6 +38,10 @@ __all__ = [
     "OutputMode",
     "RetryStrategy",
 ]
+
+
+DEFAULT_CAPACITY = 100
+"""Rows in flight of a function that is called row by row, unless `buffer-capacity` is set."""
 
 
 class OutputMode(StrEnum):
@@ -85,7 +90,8 @@ _SCALAR = (
     Option(
         "buffer-capacity", count(1), str, None,
         "Maximum number of rows in flight per Spark task: calls that have started and not yet ended. A row that waits "
-        "for a retry counts. Default: 100 rows; for a vectorized function 1 batch, or 4 if it is `async`.",
+        f"for a retry counts. Default: {DEFAULT_CAPACITY} rows; for a vectorized function 1 batch, or 4 if it is "
+        "`async`.",
     ),
     Option(
         "timeout", duration, format_seconds, 180.0,

@@ -1,3 +1,7 @@
-"""The version of the distribution. The build reads it from here, and a test compares it with the changelog."""
+"""The version of the distribution, and the revision of the protocol that its client and its server speak.
+
+The build reads the version from here, and a test compares it with the changelog.
+"""
 
 __version__ = "0.1.0"
+PROTOCOL_VERSION = 1

@@ -12,11 +12,11 @@ from remote_udf.errors import ProtocolViolation
 from remote_udf.functions import FunctionSpec, split_name, version_key
 from remote_udf.option_values import percent
 from remote_udf.v1 import function_pb2
+from remote_udf.version import PROTOCOL_VERSION
 from spark_client.base.config import ClientConfig
 from spark_client.base.errors import NotARemoteUdfServer, ServerUnavailable, UnknownFunction
 from spark_client.base.targets import speaks_tls
 from spark_client.base.transport import Transport, TransportLost
-from spark_client.executor.stream.connection import PROTOCOL_VERSION
 from spark_client.executor.stream.transport import NoGrpcServer, transport_for
 from spark_client.functions.weights import chosen_version, united_weights
 

@@ -13,9 +13,9 @@ from remote_udf.messages import encode
 from remote_udf.process_calls import segments_schema
 from remote_udf.process_planning import TableGiven, plan_process_call
 from remote_udf.v1 import message_pb2 as pb
+from remote_udf.version import PROTOCOL_VERSION
 from tests.fuzz.served import LISTS, Counted
 from udf_server.process.declaration import declare_process
-from udf_server.streams.session import PROTOCOL_VERSION
 
 __all__ = ["MESSAGE_BYTES", "STREAM_ROWS", "Conversation", "inflated"]
 

@@ -11,6 +11,7 @@ import pyarrow as pa
 from remote_udf.arrow import BatchWriter, write_schema
 from remote_udf.messages import encode, read_response
 from remote_udf.v1 import message_pb2 as pb
+from remote_udf.version import PROTOCOL_VERSION
 from udf_server.base.functions import Function
 from udf_server.base.metrics import ServerMetrics
 from udf_server.cache.outcome_cache import OutcomeCache
@@ -22,7 +23,6 @@ from udf_server.streams.accounting import StreamLimits
 from udf_server.streams.admission import Admission
 from udf_server.streams.execute_stream import ExecuteStream
 from udf_server.streams.services import StreamServices
-from udf_server.streams.session import PROTOCOL_VERSION
 
 __all__ = ["Talk", "batch", "eventually", "finish", "opening"]
 

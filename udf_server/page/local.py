@@ -15,6 +15,7 @@ from remote_udf.functions import FunctionKind, split_name
 from remote_udf.messages import encode, read_response
 from remote_udf.outcomes import read_errors
 from remote_udf.v1 import message_pb2 as pb
+from remote_udf.version import PROTOCOL_VERSION
 from udf_server.base.metrics import ServerMetrics
 from udf_server.base.texts import argument_columns, with_text_keys
 from udf_server.hosting.registry import Registry
@@ -23,7 +24,6 @@ from udf_server.page.catalogue import Catalogue, catalogue
 from udf_server.page.site import Credentials, Refused
 from udf_server.security.access import Access, Caller
 from udf_server.streams.service import UdfService
-from udf_server.streams.session import PROTOCOL_VERSION
 
 __all__ = ["LocalSource"]
 

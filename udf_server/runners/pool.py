@@ -12,7 +12,7 @@ from abc import abstractmethod
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
-from remote_udf.options import OutputMode
+from remote_udf.options import DEFAULT_CAPACITY, OutputMode
 from remote_udf.outcomes import RowError
 from udf_server.base.call_scope import CallScope, current_scope
 from udf_server.hosting.turns import Turns
@@ -23,9 +23,8 @@ from udf_server.runners.runner import TRACEBACKS_PER_BATCH, InputBatch, Runner
 from udf_server.runners.sending import Sender
 from udf_server.runners.slots import PoolWorker
 
-__all__ = ["DEFAULT_CAPACITY", "GRACE_SECONDS", "CoroutinePool", "PoolRunner"]
+__all__ = ["GRACE_SECONDS", "CoroutinePool", "PoolRunner"]
 
-DEFAULT_CAPACITY = 100
 STEP_SECONDS = 0.005
 """A worker whose calls never wait yields to the event loop after this time."""
 GRACE_SECONDS = 1.0

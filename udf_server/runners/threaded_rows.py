@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from itertools import islice
 from typing import Any
 
-from remote_udf.options import OutputMode
+from remote_udf.options import DEFAULT_CAPACITY, OutputMode
 from remote_udf.outcomes import RowError
 from udf_server.base.call_scope import NO_CALL, CallScope, current_scope
 from udf_server.runners.batches import REPORT_BYTES, UNSET, RowBatch
@@ -24,7 +24,6 @@ from udf_server.runners.slots import Slot
 
 __all__ = ["ThreadedRows"]
 
-DEFAULT_CAPACITY = 100
 QUANTUM_SECONDS = 0.005
 """A thread works for a stream at least this long before it changes to another stream that waits."""
 SPREAD_SECONDS = 0.002

@@ -13,7 +13,7 @@ from remote_udf.effective_options import ScalarOptions
 from remote_udf.errors import ErrorCode
 from remote_udf.functions import VALUE, FunctionKind
 from remote_udf.v1 import message_pb2 as pb
-from remote_udf.version import __version__
+from remote_udf.version import PROTOCOL_VERSION, __version__
 from udf_server.base.context import StreamContext
 from udf_server.base.functions import Function
 from udf_server.base.spending import StreamSpending
@@ -26,7 +26,6 @@ from udf_server.runners.runner import Arguments
 from udf_server.security.access import Caller
 from udf_server.streams.binding import Bound, bound
 from udf_server.streams.services import StreamServices
-from udf_server.streams.session import PROTOCOL_VERSION
 from udf_server.streams.stream_errors import refused
 
 __all__ = ["Opening", "open_function", "opened_message"]

@@ -13,14 +13,13 @@ from grpc import aio
 from remote_udf.errors import ErrorCode, StreamError
 from remote_udf.messages import encode
 from remote_udf.v1 import message_pb2, service_pb2
-from remote_udf.version import __version__
+from remote_udf.version import PROTOCOL_VERSION, __version__
 from udf_server.hosting.reported_load import ReportedLoad
 from udf_server.security.access import Access, Caller
 from udf_server.security.callers import OTHERS
 from udf_server.streams.audit import audit
 from udf_server.streams.execute_stream import ExecuteStream
 from udf_server.streams.services import StreamServices
-from udf_server.streams.session import PROTOCOL_VERSION
 from udf_server.streams.session_progress import SessionProgress
 from udf_server.streams.stream_errors import error_message
 

@@ -8,9 +8,7 @@ from remote_udf.messages import Message
 from remote_udf.v1 import message_pb2 as pb
 from udf_server.runners.runner import InputBatch
 
-__all__ = ["PROTOCOL_VERSION", "Action", "Drain", "Feed", "Session", "Start", "Stop"]
-
-PROTOCOL_VERSION = 1
+__all__ = ["Action", "Drain", "Feed", "Session", "Start", "Stop"]
 
 
 @dataclass(frozen=True)

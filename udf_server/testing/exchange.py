@@ -12,7 +12,7 @@ from remote_udf.messages import encode, read_error, read_response
 from remote_udf.outcomes import RowError, read_errors
 from remote_udf.segments import AppliedField, applied_to_proto, applied_type
 from remote_udf.v1 import message_pb2 as pb
-from udf_server.streams.session import PROTOCOL_VERSION
+from remote_udf.version import PROTOCOL_VERSION
 from udf_server.testing.results import RunResult
 
 __all__ = ["Exchange"]

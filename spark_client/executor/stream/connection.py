@@ -18,6 +18,7 @@ from remote_udf.segments import applied_to_proto
 from remote_udf.shared_memory import SharedMemory, SharedMemoryClosed, offer_memory
 from remote_udf.threads import THREADS, Threads
 from remote_udf.v1 import message_pb2 as pb
+from remote_udf.version import PROTOCOL_VERSION
 from spark_client.base.calls import AggregateCall, ProcessTableCall, ScalarCall
 from spark_client.base.server_load import ServerLoad
 from spark_client.base.transport import Transport, TransportLost
@@ -26,9 +27,8 @@ from spark_client.executor.stream.seen_caches import SeenCaches, process_caches
 from spark_client.executor.stream.silence import SilenceWatch, process_watch
 from spark_client.executor.stream.task import TaskInfo
 
-__all__ = ["PROTOCOL_VERSION", "Connection"]
+__all__ = ["Connection"]
 
-PROTOCOL_VERSION = 1
 SILENT_INTERVALS, SILENT_SECONDS = 3, (2.0, 15.0)
 """A server is given up after this many progress intervals without a message, within these bounds."""
 HEADROOM = 4096

@@ -11,10 +11,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Container, Itera
 from typing import TYPE_CHECKING
 
 from remote_udf.v1 import service_pb2
-from remote_udf.version import __version__
+from remote_udf.version import PROTOCOL_VERSION, __version__
 from spark_client.base.server_load import ServerLoad
 from spark_client.base.transport import Question, Responses, TransportLost
-from spark_client.executor.stream.connection import PROTOCOL_VERSION
 
 if TYPE_CHECKING:
     from udf_server.base.functions import Function

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 from remote_udf.functions import Execution
+from remote_udf.options import DEFAULT_CAPACITY
 
 __all__ = ["MESSAGES_IN_FLIGHT", "MessageSizing"]
 
@@ -15,7 +16,6 @@ VECTORIZED_SECONDS = 1.0
 """The same for a vectorized function, which may be faster if it gets more rows per call."""
 MESSAGE_BYTES = 4 << 20
 ADAPT_SECONDS = 0.01
-DEFAULT_CAPACITY = 100
 VECTORIZED_FIRST = 10_000
 """Rows of the first message to a vectorized function: the number of rows that Spark passes at a time."""
 GROWTH = 4

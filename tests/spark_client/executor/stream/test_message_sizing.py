@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from remote_udf.functions import Execution
+from remote_udf.options import DEFAULT_CAPACITY
 from spark_client.executor.stream.message_sizing import (
-    DEFAULT_CAPACITY,
     GROWTH,
     MESSAGE_BYTES,
     MESSAGES_IN_FLIGHT,
