@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 from prometheus_client.core import HistogramMetricFamily
-from prometheus_client.registry import Collector
+from prometheus_client.registry import Collector, CollectorRegistry
 
 __all__ = ["BulkHistogram"]
 
@@ -19,12 +19,17 @@ FEW = 16
 class BulkHistogram(Collector):
     """A Prometheus histogram that adds many observations at once. Safe to use from any thread."""
 
-    def __init__(self, name: str, documentation: str, labels: Sequence[str], buckets: Sequence[float]) -> None:
+    def __init__(
+        self, name: str, documentation: str, labels: Sequence[str], buckets: Sequence[float],
+        registry: CollectorRegistry | None = None,
+    ) -> None:  # fmt: skip
         self._name, self._documentation, self._labels = name, documentation, labels
         self._bounds = tuple(buckets)
         self._counts: dict[tuple[str, ...], list[float]] = {}
         """Label values to a count per bucket, followed by the sum of the observations."""
         self._lock = threading.Lock()
+        if registry is not None:
+            registry.register(self)
 
     def observe(self, labels: tuple[str, ...], values: Sequence[float], counts: Sequence[int] | None = None) -> None:
         """Add each value the number of times that `counts` gives; once without `counts`."""

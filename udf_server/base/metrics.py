@@ -5,6 +5,7 @@ of series is bounded.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Generic, TypeVar
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
@@ -27,252 +28,236 @@ BYTE_BUCKETS = (1e2, 1e3, 1e4, 1e5, 1e6, 4e6, 1.6e7, 6.4e7)
 FUNCTION = ("function", "version")
 
 
+MetricT = TypeVar("MetricT")
+
+
+class _Metric(Generic[MetricT]):
+    """A row of the table ServerMetrics: how the metric of a server is made."""
+
+    def __init__(
+        self, kind: Callable[..., MetricT], *arguments: object, first: Iterable[Sequence[str]] = (), **more: object
+    ) -> None:
+        """Declare a metric of this kind.
+
+        Args:
+            kind: Called with the arguments.
+            *arguments: The name, the documentation and the labels.
+            first: Labels of series that begin at 0. If a counter appears with its first event, its rate lacks that
+                event, and some have only one.
+            **more: Further arguments, such as `buckets`.
+        """
+        self._kind, self._arguments, self._first, self._more = kind, arguments, first, more
+
+    def made(self, registry: CollectorRegistry) -> MetricT:
+        metric = self._kind(*self._arguments, registry=registry, **self._more)
+        for labels in self._first:
+            metric.labels(*labels)  # type: ignore[attr-defined]
+        return metric
+
+    def __get__(self, server: "ServerMetrics", kind: type) -> MetricT:
+        """For type checkers: a server's own attribute has the same name and comes first."""
+        raise AttributeError("a metric belongs to an object of ServerMetrics")
+
+
 class ServerMetrics:
-    """The metrics of one server, in a separate registry."""
+    """The table of all metrics. An object has those of one server, in a separate registry."""
+
+    info = _Metric(Gauge, "udf_server_info", "Always 1; the label is the version of the server.", ("version",))
+    device = _Metric(
+        Gauge, "udf_device_info", "Always 1; the label is the device of the process, of the setting devices.",
+        ("device",),
+    )  # fmt: skip
+    ready = _Metric(Gauge, "udf_server_ready", "1 while the server accepts new streams.")
+    streams = _Metric(Gauge, "udf_streams_open", "Open streams.", FUNCTION)
+    streams_total = _Metric(Counter, "udf_streams_total", "Ended streams, by the way they ended.", (*FUNCTION, "end"))
+    streams_shared_memory = _Metric(
+        Counter, "udf_streams_shared_memory_total", "Streams that share memory with a caller on the same host.",
+        FUNCTION,
+    )  # fmt: skip
+    rejected = _Metric(
+        Counter, "udf_streams_rejected_total", "Streams refused before a function was called, by code.",
+        ("code",), first=[(ErrorCode.OVERLOADED,)],
+    )  # fmt: skip
+    rows = _Metric(Counter, "udf_rows_total", "Rows with an outcome: ok, failed or skipped.", (*FUNCTION, "outcome"))
+    row_errors = _Metric(Counter, "udf_row_errors_total", "Rows that failed, by code.", (*FUNCTION, "code"))
+    rows_in_flight = _Metric(Gauge, "udf_rows_in_flight", "Rows received and not yet answered.", FUNCTION)
+    load = _Metric(
+        Gauge, "udf_load",
+        "What clients are told to choose a server: the busy share of the cores or of the most crowded function, plus "
+        "the seconds for which messages wait for a call. Above 1 work waits.",
+    )  # fmt: skip
+    held_bytes = _Metric(
+        Gauge, "udf_held_bytes", "Bytes that all streams hold, of max_server_bytes: unanswered rows and unread results."
+    )
+    result_bytes = _Metric(Gauge, "udf_result_bytes", "Bytes of results that clients have not read.", FUNCTION)
+    result_waits = _Metric(
+        Counter, "udf_result_waits_total", "Times that the function waited because results were not read.", FUNCTION
+    )
+    calls = _Metric(
+        Counter, "udf_calls_total",
+        "Calls of the function: for a row, for a batch if it is vectorized, or for a bundle. Retries count; calls "
+        "whose rows had no answer when their client was lost do not, though udf_spent_total has what they spent.",
+        FUNCTION,
+    )  # fmt: skip
+    retries = _Metric(
+        Counter, "udf_retries_total", "Calls that repeat a failed call, because of retry-strategy.", FUNCTION
+    )
+    spent = _Metric(
+        Counter, "udf_spent_total",
+        "What calls have spent, as context.spend reports it, by unit and authenticated caller.",
+        (*FUNCTION, "caller", "unit"),
+    )  # fmt: skip
+    calls_lost = _Metric(Gauge, "udf_calls_lost", "Calls that were given up and have not returned.", FUNCTION)
+    turns_waiting = _Metric(
+        Gauge, "udf_turns_waiting",
+        "Workers of streams that wait for their turn: on the function's event loop, or for one of its threads.",
+        FUNCTION,
+    )  # fmt: skip
+    crowded = _Metric(
+        Counter, "udf_crowded_seconds_total",
+        "Time in which rows or calls of the function waited because all threads, turns or instances that could serve "
+        "them were busy. It grows by 1 per second while more servers would help; waiting for a guard is not counted.",
+        FUNCTION,
+    )  # fmt: skip
+    threads_allowed = _Metric(
+        Gauge, "udf_threads_allowed",
+        "Threads that a function may use: threads_per_function, or fewer while it only computes.", FUNCTION,
+    )  # fmt: skip
+    call_rows = _Metric(
+        Histogram, "udf_call_rows", "Rows per call that has rows of several streams (max-queue-delay).",
+        FUNCTION, buckets=ROW_BUCKETS,
+    )  # fmt: skip
+    queue_delay = _Metric(
+        BulkHistogram, "udf_queue_delay_seconds", "Time that rows waited for such a call, per row.",
+        FUNCTION, buckets=LATENCY_BUCKETS,
+    )  # fmt: skip
+    hedges = _Metric(
+        Counter, "udf_hedges_total", "Second calls of slow calls: sent, won (the first to answer) or wasted.",
+        (*FUNCTION, "outcome"),
+    )  # fmt: skip
+    rows_replayed = _Metric(
+        Counter, "udf_rows_replayed_total", "Rows that were sent again because their server was lost.", FUNCTION
+    )
+    batches = _Metric(Counter, "udf_batches_total", "Batches received.", FUNCTION)
+    batch_rows = _Metric(Histogram, "udf_batch_rows", "Rows per batch received.", FUNCTION, buckets=ROW_BUCKETS)
+    batch_bytes = _Metric(Histogram, "udf_batch_bytes", "Bytes per batch received.", FUNCTION, buckets=BYTE_BUCKETS)
+    bytes = _Metric(Counter, "udf_bytes_total", "Payload bytes.", (*FUNCTION, "direction"))
+    row_duration = _Metric(
+        BulkHistogram, "udf_row_duration_seconds",
+        "Time of a row from its turn to its outcome, retries included; a vectorized call counts for each row.",
+        FUNCTION, buckets=LATENCY_BUCKETS,
+    )  # fmt: skip
+    batch_duration = _Metric(
+        Histogram, "udf_batch_duration_seconds", "Time from a batch's arrival to its last result.",
+        FUNCTION, buckets=LATENCY_BUCKETS,
+    )  # fmt: skip
+    batch_wait = _Metric(
+        Histogram, "udf_batch_wait_seconds", "Time that a batch waited for capacity in its stream.",
+        FUNCTION, buckets=LATENCY_BUCKETS,
+    )  # fmt: skip
+    loop_lag = _Metric(
+        Histogram, "udf_event_loop_lag_seconds", "Delay of callbacks on the server's own event loop.",
+        buckets=LATENCY_BUCKETS,
+    )  # fmt: skip
+    bundle_rows = _Metric(
+        Histogram, "udf_bundle_rows",
+        "Rows per bundle (a call of an aggregate or process table function); failed bundles do not count.",
+        FUNCTION, buckets=BUNDLE_BUCKETS,
+    )  # fmt: skip
+    bundle_segments = _Metric(
+        Histogram, "udf_bundle_segments", "Segments (keys) per bundle; failed bundles do not count.",
+        FUNCTION, buckets=BUNDLE_BUCKETS,
+    )  # fmt: skip
+    applied_rows = _Metric(
+        Counter, "udf_applied_rows_total", "Applied rows of segments, by change: accumulate or retract.",
+        (*FUNCTION, "change"),
+    )  # fmt: skip
+    merged_accumulators = _Metric(
+        Counter, "udf_merged_accumulators_total", "Accumulators that were merged with others of their key.", FUNCTION
+    )
+    emitted_rows = _Metric(Counter, "udf_emitted_rows_total", "Rows that a process table function emitted.", FUNCTION)
+    timers_fired = _Metric(
+        Counter, "udf_timers_fired_total", "Timers of a process table function that fired.", FUNCTION
+    )
+    state_bytes = _Metric(
+        Counter, "udf_state_bytes_total", "Bytes of state and timers received and sent with segments.",
+        (*FUNCTION, "direction"),
+    )  # fmt: skip
+    concurrency_limit = _Metric(
+        Gauge, "udf_concurrency_limit", "Concurrent calls that a function's guard allows in this process.", FUNCTION
+    )
+    circuit_open = _Metric(
+        Gauge, "udf_circuit_open", "1 while a function's guard makes no calls in this process, or only one test call.",
+        FUNCTION,
+    )  # fmt: skip
+    circuit_refusals = _Metric(
+        Counter, "udf_circuit_refusals_total", "Calls that were not made because the circuit was open.", FUNCTION
+    )
+    rate_waits = _Metric(
+        Counter, "udf_rate_waits_total", "Calls that waited for their function's rate limit.", FUNCTION
+    )
+    coordination_seconds = _Metric(
+        Histogram, "udf_coordination_seconds",
+        "Time of a claim for the shared limits of a guard, by outcome: ok or failed.",
+        ("outcome",), buckets=LATENCY_BUCKETS, first=[("ok",), ("failed",)],
+    )  # fmt: skip
+    cache_rows = _Metric(
+        Counter, "udf_cache_rows_total",
+        "Rows of calls with a cache: hit, miss (called), shared (outcome of an equal row in flight), late (timed out "
+        "while they waited for one), or uncached (called, because their arguments have no key).",
+        (*FUNCTION, "outcome"),
+    )  # fmt: skip
+    cache_errors = _Metric(
+        Counter, "udf_cache_errors_total",
+        "What the cache could not do, by reason: get, put, claim or release failed; unavailable: not tried, as it has "
+        "just failed; queue: too many entries wait to be written; large: an entry has too many bytes; entry: an entry "
+        "is damaged.",
+        ("reason",),
+        first=[(why,) for why in ("get", "put", "claim", "release", "unavailable", "queue", "large", "entry")],
+    )  # fmt: skip
+    cache_bytes = _Metric(Gauge, "udf_cache_bytes", "Bytes of the in-memory cache.")
+    cache_orphans = _Metric(
+        Gauge, "udf_cache_orphaned_rows",
+        "Rows whose calls go on although their stream was lost; their values are kept.",
+    )  # fmt: skip
+    cache_queue_bytes = _Metric(
+        Gauge, "udf_cache_queue_bytes", "Bytes of outcomes that wait to be written to the cache."
+    )
+    cache_seconds = _Metric(
+        Histogram, "udf_cache_seconds", "Time of an operation of the cache's store: get, put, claim or release.",
+        ("operation",), buckets=LATENCY_BUCKETS,
+    )  # fmt: skip
+    loop_blocked = _Metric(
+        Counter, "udf_function_loop_blocked_total",
+        "Times that a function blocked its event loop for half a second. Time without CPU time for the process does "
+        "not count.", FUNCTION,
+    )  # fmt: skip
+    caller_streams = _Metric(
+        Gauge, "udf_caller_streams_open", "Open streams of a caller that the setting `callers` names.", ("caller",)
+    )
+    caller_in_flight = _Metric(
+        Gauge, "udf_caller_rows_in_flight", "Rows of such a caller that were received and not yet answered.",
+        ("caller",),
+    )  # fmt: skip
+    caller_rows = _Metric(Counter, "udf_caller_rows_total", "Rows of such a caller with an outcome.", ("caller",))
+    caller_budget = _Metric(
+        Gauge, "udf_caller_budget_used_ratio",
+        "Part of its budget of the day (UTC) that such a caller has spent, on all servers that count together.",
+        ("caller", "unit"),
+    )  # fmt: skip
+    lines_dropped = _Metric(DroppedLines)
+    file_reloads = _Metric(
+        Counter, "udf_file_reloads_total", "Reloads of changed TLS or access files, by outcome.",
+        ("files", "outcome"), first=[("tls", "ok"), ("tls", "failed"), ("access", "ok"), ("access", "failed")],
+    )  # fmt: skip
 
     def __init__(self) -> None:
-        self.registry = registry = CollectorRegistry()
-        self.info = Gauge(
-            "udf_server_info", "Always 1; the label is the version of the server.", ["version"], registry=registry
-        )
+        self.registry = CollectorRegistry()
+        for name, declared in vars(ServerMetrics).items():
+            if isinstance(declared, _Metric):
+                setattr(self, name, declared.made(self.registry))
         self.info.labels(__version__).set(1)
-        self.device = Gauge(
-            "udf_device_info", "Always 1; the label is the device of the process, of the setting devices.", ["device"],
-            registry=registry,
-        )  # fmt: skip
-        self.ready = Gauge("udf_server_ready", "1 while the server accepts new streams.", registry=registry)
-        self.streams = Gauge("udf_streams_open", "Open streams.", FUNCTION, registry=registry)
-        self.streams_total = Counter(
-            "udf_streams_total", "Ended streams, by the way they ended.", [*FUNCTION, "end"], registry=registry
-        )
-        self.streams_shared_memory = Counter(
-            "udf_streams_shared_memory_total", "Streams that share memory with a caller on the same host.", FUNCTION,
-            registry=registry,
-        )  # fmt: skip
-        self.rejected = Counter(
-            "udf_streams_rejected_total", "Streams refused before a function was called, by code.", ["code"],
-            registry=registry,
-        )  # fmt: skip
-        self.rows = Counter(
-            "udf_rows_total", "Rows with an outcome: ok, failed or skipped.", [*FUNCTION, "outcome"], registry=registry
-        )
-        self.row_errors = Counter(
-            "udf_row_errors_total", "Rows that failed, by code.", [*FUNCTION, "code"], registry=registry
-        )
-        self.rows_in_flight = Gauge(
-            "udf_rows_in_flight", "Rows received and not yet answered.", FUNCTION, registry=registry
-        )
-        self.load = Gauge(
-            "udf_load",
-            "What clients are told to choose a server: the busy share of the cores or of the most crowded function, "
-            "plus the seconds for which messages wait for a call. Above 1 work waits.",
-            registry=registry,
-        )
-        self.held_bytes = Gauge(
-            "udf_held_bytes", "Bytes that all streams hold, of max_server_bytes: unanswered rows and unread results.",
-            registry=registry,
-        )  # fmt: skip
-        self.result_bytes = Gauge(
-            "udf_result_bytes", "Bytes of results that clients have not read.", FUNCTION, registry=registry
-        )
-        self.result_waits = Counter(
-            "udf_result_waits_total", "Times that the function waited because results were not read.", FUNCTION,
-            registry=registry,
-        )  # fmt: skip
-        self.calls = Counter(
-            "udf_calls_total",
-            "Calls of the function: for a row, for a batch if it is vectorized, or for a bundle. Retries count; calls "
-            "whose rows had no answer when their client was lost do not, though udf_spent_total has what they spent.",
-            FUNCTION, registry=registry,
-        )  # fmt: skip
-        self.retries = Counter(
-            "udf_retries_total", "Calls that repeat a failed call, because of retry-strategy.", FUNCTION,
-            registry=registry,
-        )  # fmt: skip
-        self.spent = Counter(
-            "udf_spent_total",
-            "What calls have spent, as context.spend reports it, by unit and authenticated caller.",
-            [*FUNCTION, "caller", "unit"], registry=registry,
-        )  # fmt: skip
-        self.calls_lost = Gauge(
-            "udf_calls_lost", "Calls that were given up and have not returned.", FUNCTION, registry=registry
-        )
-        self.turns_waiting = Gauge(
-            "udf_turns_waiting",
-            "Workers of streams that wait for their turn: on the function's event loop, or for one of its threads.",
-            FUNCTION, registry=registry,
-        )  # fmt: skip
-        self.crowded = Counter(
-            "udf_crowded_seconds_total",
-            "Time in which rows or calls of the function waited because all threads, turns or instances that could "
-            "serve them were busy. It grows by 1 per second while more servers would help; waiting for a guard is "
-            "not counted.",
-            FUNCTION, registry=registry,
-        )  # fmt: skip
-        self.threads_allowed = Gauge(
-            "udf_threads_allowed",
-            "Threads that a function may use: threads_per_function, or fewer while it only computes.",
-            FUNCTION, registry=registry,
-        )  # fmt: skip
-        self.call_rows = Histogram(
-            "udf_call_rows", "Rows per call that has rows of several streams (max-queue-delay).", FUNCTION,
-            buckets=ROW_BUCKETS, registry=registry,
-        )  # fmt: skip
-        self.queue_delay = BulkHistogram(
-            "udf_queue_delay_seconds", "Time that rows waited for such a call, per row.", FUNCTION, LATENCY_BUCKETS
-        )
-        registry.register(self.queue_delay)
-        self.hedges = Counter(
-            "udf_hedges_total",
-            "Second calls of slow calls: sent, won (the first to answer) or wasted.", [*FUNCTION, "outcome"],
-            registry=registry,
-        )  # fmt: skip
-        self.rows_replayed = Counter(
-            "udf_rows_replayed_total", "Rows that were sent again because their server was lost.", FUNCTION,
-            registry=registry,
-        )  # fmt: skip
-        self.batches = Counter("udf_batches_total", "Batches received.", FUNCTION, registry=registry)
-        self.batch_rows = Histogram(
-            "udf_batch_rows", "Rows per batch received.", FUNCTION, buckets=ROW_BUCKETS, registry=registry
-        )
-        self.batch_bytes = Histogram(
-            "udf_batch_bytes", "Bytes per batch received.", FUNCTION, buckets=BYTE_BUCKETS, registry=registry
-        )
-        self.bytes = Counter("udf_bytes_total", "Payload bytes.", [*FUNCTION, "direction"], registry=registry)
-        self.row_duration = BulkHistogram(
-            "udf_row_duration_seconds",
-            "Time of a row from its turn to its outcome, retries included; a vectorized call counts for each row.",
-            FUNCTION, LATENCY_BUCKETS,
-        )  # fmt: skip
-        self.batch_duration = Histogram(
-            "udf_batch_duration_seconds",
-            "Time from a batch's arrival to its last result.",
-            FUNCTION,
-            buckets=LATENCY_BUCKETS,
-            registry=registry,
-        )
-        self.batch_wait = Histogram(
-            "udf_batch_wait_seconds",
-            "Time that a batch waited for capacity in its stream.",
-            FUNCTION,
-            buckets=LATENCY_BUCKETS,
-            registry=registry,
-        )
-        self.loop_lag = Histogram(
-            "udf_event_loop_lag_seconds", "Delay of callbacks on the server's own event loop.",
-            buckets=LATENCY_BUCKETS, registry=registry,
-        )  # fmt: skip
-        self.bundle_rows = Histogram(
-            "udf_bundle_rows",
-            "Rows per bundle (a call of an aggregate or process table function); failed bundles do not count.",
-            FUNCTION, buckets=BUNDLE_BUCKETS, registry=registry,
-        )  # fmt: skip
-        self.bundle_segments = Histogram(
-            "udf_bundle_segments", "Segments (keys) per bundle; failed bundles do not count.", FUNCTION,
-            buckets=BUNDLE_BUCKETS, registry=registry,
-        )  # fmt: skip
-        self.applied_rows = Counter(
-            "udf_applied_rows_total", "Applied rows of segments, by change: accumulate or retract.",
-            [*FUNCTION, "change"], registry=registry,
-        )  # fmt: skip
-        self.merged_accumulators = Counter(
-            "udf_merged_accumulators_total", "Accumulators that were merged with others of their key.", FUNCTION,
-            registry=registry,
-        )  # fmt: skip
-        self.emitted_rows = Counter(
-            "udf_emitted_rows_total", "Rows that a process table function emitted.", FUNCTION, registry=registry
-        )
-        self.timers_fired = Counter(
-            "udf_timers_fired_total", "Timers of a process table function that fired.", FUNCTION, registry=registry
-        )
-        self.state_bytes = Counter(
-            "udf_state_bytes_total", "Bytes of state and timers received and sent with segments.",
-            [*FUNCTION, "direction"], registry=registry,
-        )  # fmt: skip
-        registry.register(self.row_duration)
-        self.concurrency_limit = Gauge(
-            "udf_concurrency_limit", "Concurrent calls that a function's guard allows in this process.", FUNCTION,
-            registry=registry,
-        )  # fmt: skip
-        self.circuit_open = Gauge(
-            "udf_circuit_open", "1 while a function's guard makes no calls in this process, or only one test call.",
-            FUNCTION, registry=registry,
-        )  # fmt: skip
-        self.circuit_refusals = Counter(
-            "udf_circuit_refusals_total", "Calls that were not made because the circuit was open.", FUNCTION,
-            registry=registry,
-        )  # fmt: skip
-        self.rate_waits = Counter(
-            "udf_rate_waits_total", "Calls that waited for their function's rate limit.", FUNCTION,
-            registry=registry,
-        )  # fmt: skip
-        self.coordination_seconds = Histogram(
-            "udf_coordination_seconds", "Time of a claim for the shared limits of a guard, by outcome: ok or failed.",
-            ["outcome"], buckets=LATENCY_BUCKETS, registry=registry,
-        )  # fmt: skip
-        self.cache_rows = Counter(
-            "udf_cache_rows_total",
-            "Rows of calls with a cache: hit, miss (called), shared (outcome of an equal row in flight), late (timed "
-            "out while they waited for one), or uncached (called, because their arguments have no key).",
-            [*FUNCTION, "outcome"], registry=registry,
-        )  # fmt: skip
-        self.cache_errors = Counter(
-            "udf_cache_errors_total",
-            "What the cache could not do, by reason: get, put, claim or release failed; unavailable: not tried, as it "
-            "has just failed; queue: too many entries wait to be written; large: an entry has too many bytes; "
-            "entry: an entry is damaged.",
-            ["reason"], registry=registry,
-        )  # fmt: skip
-        self.cache_bytes = Gauge("udf_cache_bytes", "Bytes of the in-memory cache.", registry=registry)
-        self.cache_orphans = Gauge(
-            "udf_cache_orphaned_rows", "Rows whose calls go on although their stream was lost; their values are kept.",
-            registry=registry,
-        )  # fmt: skip
-        self.cache_queue_bytes = Gauge(
-            "udf_cache_queue_bytes", "Bytes of outcomes that wait to be written to the cache.", registry=registry
-        )
-        self.cache_seconds = Histogram(
-            "udf_cache_seconds", "Time of an operation of the cache's store: get, put, claim or release.",
-            ["operation"], buckets=LATENCY_BUCKETS, registry=registry,
-        )  # fmt: skip
-        self.loop_blocked = Counter(
-            "udf_function_loop_blocked_total",
-            "Times that a function blocked its event loop for half a second. Time without CPU time for the process "
-            "does not count.",
-            FUNCTION, registry=registry,
-        )  # fmt: skip
-        self.caller_streams = Gauge(
-            "udf_caller_streams_open", "Open streams of a caller that the setting `callers` names.", ["caller"],
-            registry=registry,
-        )  # fmt: skip
-        self.caller_in_flight = Gauge(
-            "udf_caller_rows_in_flight", "Rows of such a caller that were received and not yet answered.", ["caller"],
-            registry=registry,
-        )  # fmt: skip
-        self.caller_rows = Counter(
-            "udf_caller_rows_total", "Rows of such a caller with an outcome.", ["caller"], registry=registry
-        )
-        self.caller_budget = Gauge(
-            "udf_caller_budget_used_ratio",
-            "Part of its budget of the day (UTC) that such a caller has spent, on all servers that count together.",
-            ["caller", "unit"], registry=registry,
-        )  # fmt: skip
-        self.lines_dropped = DroppedLines()
-        registry.register(self.lines_dropped)
         self._callers: frozenset[str] = frozenset()
-        self.file_reloads = Counter(
-            "udf_file_reloads_total", "Reloads of changed TLS or access files, by outcome.",
-            ["files", "outcome"], registry=registry,
-        )  # fmt: skip
-        # If a counter appears with its first event, its rate lacks that event, and these may have only one event.
-        for files in ("tls", "access"):
-            for outcome in ("ok", "failed"):
-                self.file_reloads.labels(files, outcome)
-        for reason in ("get", "put", "claim", "release", "unavailable", "queue", "large", "entry"):
-            self.cache_errors.labels(reason)
-        for outcome in ("ok", "failed"):
-            self.coordination_seconds.labels(outcome)
-        self.rejected.labels(ErrorCode.OVERLOADED)
         self._functions: dict[tuple[str, str], FunctionMetrics] = {}
         self._estimates: ServerMetrics | None = None
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from prometheus_client.core import CounterMetricFamily
 from prometheus_client.metrics_core import Metric
-from prometheus_client.registry import Collector
+from prometheus_client.registry import Collector, CollectorRegistry
 
 __all__ = ["DroppedLines", "Output", "flush_outputs", "queue_outputs"]
 
@@ -136,6 +136,10 @@ class DroppedLines(Collector):
     """The metric of lines that were dropped because nobody read the output of this process."""
 
     _labels = ("output",)
+
+    def __init__(self, registry: CollectorRegistry | None = None) -> None:
+        if registry is not None:
+            registry.register(self)
 
     def describe(self) -> Iterable[Metric]:
         return self.collect()
