@@ -8,11 +8,10 @@ own names afterwards.
 
 import contextlib
 import weakref
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple, TypeVar
 
-import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, StructField, StructType
@@ -20,8 +19,7 @@ from pyspark.sql.types import DataType, StructField, StructType
 from spark_client.base.identifiers import hidden
 from spark_client.base.passed_columns import map_in_arrow
 from spark_client.executor.numbered import number_of, without_number
-from spark_client.executor.parquet.scan import over_files
-from spark_client.planning.scans import renamed, scan_of
+from spark_client.planning.scans import Batches, renamed, scan_of
 
 __all__ = [
     "Batches", "OutputField", "apply_after_operator", "apply_operator", "output_schema", "with_hidden_names",
@@ -29,7 +27,6 @@ __all__ = [
 ]  # fmt: skip
 
 Plan = TypeVar("Plan")
-Batches = Iterator[pa.RecordBatch]
 
 
 class OutputField(NamedTuple):
@@ -73,7 +70,7 @@ def apply_operator(
 
     Args:
         frame: The input. The text of each name must identify one column; see `with_hidden_names`. If the frame has a
-            scan, the operator reads the files itself.
+            scan, the operator reads the rows itself.
         run: Yields batches whose columns are named as in `schema`.
         plan: The argument of `run`, which is called once per task. It is pickled.
         schema: The schema of the result.
@@ -84,16 +81,15 @@ def apply_operator(
 
     """
     scan = scan_of(frame)
-    # Workers get the plan alone, so that they import no planners.
-    files = None if scan is None else scan.of_columns
+    # Workers get the reader alone, so that they import no planners.
+    read = None if scan is None else scan.reader
 
-    if files is not None:
+    if read is not None:
 
         def operate(batches: Batches) -> Batches:
             number, tasks = number_of(batches)
             own = plan if of_partition is None else of_partition(plan, number)
-            return over_files(files, partial(run, own), tasks)
-    # A worker that reads no files does not import what reads them, and pandas with it, which takes 0.3 s.
+            return read(partial(run, own), tasks)
     elif of_partition is None:
 
         def operate(batches: Batches) -> Batches:

@@ -7,50 +7,42 @@ was derived from it in another way has no scan: Spark reads its rows.
 
 import re
 import weakref
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
+import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame
 
-from spark_client.base.errors import PlanError
 from spark_client.base.identifiers import Identifiers, identifiers_of, quoted
-from spark_client.executor.parquet.scan import ScanColumn, ScanPlan
 
-__all__ = ["RowFilter", "Scan", "projected", "remember_scan", "renamed", "scan_of", "selected"]
+__all__ = [
+    "Batches", "Reader", "RowFilter", "RowSource", "Scan", "SourceColumn", "projected", "remember_scan", "renamed",
+    "scan_of", "selected",
+]  # fmt: skip
+
+Batches = Iterator[pa.RecordBatch]
+Reader = Callable[[Callable[[Batches], Batches], Batches], Batches]
+"""Runs an operator over the rows of the tasks whose numbers the batches have. It is pickled with the operator."""
 
 _TEXT = re.compile(r"(\w+)(?: AS (\w+))?")
 """The text of a Column that is a column of its frame, perhaps under another name."""
 
 
-@dataclass(frozen=True)
-class Scan:
-    """How workers read the columns of a frame: their names, and their positions in the columns of the plan.
-
-    The position is None for a column that workers cannot read.
-    """
-
-    plan: ScanPlan
-    columns: tuple[tuple[str, int | None], ...]
+class SourceColumn(Protocol):
+    """A column that workers can read. `bytewise` is false if Spark considers values equal that differ."""
 
     @property
-    def complete(self) -> bool:
-        """Whether workers can read all columns, of which there is at least one."""
-        return bool(self.columns) and all(position is not None for _, position in self.columns)
-
-    def tasks(self, frame: DataFrame) -> DataFrame:
-        """A row per task, in a partition of its own: the input of `read_splits`."""
-        return frame.sparkSession.range(0, len(self.plan.tasks), 1, max(len(self.plan.tasks), 1))
-
+    def name(self) -> str: ...
     @property
-    def of_columns(self) -> ScanPlan:
-        """The plan that reads the columns of the frame, in their order."""
-        return replace(self.plan, output=tuple(position for _, position in self.columns if position is not None))
+    def type(self) -> pa.DataType: ...
+    @property
+    def bytewise(self) -> bool: ...
 
 
 class RowFilter(Protocol):
-    """A condition on the rows of the files."""
+    """A condition on the rows of a source."""
 
     sql: str
     """The whole condition, as Spark reads it."""
@@ -59,9 +51,48 @@ class RowFilter(Protocol):
         """The conditions on partition columns only, all of which hold for the files that are read."""
 
     def of_rows(
-        self, columns: Sequence[ScanColumn], partitions: Sequence[str]
+        self, columns: Sequence[SourceColumn], partitions: Sequence[str]
     ) -> tuple[pc.Expression | None, tuple[int, ...]]:
         """The other conditions, and the positions of the columns that they use. Raises PlanError."""
+
+
+class RowSource(Protocol):
+    """What workers read instead of Spark, such as Parquet files."""
+
+    @property
+    def tasks(self) -> int:
+        """The number of tasks that read it."""
+
+    def reader(self, columns: Sequence[int]) -> Reader:
+        """What reads the columns at these positions."""
+
+    def filtered(self, condition: RowFilter, columns: Sequence[tuple[str, int | None]]) -> "RowSource":
+        """The source with one more condition on columns of these names and positions. Raises PlanError."""
+
+
+@dataclass(frozen=True)
+class Scan:
+    """How workers read the columns of a frame: their names, and their positions in the columns of the source.
+
+    The position is None for a column that workers cannot read.
+    """
+
+    source: RowSource
+    columns: tuple[tuple[str, int | None], ...]
+
+    @property
+    def complete(self) -> bool:
+        """Whether workers can read all columns, of which there is at least one."""
+        return bool(self.columns) and all(position is not None for _, position in self.columns)
+
+    def tasks(self, frame: DataFrame) -> DataFrame:
+        """A row per task, in a partition of its own: the input of the reader."""
+        return frame.sparkSession.range(0, self.source.tasks, 1, max(self.source.tasks, 1))
+
+    @property
+    def reader(self) -> Reader:
+        """What reads the columns of the frame, in their order."""
+        return self.source.reader([position for _, position in self.columns if position is not None])
 
 
 _KNOWN: weakref.WeakKeyDictionary[DataFrame, Scan] = weakref.WeakKeyDictionary()
@@ -111,8 +142,8 @@ def projected(
         found = [(field.name, field.dataType, field.nullable) for field in result.schema]
         if found != [(each.name, types[each.source], True) for each in chosen]:
             return result
-    plan = scan.plan if condition is None else _filtered(scan, condition)
-    return remember_scan(result, Scan(plan, tuple((each.name, each.position) for each in chosen)))
+    source = scan.source if condition is None else scan.source.filtered(condition, scan.columns)
+    return remember_scan(result, Scan(source, tuple((each.name, each.position) for each in chosen)))
 
 
 def renamed(frame: DataFrame, *names: str) -> DataFrame:
@@ -121,19 +152,7 @@ def renamed(frame: DataFrame, *names: str) -> DataFrame:
     if scan is None:
         return result
     positions = (position for _, position in scan.columns)
-    return remember_scan(result, Scan(scan.plan, tuple(zip(names, positions, strict=True))))
-
-
-def _filtered(scan: Scan, condition: RowFilter) -> ScanPlan:
-    """The plan of the scan with one more condition, in which columns have the names of the files."""
-    plan = scan.plan
-    if any(position is not None and plan.columns[position].name != name for name, position in scan.columns):
-        raise PlanError("a condition on columns of a scan with other names is left to Spark")
-    more, used = condition.of_rows(plan.columns, ())
-    if more is None:
-        return plan
-    both = more if plan.condition is None else plan.condition & more
-    return replace(plan, condition=both, condition_columns=tuple(dict.fromkeys([*plan.condition_columns, *used])))
+    return remember_scan(result, Scan(scan.source, tuple(zip(names, positions, strict=True))))
 
 
 class _Chosen(NamedTuple):

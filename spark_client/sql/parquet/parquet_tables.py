@@ -4,7 +4,7 @@ from pyspark.sql import DataFrame
 from sqlglot import exp
 
 from spark_client.base.errors import PlanError
-from spark_client.planning.parquet.reading import plan_scan
+from spark_client.parquet.reading import plan_scan
 from spark_client.sql.rows.conditions import Conditions
 from spark_client.sql.rows.table_calls import call_of_relation, put_in_place
 from spark_client.sql.rows.workspace import Workspace

@@ -18,11 +18,11 @@ import udf_server as udf
 from spark_client import PlanError
 from spark_client.base.errors import WriteFailed
 from spark_client.base.interrupts import _is_interrupt
-from spark_client.executor.parquet.committing import abort, begin, commit
-from spark_client.executor.parquet.output import OutputFile
+from spark_client.parquet import writing
+from spark_client.parquet.committing import abort, begin, commit
+from spark_client.parquet.output import OutputFile
+from spark_client.parquet.writing import FILES
 from spark_client.planning.operators import apply_after_operator
-from spark_client.planning.parquet import writing
-from spark_client.planning.parquet.writing import FILES
 from spark_client.sql.fewer_calls.explaining import plan_of
 from tests.properties import few_quickly
 from tests.spark.parquet.test_reading import ZONES, rows_of

@@ -7,6 +7,8 @@ read the files by pyarrow.
 import posixpath
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from urllib.parse import unquote
 
 import pyarrow as pa
@@ -20,13 +22,12 @@ from spark_client.base.identifiers import Identifiers, column_named, identifiers
 from spark_client.base.passed_columns import passed_type
 from spark_client.base.paths import require_no_credentials
 from spark_client.base.types import arrow_type
-from spark_client.executor.parquet.footers import Calendars
-from spark_client.executor.parquet.scan import ScanColumn, ScanPlan
+from spark_client.parquet.footers import Calendars
+from spark_client.parquet.scan import ScanColumn, ScanPlan, Split, over_files
 from spark_client.planning.key_columns import sorts
-from spark_client.planning.parquet.splits import SplitSizes, tasks_of
-from spark_client.planning.scans import RowFilter, Scan, remember_scan
+from spark_client.planning.scans import Reader, RowFilter, RowSource, Scan, remember_scan
 
-__all__ = ["byte_setting", "plan_scan"]
+__all__ = ["SplitSizes", "byte_setting", "plan_scan", "tasks_of"]
 
 _LISTED = ("path", "modificationTime", "length", "content")
 """The columns of Spark's source `binaryFile`, which has a row per file."""
@@ -46,6 +47,32 @@ _BYTES = re.compile(r"([0-9]{1,19})([kmgtp])?b?")
 """A number of bytes, as Spark's JavaUtils.byteStringAs reads it."""
 _UNITS = ("", "k", "m", "g", "t", "p")
 _FEWEST, _PARALLELISM = "spark.sql.files.minPartitionNum", "spark.sql.leafNodeDefaultParallelism"
+
+
+@dataclass(frozen=True)
+class _FileSource(RowSource):
+    """Files that workers read."""
+
+    plan: ScanPlan
+
+    @property
+    def tasks(self) -> int:
+        return len(self.plan.tasks)
+
+    def reader(self, columns: Sequence[int]) -> Reader:
+        return partial(over_files, replace(self.plan, output=tuple(columns)))
+
+    def filtered(self, condition: RowFilter, columns: Sequence[tuple[str, int | None]]) -> RowSource:
+        """The files with one more condition, in which columns have the names of the files."""
+        plan = self.plan
+        if any(position is not None and plan.columns[position].name != name for name, position in columns):
+            raise PlanError("a condition on columns of a scan with other names is left to Spark")
+        more, used = condition.of_rows(plan.columns, ())
+        if more is None:
+            return self
+        both = more if plan.condition is None else plan.condition & more
+        used = tuple(dict.fromkeys([*plan.condition_columns, *used]))
+        return _FileSource(replace(plan, condition=both, condition_columns=used))
 
 
 def plan_scan(spark: SparkSession, paths: Sequence[str], condition: RowFilter | None = None) -> DataFrame:
@@ -84,7 +111,7 @@ def plan_scan(spark: SparkSession, paths: Sequence[str], condition: RowFilter | 
         condition_columns=used,
     )
     places = {name: position for position, name in enumerate(columns)}
-    return remember_scan(frame, Scan(plan, tuple((name, places.get(name)) for name in schema.names)))
+    return remember_scan(frame, Scan(_FileSource(plan), tuple((name, places.get(name)) for name in schema.names)))
 
 
 def _columns(
@@ -148,3 +175,34 @@ def byte_setting(name: str, text: str, least: int = 0) -> int:
             "one of the units b, k, m, g, t and p, such as 128m"
         )
     return number
+
+
+@dataclass(frozen=True)
+class SplitSizes:
+    """Spark's `spark.sql.files.maxPartitionBytes`, `spark.sql.files.openCostInBytes` and the wanted number of tasks."""
+
+    most: int
+    open_cost: int
+    parallelism: int
+
+
+def tasks_of(sizes: Sequence[int], settings: SplitSizes) -> tuple[tuple[Split, ...], ...]:
+    """The splits of each task, for files of these sizes, divided as by Spark.
+
+    Large files are cut, small ones share a task.
+    """
+    total = sum(sizes) + len(sizes) * settings.open_cost
+    most = max(min(settings.most, max(settings.open_cost, total // settings.parallelism)), 1)
+    splits = [
+        Split(file, start, min(start + most, size)) for file, size in enumerate(sizes) for start in range(0, size, most)
+    ]
+    tasks: list[list[Split]] = []
+    room = 0
+    for split in sorted(splits, key=lambda split: split.start - split.end):
+        length = split.end - split.start
+        if not tasks or length > room:
+            tasks.append([])
+            room = most
+        tasks[-1].append(split)
+        room -= length + settings.open_cost
+    return tuple(tuple(task) for task in tasks)

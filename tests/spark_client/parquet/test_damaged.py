@@ -13,8 +13,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from spark_client.base.errors import ReadFailed
-from spark_client.executor.parquet.footers import Calendars
-from spark_client.executor.parquet.scan import ScanColumn, ScanPlan, Split, read_splits
+from spark_client.parquet.footers import Calendars
+from spark_client.parquet.scan import ScanColumn, ScanPlan, Split, read_splits
 
 path = Path(sys.argv[1])
 rows = pa.table({"a": list(range(20)), "t": ["x", None] * 10})

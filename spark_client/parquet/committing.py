@@ -17,8 +17,8 @@ from pyarrow import fs
 
 from spark_client.base.errors import WriteFailed
 from spark_client.executor.files import delete_empty, delete_file, is_file, make_directory, move_file
-from spark_client.executor.parquet.output import OutputFile, WritePlan, parquet_writer
-from spark_client.executor.parquet.staging import Staging
+from spark_client.parquet.output import OutputFile, WritePlan, parquet_writer
+from spark_client.parquet.staging import Staging
 
 __all__ = ["BeginPlan", "CommitPlan", "Replaced", "abort", "begin", "commit"]
 

@@ -13,8 +13,8 @@ from pyarrow import fs
 
 from spark_client.base.errors import ReadFailed
 from spark_client.executor.files import is_of_time, located, naming
-from spark_client.executor.parquet.conform import conformed, named, require_one_calendar
-from spark_client.executor.parquet.footers import Calendars, columns_in_old_calendar, row_groups
+from spark_client.parquet.conform import conformed, named, require_one_calendar
+from spark_client.parquet.footers import Calendars, columns_in_old_calendar, row_groups
 
 __all__ = ["ScanColumn", "ScanPlan", "Split", "over_files", "read_splits"]
 

@@ -16,13 +16,12 @@ from pyarrow import fs
 from spark_client.base.errors import WriteFailed
 from spark_client.executor import files as files_module
 from spark_client.executor.files import is_of_time, located, located_directory, move_file
-from spark_client.executor.parquet import committing, output
-from spark_client.executor.parquet.committing import BeginPlan, CommitPlan, Replaced, abort, begin, commit
-from spark_client.executor.parquet.footers import Calendars
-from spark_client.executor.parquet.output import OutputFile, WritePlan, write_files
-from spark_client.executor.parquet.partitions import by_directory
-from spark_client.executor.parquet.scan import ScanColumn, ScanPlan, Split, read_splits
-from spark_client.executor.parquet.staging import Staging
+from spark_client.parquet import committing, output
+from spark_client.parquet.committing import BeginPlan, CommitPlan, Replaced, abort, begin, commit
+from spark_client.parquet.footers import Calendars
+from spark_client.parquet.output import OutputFile, WritePlan, by_directory, write_files
+from spark_client.parquet.scan import ScanColumn, ScanPlan, Split, read_splits
+from spark_client.parquet.staging import Staging
 from tests.properties import few_quickly
 from tests.spark_client.bucket import SECRET, bucket_of
 

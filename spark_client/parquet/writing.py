@@ -24,9 +24,9 @@ from spark_client.base.job_tags import JobTags
 from spark_client.base.passed_columns import passed_type
 from spark_client.base.paths import require_no_credentials
 from spark_client.base.types import arrow_type, spark_type
-from spark_client.executor.parquet.committing import BeginPlan, CommitPlan, Replaced, abort, begin, commit
-from spark_client.executor.parquet.output import FILE_COLUMNS, OutputFile, WritePlan, write_files
-from spark_client.executor.parquet.staging import Staging
+from spark_client.parquet.committing import BeginPlan, CommitPlan, Replaced, abort, begin, commit
+from spark_client.parquet.output import FILE_COLUMNS, OutputFile, WritePlan, write_files
+from spark_client.parquet.staging import Staging
 from spark_client.planning.key_columns import sorts
 from spark_client.planning.operators import Batches, apply_after_operator, apply_operator
 

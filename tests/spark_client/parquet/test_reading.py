@@ -15,11 +15,10 @@ from hypothesis import strategies as st
 
 from spark_client.base.errors import PlanError, ReadFailed
 from spark_client.executor.files import located
-from spark_client.executor.parquet.conform import conformed
-from spark_client.executor.parquet.footers import Calendars, row_groups
-from spark_client.executor.parquet.scan import ScanColumn, ScanPlan, Split, read_splits
-from spark_client.planning.parquet.reading import byte_setting, plan_scan
-from spark_client.planning.parquet.splits import SplitSizes, tasks_of
+from spark_client.parquet.conform import conformed
+from spark_client.parquet.footers import Calendars, row_groups
+from spark_client.parquet.reading import SplitSizes, byte_setting, plan_scan, tasks_of
+from spark_client.parquet.scan import ScanColumn, ScanPlan, Split, read_splits
 
 
 def widened(array: pa.Array, type_: pa.DataType) -> pa.Array:

@@ -1,0 +1,17 @@
+"""Parquet files that Spark's workers read and write, so that their rows do not pass through the JVM.
+
+The main road does not import this package: `RemoteSession.read_parquet` and `write_parquet` do when they are called. A
+DataFrame of Spark has a scan beside it, which `planning/scans.py` keeps; by it workers read the files of the DataFrame.
+
+reading     plans the scan: files, columns, and the settings of Spark that concern them; divides files among tasks
+writing     plans and runs a write, and commits it
+
+In workers:
+
+scan        reads the files of a task as batches
+footers     chooses the row groups of a split, and says which calendar a file was written in
+conform     converts columns to the types that Spark gives them
+output      writes the rows of a task to files, in directories by the values of columns
+staging     the directory of files that are not published, and the marker of a writer
+committing  begins a write, publishes its files, or deletes them
+"""
