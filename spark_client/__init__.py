@@ -25,11 +25,11 @@ if typing.TYPE_CHECKING:
     from spark_client.base.security import Security
     from spark_client.connecting import connect
     from spark_client.functions.aggregate import AggregateExpression, RemoteAggregate
-    from spark_client.functions.cascade import Cascade
     from spark_client.functions.scalar import RemoteFunction
     from spark_client.functions.window import Window, desc
+    from spark_client.models.cascade import Cascade
+    from spark_client.models.estimate import Estimate
     from spark_client.planning.aggregate.grouping import RemoteGrouping
-    from spark_client.planning.estimate import Estimate
     from spark_client.session import RemoteSession
     from spark_client.summary.job_summary import JobSummary
 
@@ -67,11 +67,11 @@ _MODULES = {
     "base.security": ["Security"],
     "connecting": ["connect"],
     "functions.aggregate": ["AggregateExpression", "RemoteAggregate"],
-    "functions.cascade": ["Cascade"],
+    "models.cascade": ["Cascade"],
     "functions.scalar": ["RemoteFunction"],
     "functions.window": ["Window", "desc"],
     "planning.aggregate.grouping": ["RemoteGrouping"],
-    "planning.estimate": ["Estimate"],
+    "models.estimate": ["Estimate"],
     "session": ["RemoteSession"],
     "summary.job_summary": ["JobSummary"],
 }  # fmt: skip

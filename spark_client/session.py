@@ -16,17 +16,17 @@ from spark_client.base.settings import planning
 from spark_client.embedded import EmbeddedServer
 from spark_client.functions.aggregate import OverExpression, RemoteAggregate
 from spark_client.functions.any_function import AnyFunction
-from spark_client.functions.cascade import Cascade
 from spark_client.functions.directory import Functions
 from spark_client.functions.registration import register_function
 from spark_client.functions.scalar import RemoteFunction, SparkFunction
+from spark_client.models.calibration import Agree, CascadeFields, calibrated
+from spark_client.models.cascade import Cascade
+from spark_client.models.estimate import Estimate, estimated
 from spark_client.parquet.reading import plan_scan
 from spark_client.parquet.writing import Mode as WriteMode
 from spark_client.parquet.writing import ParquetFile, WriteOptions, write
 from spark_client.planning.aggregate.grouping import RemoteGrouping, positions_of
-from spark_client.planning.cascade.calibration import Agree, CascadeFields, calibrated
 from spark_client.planning.dead_letters import replayed
-from spark_client.planning.estimate import Estimate, estimated
 from spark_client.planning.over.planner import add_over, select_over
 from spark_client.planning.process.inputs import ByTable, Mode, Names, inputs_of, names_of
 from spark_client.planning.process.normalising import normalised_inputs

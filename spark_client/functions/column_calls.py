@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from pyspark.sql import Column
 
 from remote_udf.functions import FunctionSpec
-from spark_client.executor.engine.deferral import Deferral
+from spark_client.executor.engine.planned_calls import AnswerRule
 
 __all__ = ["ColumnCall", "EarlierCall", "call_of", "with_call"]
 
@@ -19,7 +19,7 @@ class ColumnCall:
 
     `alias` is the name that was given with Column.alias, or None. `value_field` is the field of the function's struct
     that is the value of the call; None if the value is all of it. With `earlier` the call is only made for the rows
-    that another call leaves to it.
+    that another call does not answer.
     """
 
     spec: FunctionSpec
@@ -32,10 +32,10 @@ class ColumnCall:
 
 @dataclass(frozen=True, eq=False)
 class EarlierCall:
-    """A call that leaves rows to another one. The planner sets the position of the call in the rule."""
+    """A call that is made first, and which rows it answers."""
 
     call: ColumnCall
-    rule: Deferral
+    rule: AnswerRule
 
 
 def with_call(column: Column, call: ColumnCall) -> Column:

@@ -9,10 +9,10 @@ from remote_udf.functions import FunctionKind
 from spark_client.base.call_costs import CallCost
 from spark_client.base.notebooks import Explanation
 from spark_client.functions.aggregate import RemoteAggregate
-from spark_client.functions.cascade import Cascade
 from spark_client.functions.directory import Functions
 from spark_client.functions.fused import FusedFunctions
 from spark_client.functions.scalar import RemoteFunction
+from spark_client.models.cascade import Cascade
 from spark_client.sql.fewer_calls.explaining import (
     called_in,
     frame_stages,

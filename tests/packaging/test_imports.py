@@ -40,7 +40,9 @@ def test_no_folder_imports_itself_by_others(package):
 
 
 LAYERS = {
-    CLIENT: ["base", "executor", "functions", "windows", "planning", "summary", "parquet", "sql", "", "shell"],
+    CLIENT: [
+        "base", "executor", "functions", "windows", "planning", "summary", "models", "parquet", "sql", "", "shell",
+    ],
     SERVER: [
         "base", "scalar", "stores", "limits", "keyvalue", "security", "hosting", "runners",
         "batching", "cache", "aggregate", "process", "plugins", "streams", "page", "http", "serving", "testing",

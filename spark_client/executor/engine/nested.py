@@ -111,6 +111,6 @@ class Nested:
             values[self._sources[column - self._width]] if column >= self._width else group.input(column, rows)
             for column in self._calls[call].columns
         ]
-        deferral = self._calls[call].deferral
-        answered = None if deferral is None else deferral.answered(values[self._sources[deferral.call]])
+        earlier = self._calls[call].earlier
+        answered = None if earlier is None else earlier.rule.answered(values[self._sources[earlier.call]])
         return ReadyRows(call, rows, columns, blocked, answered)

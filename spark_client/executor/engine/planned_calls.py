@@ -1,15 +1,34 @@
 """PlannedCall is a call of every row of a task. Equal calls of a row are made once."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from remote_udf.options import OnError
 from spark_client.base.calls import ScalarCall
-from spark_client.executor.engine.deferral import Deferral, field_of_struct
+from spark_client.executor.engine.pieces import Integers
 
-__all__ = ["PlannedCall", "equal_calls"]
+__all__ = ["AnswerRule", "EarlierAnswers", "PlannedCall", "equal_calls", "field_of_struct"]
+
+
+class AnswerRule(Protocol):
+    """Which rows a call answers, so that a later call is not made for them.
+
+    Rules are compared and pickled. The text of a rule says in Spark's plan for which rows the later call is made.
+    """
+
+    def answered(self, values: pa.Array) -> tuple[Integers, pa.Array]:
+        """The indexes of the rows that need no later call, given the values of the call, and their answers."""
+
+
+class EarlierAnswers(NamedTuple):
+    """The position of an earlier call, and which rows it answers."""
+
+    call: int
+    rule: AnswerRule
 
 
 @dataclass(frozen=True)
@@ -21,15 +40,15 @@ class PlannedCall:
     `errors` are error columns of the input. A row with an error there is not sent; it gets that error. `names` are the
     names of the arguments on the wire; the default is the names of their columns.
 
-    With `deferral` the call is made only for the rows that an earlier call leaves to it; its value for the others is
-    that of the earlier call. If the function returns a struct, `field` may name the field that is the value.
+    With `earlier` the call is made only for the rows that an earlier call does not answer; its value for the others is
+    that answer. If the function returns a struct, `field` may name the field that is the value.
     """
 
     call: ScalarCall
     columns: tuple[int, ...]
     errors: tuple[int, ...] = ()
     names: tuple[str, ...] = ()
-    deferral: Deferral | None = None
+    earlier: EarlierAnswers | None = None
     field: str | None = None
 
     @property
@@ -51,13 +70,18 @@ class PlannedCall:
         return [column - width for column in self.columns if column >= width]
 
     def inner(self, width: int) -> list[int]:
-        """The calls whose outcomes it waits for: those among the arguments, and the one that leaves rows to it."""
-        return [*self.values(width), *([] if self.deferral is None else [self.deferral.call])]
+        """The calls whose outcomes it waits for: those among the arguments, and the one that may answer rows."""
+        return [*self.values(width), *([] if self.earlier is None else [self.earlier.call])]
 
     def arguments(self, schema: pa.Schema) -> pa.Schema:
         """The schema of the arguments. `schema` is that of the input, then of the values of the calls before it."""
         names = self.names or [schema.field(column).name for column in self.columns]
         return pa.schema([schema.field(c).with_name(name) for c, name in zip(self.columns, names, strict=True)])
+
+
+def field_of_struct(values: pa.Array, name: str) -> pa.Array:
+    """A field of structs; null for those that are null."""
+    return pc.struct_field(values, [values.type.get_field_index(name)])
 
 
 def equal_calls(calls: Sequence[PlannedCall], table: pa.Table) -> list[int]:
@@ -69,13 +93,13 @@ def equal_calls(calls: Sequence[PlannedCall], table: pa.Table) -> list[int]:
     for index, planned in enumerate(calls):
         inputs = (*planned.columns, *planned.errors)
         for other in dict.fromkeys(sources):
-            earlier = calls[other]
-            others = (*earlier.columns, *earlier.errors)
+            before = calls[other]
+            others = (*before.columns, *before.errors)
             if (
-                _same_call(earlier.call, planned.call)
-                and earlier.field == planned.field
-                and _same_deferral(earlier.deferral, planned.deferral, sources)
-                and len(earlier.columns) == len(planned.columns)
+                _same_call(before.call, planned.call)
+                and before.field == planned.field
+                and _same_answers(before.earlier, planned.earlier, sources)
+                and len(before.columns) == len(planned.columns)
                 and len(others) == len(inputs)
                 and all(_equal(table, calls, sources, one, two) for one, two in zip(others, inputs, strict=True))
             ):
@@ -91,10 +115,10 @@ def _same_call(one: ScalarCall, other: ScalarCall) -> bool:
     return same and one.spec.deterministic
 
 
-def _same_deferral(one: Deferral | None, other: Deferral | None, sources: Sequence[int]) -> bool:
+def _same_answers(one: EarlierAnswers | None, other: EarlierAnswers | None, sources: Sequence[int]) -> bool:
     if one is None or other is None:
         return one is other
-    return replace(one, call=sources[one.call]) == replace(other, call=sources[other.call])
+    return (sources[one.call], one.rule) == (sources[other.call], other.rule)
 
 
 def _equal(table: pa.Table, calls: Sequence[PlannedCall], sources: Sequence[int], one: int, other: int) -> bool:

@@ -19,7 +19,7 @@ from spark_client.base.errors import PlanError
 from spark_client.base.identifiers import are_plain, error_column, hidden, identifiers_of, texts_of
 from spark_client.base.options import session_options
 from spark_client.base.types import spark_type
-from spark_client.executor.engine.deferral import Deferral
+from spark_client.executor.engine.planned_calls import EarlierAnswers
 from spark_client.executor.engine.policy import ERROR_TYPE
 from spark_client.executor.engine.row_engine import PlannedCall
 from spark_client.executor.scalar.dead_letter import LETTER_COLUMNS, Operator
@@ -50,8 +50,8 @@ class _Node:
     """Its position among the calls of the operator, behind those among its arguments."""
     arguments: list["int | str | _Node"] = dataclasses.field(default_factory=list)
     """Per argument: the column of the base frame, by position or name, or the call whose value it is."""
-    deferral: Deferral | None = None
-    """The rule by which an earlier call leaves rows to this one."""
+    earlier: EarlierAnswers | None = None
+    """Which rows an earlier call answers."""
 
     @property
     def result(self) -> pa.DataType:
@@ -62,8 +62,8 @@ class _Node:
     @property
     def shown(self) -> str:
         """The call in Spark's plan."""
-        below = "" if self.deferral is None else f" below {self.deferral.threshold:.6g}"
-        return f"{self.written.spec.name}{below}"
+        name = self.written.spec.name
+        return name if self.earlier is None else f"{name} {self.earlier.rule}"
 
     @property
     def error_name(self) -> str:
@@ -208,7 +208,7 @@ class _Planner:
             earlier = self.node(None, written.earlier.call)
             # What fails there is left to this call.
             earlier.call = dataclasses.replace(earlier.call, policy=ErrorPolicy(OnError.NULL))
-            node.deferral = dataclasses.replace(written.earlier.rule, call=earlier.index)
+            node.earlier = EarlierAnswers(earlier.index, written.earlier.rule)
         node.index = len(self._nodes)
         self._nodes.append(node)
         self._by_column[written] = node
@@ -321,7 +321,7 @@ class _Planner:
         require_arguments(node.written.spec, given)
         mode = OutputMode.ORDERED if ordered else OutputMode.UNORDERED
         call = dataclasses.replace(node.call, options={**node.call.options, "output-mode": mode.value})
-        return PlannedCall(call, tuple(columns), deferral=node.deferral, field=node.written.value_field)
+        return PlannedCall(call, tuple(columns), earlier=node.earlier, field=node.written.value_field)
 
 
 def _passed(position: int) -> str:

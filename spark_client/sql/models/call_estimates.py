@@ -18,7 +18,7 @@ from spark_client.base.call_costs import CallCost, amounts_text
 from spark_client.base.errors import PlanError
 from spark_client.base.root_cause import root_cause
 from spark_client.functions.registration import ONCE
-from spark_client.planning.estimate import Estimate, counted, estimated
+from spark_client.models.estimate import Estimate, counted, estimated
 from spark_client.sql.fewer_calls.single_calls import visible_ctes
 from spark_client.sql.models.predictions import predictions_in
 from spark_client.sql.rows.calls import walk_query

@@ -17,7 +17,7 @@ from sqlglot import exp
 
 from spark_client.base.errors import InvalidVector, PlanError
 from spark_client.base.identifiers import hidden, quoted
-from spark_client.executor.nearest import Nearest, numbers_of
+from spark_client.models.nearest import Nearest, numbers_of
 from spark_client.sql.rows.constants import evaluated
 from spark_client.sql.rows.stream_times import without_time
 from spark_client.sql.rows.table_calls import by_name, call_of_relation, described, plain_table

@@ -10,9 +10,9 @@ import udf_server as udf
 from remote_udf.errors import ErrorCode
 from remote_udf.options import OnError
 from spark_client.base.errors import FunctionFailed
-from spark_client.executor.engine.deferral import Deferral
+from spark_client.executor.engine.planned_calls import EarlierAnswers, PlannedCall
 from spark_client.executor.engine.policy import PolicyKeeper, keep_policies
-from spark_client.executor.engine.row_engine import PlannedCall
+from spark_client.models.deferral import Deferral
 from spark_client.testing import LocalTransport
 from tests.spark_client.engines import all_outcomes, numbered, through
 from tests.spark_client.scripted import call_of
@@ -195,7 +195,7 @@ def test_a_call_is_made_for_the_rows_that_another_one_leaves_to_it(ordered, nest
     calls = [
         *inner,
         PlannedCall(call_of(guess, policy={"on_error": OnError.NULL}), argument),
-        PlannedCall(call_of(sure), argument, deferral=Deferral(by, "value", "confidence", 0.5)),
+        PlannedCall(call_of(sure), argument, earlier=EarlierAnswers(by, Deferral("value", "confidence", 0.5))),
         PlannedCall(call_of(plus_one), (WIDTH + by + 1,)),
     ]
     with LocalTransport(guess, sure, plus_one) as transport:
@@ -216,10 +216,10 @@ def test_equal_calls_with_equal_rules_are_made_once_and_others_are_not():
         return {"value": x, "confidence": None}
 
     def calls_of(place, threshold):
-        rule = Deferral(place, "value", "confidence", threshold, whole=True)
+        rule = Deferral("value", "confidence", threshold, whole=True)
         return [
             PlannedCall(call_of(guess, policy={"on_error": OnError.NULL}), (0,)),
-            PlannedCall(call_of(sure), (0,), deferral=rule, field="value"),
+            PlannedCall(call_of(sure), (0,), earlier=EarlierAnswers(place, rule), field="value"),
         ]
 
     with LocalTransport(guess, sure) as transport:

@@ -10,7 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from spark_client.base.errors import InvalidVector
-from spark_client.executor.nearest import Nearest
+from spark_client.models.nearest import Nearest
 
 NUMBERS = st.integers(-4, 4).map(float)
 
@@ -116,7 +116,7 @@ def test_doubles_of_any_magnitude_are_compared():
 
 
 def test_more_pairs_than_fit_at_once_are_compared_in_parts(monkeypatch):
-    monkeypatch.setattr("spark_client.executor.nearest._SCORES", 7)
+    monkeypatch.setattr("spark_client.models.nearest._SCORES", 7)
     angles = [[math.cos(n / 10), math.sin(n / 10)] for n in range(30)]
     found = nearest(angles).search(pa.array(angles, pa.list_(pa.float64())), 1)
     assert [rows[0]["n"] for rows in found.to_pylist()] == list(range(30))

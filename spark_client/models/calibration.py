@@ -12,9 +12,9 @@ from pyspark.sql.types import BooleanType
 
 from spark_client.base.call_costs import CallCost
 from spark_client.base.errors import PlanError
-from spark_client.functions.cascade import Cascade
 from spark_client.functions.scalar import RemoteFunction
-from spark_client.planning.cascade.thresholds import Judged, chosen_threshold, rows_needed
+from spark_client.models.cascade import Cascade
+from spark_client.models.thresholds import Judged, chosen_threshold, rows_needed
 from spark_client.planning.rows.planner import plan_with_columns
 
 __all__ = ["Agree", "CascadeFields", "calibrated"]

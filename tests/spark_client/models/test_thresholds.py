@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from spark_client.planning.cascade.thresholds import Judged, chosen_threshold, lower_bound, rows_needed
+from spark_client.models.thresholds import Judged, chosen_threshold, lower_bound, rows_needed
 
 
 @pytest.mark.parametrize(

@@ -15,11 +15,11 @@ from spark_client.base.calls import ErrorPolicy, ScalarCall
 from spark_client.base.errors import PlanError
 from spark_client.base.options import session_options
 from spark_client.base.types import spark_type
-from spark_client.executor.engine.deferral import Deferral
-from spark_client.executor.engine.planned_calls import PlannedCall
+from spark_client.executor.engine.planned_calls import EarlierAnswers, PlannedCall
 from spark_client.executor.scalar.column import evaluate_last, result_type
 from spark_client.functions.column_calls import ColumnCall, EarlierCall, with_call
 from spark_client.functions.scalar import RemoteFunction, SparkFunction, column_of, plan_call
+from spark_client.models.deferral import Deferral
 
 __all__ = ["Cascade"]
 
@@ -152,7 +152,7 @@ class Cascade:
     @property
     def _rule(self) -> Deferral:
         assert self.threshold is not None
-        return Deferral(0, self._value, self._confidence, self.threshold, whole=self._field is not None)
+        return Deferral(self._value, self._confidence, self.threshold, whole=self._field is not None)
 
     @property
     def _field(self) -> str | None:
@@ -170,7 +170,7 @@ class Cascade:
         calls = [PlannedCall(dear, (), field=self._field)]
         if self.threshold is not None:
             cheap = dataclasses.replace(self._call(self.cheap, arguments), policy=ErrorPolicy(OnError.NULL))
-            calls = [PlannedCall(cheap, ()), dataclasses.replace(calls[0], deferral=self._rule)]
+            calls = [PlannedCall(cheap, ()), dataclasses.replace(calls[0], earlier=EarlierAnswers(0, self._rule))]
         key = tuple((tuple(sorted(each.call.options.items())), each.call.policy, arguments) for each in calls)
         if key not in self._planned:
             self._planned[key] = self._new_function(calls)

@@ -1,1 +1,0 @@
-"""Cascades: choose the threshold from which the answers of a cheap function are taken."""
