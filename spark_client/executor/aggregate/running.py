@@ -1,9 +1,11 @@
 """Spark's own aggregates as running values, for windows that fire early or late: rows are added and retracted.
 
-The state is Arrow: sum and count of the non-null values, or the values with their counts.
+The state is Arrow: sum and count of the non-null values, or the values with their counts. A sum of floating-point
+numbers is that of the finite ones, beside which NaN and infinities are counted: no sum that has them can retract them.
 """
 
 import decimal
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -41,8 +43,18 @@ class Running:
     def state(self) -> pa.DataType:
         """The type of the state."""
         if self.has_values:
-            return pa.list_(pa.struct([("value", self.argument), ("count", pa.int64())]))
-        return pa.struct([("sum", self._sum), ("count", pa.int64())])
+            return self._values
+        others = [("others", self._values)] if self._has_others else []
+        return pa.struct([("sum", self._sum), ("count", pa.int64()), *others])
+
+    @property
+    def _values(self) -> pa.DataType:
+        return pa.list_(pa.struct([("value", self.argument), ("count", pa.int64())]))
+
+    @property
+    def _has_others(self) -> bool:
+        """Whether NaN and infinities are counted beside the sum."""
+        return self.function in ("sum", "avg") and pa.types.is_floating(self.argument)
 
     @property
     def _sum(self) -> pa.DataType:
@@ -58,27 +70,30 @@ class Running:
         counted = [(value, sign) for value, sign in zip(values, signs, strict=True)
                    if self.column is None or value is not None]  # fmt: skip
         total = 0 if state is None else state["sum"]
+        others = []
         if self.function in ("sum", "avg"):
             for value, sign in counted:
-                total = _plus(total, value) if sign > 0 else _minus(total, value)
+                if self._has_others and not math.isfinite(value):
+                    others.append((value, sign))
+                else:
+                    total = _plus(total, value) if sign > 0 else _minus(total, value)
         count = (0 if state is None else state["count"]) + sum(sign for _, sign in counted)
-        return {"sum": total, "count": count}
+        found = {"sum": total, "count": count}
+        return found | {"others": _counted(_others(state), others)} if self._has_others else found
 
     def _with_values(self, state: Any, values: Sequence[Any], signs: Sequence[int]) -> Any:
-        counts: dict[Any, int] = {_one_nan(each["value"]): each["count"] for each in state or ()}
-        for value, sign in zip(map(_one_nan, values), signs, strict=True):
-            if value is not None:
-                counts[value] = counts.get(value, 0) + sign
-        if self.function in ("min", "max") and not self.keeps_all and counts:
-            counts = {self._best(counts): 1}
-        return [{"value": value, "count": count} for value, count in counts.items() if count]
+        found = _counted(state, zip(values, signs, strict=True))
+        if self.function in ("min", "max") and not self.keeps_all and found:
+            return [{"value": self._best(each["value"] for each in found), "count": 1}]
+        return found
 
     def value(self, state: Any) -> Any:
         """The current value of the aggregate; without values it is null, except for count."""
         if not self.has_values:
             if self.function == "count":
                 return state["count"]
-            return self._total(state["sum"], state["count"])
+            others = sum(each["value"] * each["count"] for each in _others(state))
+            return self._total(state["sum"] + others if self._has_others else state["sum"], state["count"])
         present = [each["value"] for each in state if each["count"] > 0]
         if self.function == "count":
             return len(present)
@@ -102,6 +117,20 @@ class Running:
             unit = decimal.Decimal(1).scaleb(-self.result.scale)
             return decimal.Decimal(total).quantize(unit, decimal.ROUND_HALF_UP, _WIDE)
         return float(total) if pa.types.is_floating(self.result) else int(total)
+
+
+def _others(state: Any) -> Any:
+    """What is counted beside a sum; a state that an earlier version wrote has them in its sum."""
+    return (state or {}).get("others") or ()
+
+
+def _counted(before: Any, changes: Iterable[tuple[Any, int]]) -> list[dict[str, Any]]:
+    """The values with their counts after these are added (1) or retracted (-1), without nulls and counts of zero."""
+    counts: dict[Any, int] = {_one_nan(each["value"]): each["count"] for each in before or ()}
+    for value, sign in changes:
+        if value is not None:
+            counts[_one_nan(value)] = counts.get(_one_nan(value), 0) + sign
+    return [{"value": value, "count": count} for value, count in counts.items() if count]
 
 
 def _is_nan(value: Any) -> bool:

@@ -101,10 +101,23 @@ def over_signs(builtin: Builtin, sign: Column) -> Column:
     count = F.coalesce(F.sum(present), F.lit(0))
     if builtin.function == "count":
         return count.cast("bigint").alias(builtin.name)
-    signed = F.when(sign < 0, -column).otherwise(column)
-    total = F.when(count != 0, F.sum(signed))
+    total = F.when(count != 0, _signed_sum(column, sign, builtin.argument))
     value = total if builtin.function == "sum" else total / count
     return value.cast(builtin.type).alias(builtin.name)
+
+
+def _signed_sum(column: Column, sign: Column, type_: T.DataType | None) -> Column:
+    """The sum of the values, in which no retracted NaN or infinity remains."""
+    signed = F.when(sign < 0, -column).otherwise(column)
+    if not isinstance(type_, (T.FloatType, T.DoubleType)):
+        return F.sum(signed)
+    others = [F.lit(float(text)).cast("double") for text in ("nan", "inf", "-inf")]
+    # These are counted, since inf - inf is NaN. Without a finite value the sum is that of the others.
+    total = F.coalesce(F.sum(F.when(~column.isin(others), signed)), F.lit(0.0))
+    for other in others:
+        count = F.sum(F.when(column == other, sign))
+        total += F.when(count != 0, count * other).otherwise(0.0)
+    return total
 
 
 def of_stream(builtin: Builtin) -> Column:

@@ -60,6 +60,32 @@ def test_an_aggregate_over_everything_goes_back_to_the_value_of_no_rows(function
     assert row.t.asDict() == {"sum": 0, "count": 0}
 
 
+@pytest.mark.parametrize("type_", ["float", "double"])
+def test_sums_of_what_is_left_have_no_trace_of_nan_and_infinities(functions, spark, type_):
+    nan, inf = "NaN", "Infinity"
+    added = {
+        "a": [nan, 1.5, inf, -0.5],
+        "b": [inf, f"-{inf}"],
+        "c": [inf],
+        "d": [nan, None],
+        "e": [inf],
+        "f": [f"-{inf}", 2],
+    }
+    retracted = {"a": [nan, inf], "b": [f"-{inf}"], "c": [inf, 1], "d": [], "e": [inf], "f": [2]}
+    rows = [
+        (kind, k, None if v is None else str(v))
+        for kind, sides in (("+I", added), ("-D", retracted)) for k, values in sides.items() for v in values
+    ]  # fmt: skip
+    changes = spark.createDataFrame(rows, "row_kind string, k string, t string").selectExpr(
+        "*", f"cast(t AS {type_}) AS v"
+    )
+    sums = functions.group_by(changes, "k").agg(F.sum("v").alias("s"), F.avg("v").alias("a"), F.count("*").alias("n"))
+    found = {row.k: (str(row.s), str(row.a)) for row in sums.collect()}
+    # More rows were retracted from c than added.
+    expected = {"a": ("1.0", "0.5"), "b": ("inf", "inf"), "d": ("nan", "nan"), "f": ("-inf", "-inf")}
+    assert {k: each for k, each in found.items() if k in expected} == expected
+
+
 def test_the_order_of_changes_is_the_frames_or_the_callers(functions, spark):
     """In reverse order, rows are retracted before they are added."""
     frame = spark.createDataFrame(
