@@ -41,7 +41,8 @@ AGGREGATES = (
     Aggregate("vsum_double", ("double",), "double", "sum({})"),
     Aggregate("avg_double", ("double",), "double", "avg({})"),
     Aggregate("median_bigint", ("bigint",), "double", "median({})"),
-    Aggregate("median_double", ("double",), "double", "median({})"),
+    # Spark's median of 0.0 and -0.0 is the one or the other, by the order in which they meet.
+    Aggregate("median_double", ("double",), "double", "median(({}) + 0.0D)"),
     *(Aggregate(f"count_{suffix}", (type_,), "bigint", "count({})") for type_, suffix in SUFFIXES.items()),
     *(Aggregate(f"max_{SUFFIXES[type_]}", (type_,), type_, "max({})") for type_ in COMPARED),
     *(

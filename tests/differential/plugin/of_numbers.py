@@ -165,7 +165,7 @@ class Median(udf.AggregateFunction):
         ordered = sorted(map(float, accumulator), key=lambda v: (math.isnan(v), v))
         low, high = ordered[(len(ordered) - 1) // 2], ordered[len(ordered) // 2]
         # Spark's formula: between -inf and a number it gives NaN.
-        return low if low == high else low + (high - low) * 0.5
+        return (low if low == high else low + (high - low) * 0.5) + 0.0
 
 
 class DoubleMedian(Median):
