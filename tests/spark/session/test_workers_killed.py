@@ -77,7 +77,12 @@ spark = (
     SparkSession.builder.master("local-cluster[2,1,1024]").config("spark.ui.enabled", "false")
     .config("spark.cores.max", "2").config("spark.scheduler.minRegisteredResourcesRatio", "1.0")
     .config("spark.executor.memory", "700m").config("spark.task.maxFailures", "10")
-    .config("spark.sql.shuffle.partitions", "3").config("spark.sql.adaptive.enabled", "false").getOrCreate()
+    .config("spark.sql.shuffle.partitions", "3").config("spark.sql.adaptive.enabled", "false")
+    .config(
+        "spark.sql.streaming.stateStore.providerClass",
+        "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider",
+    )
+    .getOrCreate()
 )
 remote = connect(spark, target)
 chosen, hits = random.Random(victim), []
@@ -146,13 +151,26 @@ keys = {k: range(k, 6_000, 150) for k in range(150)}
 assert {row.k: tuple(row.t) for row in found} == {k: (sum(ids), len(ids)) for k, ids in keys.items()}
 assert len(found) == 150
 
-numbered = remote.process("numbered", keyed.where("id < 2000"), partition_by="k", uid="numbered")
+def numbered(rows):
+    return remote.process("numbered", rows, partition_by="k", uid="numbered").select("k", "n", "id")
+
+def require_numbers(found):
+    assert sorted(row.id for row in found) == list(range(2_000))
+    assert Counter((row.k, row.n) for row in found) == Counter(
+        (k, n + 1) for k in range(150) for n in range(len(range(k, 2_000, 150)))
+    )
+
+few = keyed.where("id < 2000")
 with under_attack():
-    found = numbered.select("k", "n", "id").collect()
-assert sorted(row.id for row in found) == list(range(2_000))
-assert Counter((row.k, row.n) for row in found) == Counter(
-    (k, n + 1) for k in range(150) for n in range(len(range(k, 2_000, 150)))
-)
+    found = numbered(few).collect()
+require_numbers(found)
+
+few.write.parquet(folder + "/in")  # a micro-batch from each of three files
+stream = numbered(spark.readStream.schema(few.schema).option("maxFilesPerTrigger", 1).parquet(folder + "/in"))
+sink = stream.writeStream.format("parquet").option("path", folder + "/numbered").trigger(availableNow=True)
+with under_attack():
+    sink.option("checkpointLocation", folder + "/checkpoint").start().awaitTermination()
+require_numbers(spark.read.parquet(folder + "/numbered").collect())
 print("hits", len(hits), flush=True)
 """
 
