@@ -118,8 +118,8 @@ proto: $(VENV)/.dev-stamp ## generate the code of proto/ anew
 	@bash proto/generate.sh $(RUN)
 
 .PHONY: docs
-docs: $(VENV)/.dev-stamp ## write the tables of the documentation anew, from the code
-	@$(RUN) -m cogapp -r -I tests/docs docs/*.md
+docs: $(VENV)/.dev-stamp ## write the tables of the documentation, and the types of options, from the code
+	@$(RUN) -m cogapp -r -I tests/docs docs/*.md proto/remote_udf/option_types.py
 
 .PHONY: site
 site: $(VENV)/.dev-stamp ## the documentation as a site, in build/site; nothing is fetched

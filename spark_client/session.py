@@ -6,12 +6,12 @@ from typing import Literal, Unpack, overload
 from pyspark.sql import Column, DataFrame, SparkSession
 
 from remote_udf.functions import FunctionKind, FunctionSpec
+from remote_udf.option_types import AggregateCallOptions, CallOptions, ProcessCallOptions, ScalarCallOptions
 from spark_client.base.config import ClientConfig
 from spark_client.base.errors import PlanError
 from spark_client.base.identifiers import identifiers_of
 from spark_client.base.ignored_settings import note_functions
 from spark_client.base.notebooks import Explanation, FunctionList, how_connected, session_html
-from spark_client.base.option_types import AggregateCallOptions, CallOptions, ProcessCallOptions, ScalarCallOptions
 from spark_client.base.settings import planning
 from spark_client.embedded import EmbeddedServer
 from spark_client.functions.aggregate import OverExpression, RemoteAggregate

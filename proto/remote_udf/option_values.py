@@ -1,23 +1,22 @@
-"""Reading of the values of options from text or Python objects, and their conversion back to text.
+"""Readers of the values of options and settings, from text or Python objects, which convert them back to text too.
 
 Each reader raises InvalidOption with the value and with what is expected instead.
 """
 
 import difflib
-import functools
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 from remote_udf.credentials import has_credentials
-from remote_udf.durations import parse_seconds
+from remote_udf.durations import format_seconds, parse_seconds
 from remote_udf.errors import InvalidOption
 
 __all__ = [
     "P95",
-    "Option",
+    "Reader",
     "choice",
     "count",
     "duration",
@@ -27,6 +26,7 @@ __all__ = [
     "names",
     "path",
     "percent",
+    "reader",
     "size",
     "switch",
     "text",
@@ -38,25 +38,35 @@ _SIZE = re.compile(r"\s*(\d{1,18}(?:\.\d{1,9})?)\s*((?:[kmgt]?b)?)\s*", re.IGNOR
 _SIZES = ("B", "KB", "MB", "GB", "TB")
 
 
+ValueT = TypeVar("ValueT")
+
+
 @dataclass(frozen=True)
-class Option:
-    """An option: how to parse and format it, its default and its meaning."""
+class Reader(Generic[ValueT]):
+    """Reads a value when it is called. `format` converts it to a text, which it can read.
 
-    name: str
-    parse: Callable[[Any], Any]
+    `accepts` is the annotation of what it reads: a name of `remote_udf.option_types`, or Python code.
+    """
+
+    read: Callable[[Any], ValueT]
     format: Callable[[Any], str]
-    default: Any
-    doc: str
+    accepts: str
 
-    @functools.cached_property
-    def attribute(self) -> str:
-        """The name in Python code."""
-        return self.name.replace("-", "_")
+    def __call__(self, value: Any) -> ValueT:
+        return self.read(value)
 
 
-def count(minimum: int) -> Callable[[Any], int]:
+def reader(
+    accepts: str, shown: Callable[[Any], str] = str
+) -> Callable[[Callable[[Any], ValueT]], Reader[ValueT]]:  # fmt: skip
+    """Make a reader of a function that reads values. `shown` converts them to text."""
+    return lambda read: Reader(read, shown, accepts)
+
+
+def count(minimum: int) -> Reader[int]:
     """A reader of whole numbers of at least `minimum`."""
 
+    @reader("Count")
     def parse(value: Any) -> int:
         try:
             number = int(value)
@@ -70,6 +80,7 @@ def count(minimum: int) -> Callable[[Any], int]:
     return parse
 
 
+@reader("Duration", format_seconds)
 def duration(value: Any) -> float:
     """Read a duration that is longer than zero, in seconds."""
     seconds = parse_seconds(value)
@@ -81,16 +92,23 @@ def duration(value: Any) -> float:
 P95 = "p95"
 
 
+def _shown(value: float | str) -> str:
+    return value if isinstance(value, str) else format_seconds(value)
+
+
+@reader("Duration", _shown)
 def duration_or_p95(value: Any) -> float | str:
     """Read a duration that is longer than zero, in seconds, or the word p95."""
     return P95 if str(value).strip().lower() == P95 else duration(value)
 
 
+@reader("Duration", format_seconds)
 def duration_or_zero(value: Any) -> float:
     """Read a duration, which may be zero, in seconds."""
     return parse_seconds(value)
 
 
+@reader("Count")
 def size(value: Any) -> int:
     """Read a number of bytes, at least one, which may have a unit: "20 GB" are 20 * 1024 ** 3 bytes."""
     match = _SIZE.fullmatch(str(value))
@@ -105,9 +123,11 @@ def size(value: Any) -> int:
 EnumT = TypeVar("EnumT", bound=StrEnum)
 
 
-def choice(kind: type[EnumT], aliases: Mapping[str, EnumT] | None = None) -> Callable[[Any], EnumT]:
+def choice(kind: type[EnumT], aliases: Mapping[str, EnumT] | None = None) -> Reader[EnumT]:
     """A reader of the members of `kind`, by their values or by `aliases`. Case and underscores do not matter."""
+    values = ", ".join(f'"{each}"' for each in kind)
 
+    @reader(f"{kind.__name__} | Literal[{values}]")
     def parse(value: Any) -> EnumT:
         text = str(value).strip().lower().replace("_", "-")
         if aliases and text in aliases:
@@ -120,6 +140,7 @@ def choice(kind: type[EnumT], aliases: Mapping[str, EnumT] | None = None) -> Cal
     return parse
 
 
+@reader("float | str", "{:.6g}".format)
 def fraction(value: Any) -> float:
     """Read a fraction from 0 to 1, which may be given in percent."""
     text = str(value).strip()
@@ -137,6 +158,7 @@ def percent(share: float) -> str:
     return f"{100 * share:.6g} %"
 
 
+@reader("ErrorClasses", ",".join)
 def names(value: Any) -> tuple[str, ...]:
     """Read names of exception classes from a text with commas, from classes or from a sequence of either."""
     if isinstance(value, str):
@@ -149,6 +171,7 @@ def names(value: Any) -> tuple[str, ...]:
     return names
 
 
+@reader("str")
 def path(value: Any) -> str:
     """Read a path or URI, which must not be empty. One with credentials is refused, and not shown."""
     if not isinstance(value, str) or not value.strip():
@@ -158,6 +181,7 @@ def path(value: Any) -> str:
     return value
 
 
+@reader("str")
 def text(value: Any) -> str:
     """Read a text, which must not be empty."""
     if not isinstance(value, str) or not value.strip():
@@ -165,6 +189,7 @@ def text(value: Any) -> str:
     return value
 
 
+@reader("Switch", lambda value: str(value).lower())
 def switch(value: Any) -> bool:
     """Read true or false, which may be text."""
     text = str(value).strip().lower()

@@ -7,7 +7,7 @@ import pyarrow as pa
 
 from remote_udf.effective_options import resolve_aggregate, resolve_scalar
 from remote_udf.functions import FunctionSpec
-from remote_udf.options import OnError
+from remote_udf.options import ErrorPolicy
 from remote_udf.process_calls import ProcessCall, processed_type
 from remote_udf.result_columns import resolved
 from remote_udf.segments import AppliedField, applied_type
@@ -17,16 +17,6 @@ __all__ = ["GENERATED", "AggregateCall", "ErrorPolicy", "ProcessTableCall", "Sca
 
 GENERATED = "__remote_"
 """What the names of columns in plans begin with if users do not know them."""
-
-
-@dataclass(frozen=True)
-class ErrorPolicy:
-    """What happens to rows that fail; see the caller options of `remote_udf.options`."""
-
-    on_error: OnError = OnError.FAIL
-    max_errors: int | None = None
-    max_error_rate: float | None = None
-    dead_letter: str | None = None
 
 
 @dataclass(frozen=True)

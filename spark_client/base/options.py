@@ -4,10 +4,17 @@ from collections.abc import Mapping
 
 from pyspark.sql import SparkSession
 
-from remote_udf.effective_options import canonical
+from remote_udf.effective_options import canonical, resolve
 from remote_udf.functions import FunctionKind
-from remote_udf.options import AGGREGATE_OPTIONS, CALLER_OPTIONS, SCALAR_OPTIONS, STREAM_OPTIONS, OnError
-from spark_client.base.calls import ErrorPolicy
+from remote_udf.options import (
+    AGGREGATE_OPTIONS,
+    CALLER_OPTIONS,
+    SCALAR_OPTIONS,
+    STREAM_OPTIONS,
+    ErrorPolicy,
+    OnError,
+    StreamOptions,
+)
 from spark_client.base.errors import PlanError
 from spark_client.base.ignored_settings import warn_of_function, warn_of_group
 from spark_client.base.settings import read_once
@@ -75,8 +82,7 @@ def call_options(
     """
     called = canonical(given, source=f"call of {function}", known=KNOWN_OPTIONS[kind])
     merged = {**session, **called}
-    values = {option.attribute: option.parse(merged[name]) for name, option in CALLER_OPTIONS.items() if name in merged}
-    policy = ErrorPolicy(**values)
+    policy = resolve(ErrorPolicy, merged)
     if policy.on_error is OnError.DEAD_LETTER and kind is FunctionKind.AGGREGATE:
         raise PlanError(f"call of {function}: an aggregate has no rows for a dead letter; use 'column'")
     if policy.on_error is OnError.DEAD_LETTER and policy.dead_letter is None:
@@ -91,7 +97,4 @@ def call_options(
 def buckets_of(given: Mapping[str, object], session: Mapping[str, str], function: str) -> int:
     """The option `buckets`; the call's value overrides the session's. Raises InvalidOption."""
     called = canonical(given, source=f"call of {function}", known=KNOWN_OPTIONS[FunctionKind.PROCESS])
-    option = STREAM_OPTIONS["buckets"]
-    text = {**session, **called}.get(option.name)
-    buckets: int = option.default if text is None else option.parse(text)
-    return buckets
+    return resolve(StreamOptions, session, called).buckets

@@ -11,12 +11,12 @@ from pyspark.sql import functions as F
 
 from remote_udf.errors import StreamError
 from remote_udf.functions import FunctionKind, FunctionSpec
+from remote_udf.option_types import AggregateCallOptions
 from remote_udf.segments import AppliedField
 from spark_client.base.calls import AggregateCall
 from spark_client.base.config import ClientConfig
 from spark_client.base.errors import PlanError
 from spark_client.base.notebooks import function_html
-from spark_client.base.option_types import AggregateCallOptions
 from spark_client.base.options import call_options, session_options
 from spark_client.functions.scalar import FunctionDoc, column_of
 from spark_client.functions.window import WindowSpec

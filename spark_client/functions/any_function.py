@@ -3,7 +3,7 @@
 from typing import Any, Protocol, Unpack
 
 from remote_udf.functions import FunctionSpec
-from spark_client.base.option_types import CallOptions
+from remote_udf.option_types import CallOptions
 
 __all__ = ["AnyFunction"]
 

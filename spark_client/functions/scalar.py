@@ -11,12 +11,12 @@ from pyspark.sql import functions as F
 
 from remote_udf.errors import StreamError
 from remote_udf.functions import FunctionSpec
+from remote_udf.option_types import ScalarCallOptions
 from remote_udf.options import OnError, OutputMode
 from spark_client.base.calls import ScalarCall
 from spark_client.base.config import ClientConfig
 from spark_client.base.errors import PlanError
 from spark_client.base.notebooks import function_html
-from spark_client.base.option_types import ScalarCallOptions
 from spark_client.base.options import call_options, session_options
 from spark_client.base.types import spark_type
 from spark_client.executor.scalar.column import evaluate_scalar, result_type

@@ -10,7 +10,7 @@ from prometheus_client.metrics import MetricWrapperBase
 from deploy.chart_values import VALUES
 from remote_udf.arrow import SCHEMA_BYTES
 from remote_udf.errors import TRACEBACK_LIMIT
-from remote_udf.option_values import Option
+from remote_udf.option_tables import Option
 from remote_udf.options import AGGREGATE_OPTIONS, CALLER_OPTIONS, HOSTED_OPTIONS, SCALAR_OPTIONS, STREAM_OPTIONS
 from remote_udf.outcomes import MESSAGE_LIMIT
 from remote_udf.process_planning import MAX_TABLES

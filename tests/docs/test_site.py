@@ -23,7 +23,10 @@ PUBLIC = [
     "udf_server.testing",
 ]  # fmt: skip
 """What users import."""
-INNER = {"TIMESTAMP", "TIMESTAMP_NTZ", "TRACEBACK_LIMIT", "VALUE", "capped", "split_name", "version_key"}
+INNER = {
+    "DEFAULT_CAPACITY", "ErrorPolicy", "StreamOptions", "TIMESTAMP", "TIMESTAMP_NTZ", "TRACEBACK_LIMIT", "VALUE",
+    "capped", "resolve", "split_name", "version_key",
+}  # fmt: skip
 """Names that only the two ends import from there."""
 LOADED = {
     "audio": "src",

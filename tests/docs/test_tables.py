@@ -26,7 +26,7 @@ from udf_server.base.annotations import codecs_for
 from udf_server.commands.cli import main as udf_server_command
 from udf_server.serving.config import settings
 
-COGGED = sorted((ROOT / "docs").glob("*.md"))
+COGGED = [*sorted((ROOT / "docs").glob("*.md")), ROOT / "proto/remote_udf/option_types.py"]
 
 
 def first_cells(page: str, heading: str) -> list[str]:

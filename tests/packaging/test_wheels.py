@@ -186,6 +186,8 @@ def test_a_plugin_s_types_are_checked_against_the_wheel(server, plugin):
     assert 'Incompatible types in assignment (expression has type "int", variable has type "str")' in mypy(
         PLUGIN + "\nshout.origin = 1\n"
     )
+    assert 'Unexpected keyword argument "tiemout"' in mypy(PLUGIN.replace("timeout=", "tiemout="))
+    assert 'No overload variant of "scalar" matches argument type "int"' in mypy(PLUGIN.replace('"2 s"', "2"))
     for page in ("process-table-functions", "process-table-functions-on-streams"):
         text = (ROOT / f"docs/{page}.md").read_text()
         assert "Success" in mypy(text.partition("```python\n")[2].partition("```")[0])

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Generic, Protocol, TypeVar
 from remote_udf.effective_options import canonical
 from remote_udf.errors import InvalidOption
 from remote_udf.functions import Execution, FunctionKind, FunctionSpec, NullCall, split_name
-from remote_udf.option_values import Option
+from remote_udf.option_tables import Option
 from remote_udf.options import AGGREGATE_OPTIONS
 from udf_server.base.errors import DeclarationError
 from udf_server.base.hooks import Hook, hooks_of

@@ -8,7 +8,8 @@ from typing import Any
 from remote_udf.durations import format_seconds
 from remote_udf.effective_options import canonical
 from remote_udf.errors import InvalidOption
-from remote_udf.option_values import Option, choice, count, duration, switch
+from remote_udf.option_tables import Option
+from remote_udf.option_values import choice, count, duration, switch
 from udf_server.base.errors import InvalidConfig
 from udf_server.limits.rates import RateLimit, parse_rates
 

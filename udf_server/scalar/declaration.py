@@ -3,10 +3,11 @@
 import inspect
 import re
 from collections.abc import Callable, Mapping
-from typing import Any, overload
+from typing import Any, Unpack, overload
 
 from remote_udf.errors import InvalidOption
 from remote_udf.functions import Execution, FunctionKind, FunctionSpec, NullCall, Parameter, split_name
+from remote_udf.option_types import ScalarDefaults
 from remote_udf.options import HOSTED_OPTIONS, SCALAR_OPTIONS
 from udf_server.base.errors import DeclarationError
 from udf_server.base.functions import Function
@@ -40,7 +41,7 @@ def scalar(
     cache_key: str | Callable[..., Any] | None = None,
     cost: Callable[..., Any] | None = None,
     durable_store: bool = False,
-    **options: Any,
+    **options: Unpack[ScalarDefaults],
 ) -> Callable[[Callable[..., Any]], Function]: ...
 
 
@@ -62,7 +63,7 @@ def scalar(
     cache_key: str | Callable[..., Any] | None = None,
     cost: Callable[..., Any] | None = None,
     durable_store: bool = False,
-    **options: Any,
+    **options: Unpack[ScalarDefaults],
 ) -> Function | Callable[[Callable[..., Any]], Function]:
     """Declare a scalar function, which returns one value for each row (FLIP-400).
 

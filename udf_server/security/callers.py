@@ -7,7 +7,8 @@ from typing import Any
 
 from remote_udf.effective_options import canonical
 from remote_udf.errors import InvalidOption
-from remote_udf.option_values import Option, choice, count
+from remote_udf.option_tables import Option
+from remote_udf.option_values import choice, count
 from udf_server.base.errors import InvalidConfig, InvalidCost
 from udf_server.base.fairness import Priority
 from udf_server.limits.terms import Terms

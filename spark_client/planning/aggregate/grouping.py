@@ -6,10 +6,10 @@ from typing import Unpack
 
 from pyspark.sql import Column, DataFrame
 
+from remote_udf.option_types import EmitCallOptions
 from spark_client.base.errors import PlanError
 from spark_client.base.grouped import retains_keys
 from spark_client.base.identifiers import Identifiers, identifiers_of
-from spark_client.base.option_types import EmitCallOptions
 from spark_client.base.options import all_settings
 from spark_client.base.settings import planning, read_once
 from spark_client.functions.aggregate import AggregateExpression

@@ -8,16 +8,16 @@ import pyarrow as pa
 import pytest
 
 from remote_udf.functions import FunctionKind, FunctionSpec
-from remote_udf.option_values import Option
-from spark_client import PlanError, RemoteAggregate, RemoteFunction, RemoteSession
-from spark_client.base.config import ClientConfig
-from spark_client.base.option_types import (
+from remote_udf.option_tables import Option
+from remote_udf.option_types import (
     AggregateCallOptions,
     CallOptions,
     EmitCallOptions,
     ProcessCallOptions,
     ScalarCallOptions,
 )
+from spark_client import PlanError, RemoteAggregate, RemoteFunction, RemoteSession
+from spark_client.base.config import ClientConfig
 from spark_client.base.options import KNOWN_OPTIONS
 from spark_client.functions.directory import Functions
 from spark_client.windows.emitting import EMIT_OPTIONS
