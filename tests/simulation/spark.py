@@ -16,7 +16,6 @@ from spark_client.executor.stream.call_stream import CallStream
 from spark_client.executor.stream.channels import Channels
 from spark_client.executor.stream.endpoints import Endpoints
 from spark_client.executor.stream.runtime import Runtime
-from spark_client.executor.stream.seen_caches import SeenCaches
 from spark_client.executor.stream.silence import SilenceWatch
 from spark_client.executor.stream.task import TaskInfo
 from spark_client.executor.stream.transport import GrpcTransport
@@ -49,7 +48,6 @@ class SparkWorker:
             "simulated", resolve=lambda _: [(address, "") for address in resolve()], clock=scheduler.clock,
             rng=scheduler.random(f"endpoints {name}"),
         )  # fmt: skip
-        self.caches = SeenCaches()
         self.watch = SilenceWatch(threads=threads)
         self.files = Files(files, threads, self.random)
         self.listings = Listings(threads)
@@ -62,8 +60,7 @@ class SparkWorker:
             transport = GrpcTransport(call.config, endpoints=self.endpoints, channels=self.channels)
             stream = CallStream(
                 call, schema, task, transport, clock=scheduler.clock, threads=threads, watch=self.watch,
-                caches=self.caches, uniform=self.random.uniform,
-                span=ReplaySpan(scheduler.clock),
+                uniform=self.random.uniform, span=ReplaySpan(scheduler.clock),
             )  # fmt: skip
             streams.append(stream)
             return stream

@@ -5,7 +5,6 @@ import contextlib
 import functools
 import logging
 import math
-import secrets
 import sqlite3
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -143,17 +142,8 @@ class FileStore(Store):
 
     def _connect(self) -> None:
         # A loss of power may lose the latest entries, but does not damage the file.
-        db = opened(self.path, _TABLES, FORMAT, "NORMAL", BUSY_SECONDS)
-        try:
-            with transaction(db):
-                if not (chosen := db.execute("PRAGMA application_id").fetchone()[0]):
-                    chosen = secrets.randbelow(1 << 31) or 1
-                    db.execute(f"PRAGMA application_id = {chosen}")
-        except BaseException:
-            db.close()
-            raise
-        self.identity = f"file {chosen:08x}"
-        self._db, self._limit = db, Limit(db)
+        self._db = opened(self.path, _TABLES, FORMAT, "NORMAL", BUSY_SECONDS)
+        self._limit = Limit(self._db)
 
     def _disconnect(self) -> None:
         db, self._db = self._db, None

@@ -5,7 +5,6 @@ import collections
 import itertools
 import operator
 import time
-import uuid
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 
 import numpy as np
@@ -42,7 +41,6 @@ class MemoryStore(Store):
         self._max_bytes = max_bytes
         self._merged_bytes = min(MERGED_BYTES, max_bytes // MERGED_PART)
         self._clock = clock
-        self.identity = f"memory {uuid.uuid4().hex}"
         self._places: dict[str, dict[bytes, int]] = {}
         """The number of each key, by function."""
         self._chunks: list[Chunk] = []

@@ -98,8 +98,6 @@ class OutcomeCache:
         self._closed = False
         self._reading, self._writing = Backoff(clock), Backoff(clock)
         """A store that is full can still be read."""
-        self._differ: set[str] = set()
-        """Functions for which another server has another cache."""
 
     async def open(self) -> None:
         """Connect to the store. Raises InvalidConfig."""
@@ -209,19 +207,6 @@ class OutcomeCache:
         if self.store.shared and keys:
             until = self._clock() + KEPT_SECONDS
             self._queue(_Write(function, [(key, b"") for key in keys], None, len(keys) * ENTRY_BYTES, until))
-
-    def compare(self, function: str, other: str) -> None:
-        """Warn if another server of a client's target has another cache for the function, as `Store.identity` tells.
-
-        Each function has one line in the log.
-        """
-        mine = self.store.identity
-        if other and mine and other != mine and function not in self._differ:
-            self._differ.add(function)
-            log.warning(
-                "another server of the same target has another cache: each of them calls equal rows once",
-                extra={"function": function},
-            )
 
     def count_errors(self, reason: str, count: int = 1) -> None:
         self._metrics.cache_errors.labels(reason).inc(count)

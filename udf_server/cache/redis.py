@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import logging
-import uuid
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -32,14 +31,11 @@ ENTRIES_AT_ONCE = 250
 ANSWER_BYTES = ENTRIES_AT_ONCE * (LARGEST_ENTRY + 1_000)
 ANSWER_SECONDS = 5.0
 """A command without an answer in this time has failed. Versions of redis-py have different defaults, even none."""
-IDENTITY_BYTES = 100
-"""An identity with more bytes is not ours."""
 MOST_SECONDS = 1e11
 """Redis refuses times that 64 bits of milliseconds do not hold. Callers choose how long a value is kept."""
 CLAIM_MILLISECONDS = 24 * 3_600_000
 """A claim is removed after this time in any case."""
 _PREFIX, _CLAIM, _SERVER = b"udf:entry:", b"udf:claim:", b"udf:server:"
-_IDENTITY = b"udf:identity"
 # KEYS are pairs of a claim and its entry. ARGV has the name of this server, the prefix of servers, the milliseconds of
 # a claim, those of the lease of this server, which is renewed, and those that a lease may have left at most; the number
 # of the last byte of the beginning of an entry, and the beginning of each that counts as none.
@@ -97,7 +93,6 @@ class RedisStore(Store):
         try:
             await self._client.ping()
             await self._refuse_cluster()
-            await self._identify()
         except self._errors.AuthenticationError as error:
             await self.close()
             raise InvalidConfig(f"setting 'cache_url': Redis refuses the password: {error}") from None
@@ -188,19 +183,9 @@ class RedisStore(Store):
                     "setting 'cache_url' is a Redis cluster: use one instance, with replicas if need be"
                 )
 
-    async def _identify(self) -> None:
-        """Read or set the text by which servers find out whether they use the same Redis. A full Redis refuses that."""
-        with contextlib.suppress(self._errors.ResponseError):
-            await self._client.set(_IDENTITY, self.identity or f"redis {uuid.uuid4().hex}", nx=True)
-            found = await self._client.get(_IDENTITY)
-            if isinstance(found, bytes) and len(found) <= IDENTITY_BYTES:
-                self.identity = self.identity or found.decode(errors="replace")
-
     async def _beat(self, name: str) -> None:
         async with self._asking():
             await self._client.set(_SERVER + name.encode(), b"", px=round(LEASE_SECONDS * 1000))
-            # Redis keeps the identity if it is used.
-            await self._identify()
 
     async def _scanned(self, pattern: bytes) -> AsyncIterator[list[bytes]]:
         """The names that match, in lists. SCAN may return a name twice."""

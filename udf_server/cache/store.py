@@ -47,9 +47,6 @@ class Store(ABC):
     shared = False
     """Whether other processes use the same entries."""
 
-    identity = ""
-    """A text that all processes with the same entries have in common; empty if it is not known."""
-
     async def open(self) -> None:  # noqa: B027 - not every store connects
         """Connect. Raises InvalidConfig if that cannot succeed, as with a wrong password."""
 

@@ -15,7 +15,7 @@ from remote_udf.tracing import start_span
 from remote_udf.v1 import message_pb2 as pb
 from udf_server.cache.cached_runner import CachedRunner
 from udf_server.hosting.hosted_function import HostedFunction
-from udf_server.runners.runner import InputBatch, Runner
+from udf_server.runners.runner import InputBatch
 from udf_server.security.access import ANYBODY, Caller
 from udf_server.streams.audit import stream_refused
 from udf_server.streams.background import Background
@@ -238,18 +238,15 @@ class ExecuteStream:
         self._heartbeats.opened(opening.options.timeout)
         self._spawn(self._heartbeats.watch(runner, call.hosted, call.metrics, call.accounts), tasks)
         self._session.opened()
-        self._outbox.put(self._answer(opening, request, runner))
+        self._outbox.put(self._answer(opening, request))
         if self._draining:
             self.drain()
 
-    def _answer(self, opening: Opening, request: pb.Open, runner: Runner) -> pb.ExecuteResponse:
+    def _answer(self, opening: Opening, request: pb.Open) -> pb.ExecuteResponse:
         """The Opened message."""
         answer = opened_message(opening, self._limits.message_bytes, self._heartbeats.progress_seconds)
         answer.opened.shared_memory = self._shared is not None
         answer.opened.max_batch_rows = self._limits.unanswered_rows
-        if self._cache is not None and isinstance(runner, CachedRunner):
-            self._cache.compare(opening.hosted.spec.key, request.cache)
-            answer.opened.cache = self._cache.store.identity
         if self._services.budgets is not None and request.HasField("budget"):
             answer.opened.budget = self._services.budgets.identity
         answer.opened.estimate = request.estimate

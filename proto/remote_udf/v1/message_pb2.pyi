@@ -62,7 +62,7 @@ class ExecuteResponse(_message.Message):
     def __init__(self, opened: _Optional[_Union[Opened, _Mapping]] = ..., result: _Optional[_Union[Result, _Mapping]] = ..., progress: _Optional[_Union[Progress, _Mapping]] = ..., finished: _Optional[_Union[Finished, _Mapping]] = ..., cancelled: _Optional[_Union[Cancelled, _Mapping]] = ..., error: _Optional[_Union[Error, _Mapping]] = ..., shared: _Optional[_Union[SharedData, _Mapping]] = ..., padding: _Optional[bytes] = ..., data: _Optional[bytes] = ...) -> None: ...
 
 class Open(_message.Message):
-    __slots__ = ("protocol_version", "function", "version", "fingerprint", "arguments", "options", "context", "applied", "process", "shared_memory", "takes_parts", "cache", "budget", "estimate")
+    __slots__ = ("protocol_version", "function", "version", "fingerprint", "arguments", "options", "context", "applied", "process", "shared_memory", "takes_parts", "budget", "estimate")
     class OptionsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -81,7 +81,6 @@ class Open(_message.Message):
     PROCESS_FIELD_NUMBER: _ClassVar[int]
     SHARED_MEMORY_FIELD_NUMBER: _ClassVar[int]
     TAKES_PARTS_FIELD_NUMBER: _ClassVar[int]
-    CACHE_FIELD_NUMBER: _ClassVar[int]
     BUDGET_FIELD_NUMBER: _ClassVar[int]
     ESTIMATE_FIELD_NUMBER: _ClassVar[int]
     protocol_version: int
@@ -95,10 +94,9 @@ class Open(_message.Message):
     process: ProcessCall
     shared_memory: SharedMemory
     takes_parts: bool
-    cache: str
     budget: Budget
     estimate: bool
-    def __init__(self, protocol_version: _Optional[int] = ..., function: _Optional[str] = ..., version: _Optional[str] = ..., fingerprint: _Optional[str] = ..., arguments: _Optional[bytes] = ..., options: _Optional[_Mapping[str, str]] = ..., context: _Optional[_Union[CallContext, _Mapping]] = ..., applied: _Optional[_Iterable[_Union[AppliedField, str]]] = ..., process: _Optional[_Union[ProcessCall, _Mapping]] = ..., shared_memory: _Optional[_Union[SharedMemory, _Mapping]] = ..., takes_parts: bool = ..., cache: _Optional[str] = ..., budget: _Optional[_Union[Budget, _Mapping]] = ..., estimate: bool = ...) -> None: ...
+    def __init__(self, protocol_version: _Optional[int] = ..., function: _Optional[str] = ..., version: _Optional[str] = ..., fingerprint: _Optional[str] = ..., arguments: _Optional[bytes] = ..., options: _Optional[_Mapping[str, str]] = ..., context: _Optional[_Union[CallContext, _Mapping]] = ..., applied: _Optional[_Iterable[_Union[AppliedField, str]]] = ..., process: _Optional[_Union[ProcessCall, _Mapping]] = ..., shared_memory: _Optional[_Union[SharedMemory, _Mapping]] = ..., takes_parts: bool = ..., budget: _Optional[_Union[Budget, _Mapping]] = ..., estimate: bool = ...) -> None: ...
 
 class Budget(_message.Message):
     __slots__ = ("job", "amounts", "error_share")
@@ -196,7 +194,7 @@ class CallContext(_message.Message):
     def __init__(self, operation_id: _Optional[str] = ..., job: _Optional[str] = ..., stage: _Optional[int] = ..., partition: _Optional[int] = ..., task_attempt: _Optional[int] = ..., micro_batch: _Optional[int] = ..., session: _Optional[str] = ...) -> None: ...
 
 class Opened(_message.Message):
-    __slots__ = ("version", "result", "options", "max_message_bytes", "progress_interval", "execution", "shared_memory", "max_batch_rows", "cache", "budget", "estimate", "load")
+    __slots__ = ("version", "result", "options", "max_message_bytes", "progress_interval", "execution", "shared_memory", "max_batch_rows", "budget", "estimate", "load")
     class OptionsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -212,7 +210,6 @@ class Opened(_message.Message):
     EXECUTION_FIELD_NUMBER: _ClassVar[int]
     SHARED_MEMORY_FIELD_NUMBER: _ClassVar[int]
     MAX_BATCH_ROWS_FIELD_NUMBER: _ClassVar[int]
-    CACHE_FIELD_NUMBER: _ClassVar[int]
     BUDGET_FIELD_NUMBER: _ClassVar[int]
     ESTIMATE_FIELD_NUMBER: _ClassVar[int]
     LOAD_FIELD_NUMBER: _ClassVar[int]
@@ -224,11 +221,10 @@ class Opened(_message.Message):
     execution: _function_pb2.Execution
     shared_memory: bool
     max_batch_rows: int
-    cache: str
     budget: str
     estimate: bool
     load: Load
-    def __init__(self, version: _Optional[str] = ..., result: _Optional[bytes] = ..., options: _Optional[_Mapping[str, str]] = ..., max_message_bytes: _Optional[int] = ..., progress_interval: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., execution: _Optional[_Union[_function_pb2.Execution, str]] = ..., shared_memory: bool = ..., max_batch_rows: _Optional[int] = ..., cache: _Optional[str] = ..., budget: _Optional[str] = ..., estimate: bool = ..., load: _Optional[_Union[Load, _Mapping]] = ...) -> None: ...
+    def __init__(self, version: _Optional[str] = ..., result: _Optional[bytes] = ..., options: _Optional[_Mapping[str, str]] = ..., max_message_bytes: _Optional[int] = ..., progress_interval: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., execution: _Optional[_Union[_function_pb2.Execution, str]] = ..., shared_memory: bool = ..., max_batch_rows: _Optional[int] = ..., budget: _Optional[str] = ..., estimate: bool = ..., load: _Optional[_Union[Load, _Mapping]] = ...) -> None: ...
 
 class Load(_message.Message):
     __slots__ = ("load", "streams", "cores")

@@ -25,7 +25,6 @@ from spark_client.executor.stream.message_sizing import MessageSizing
 from spark_client.executor.stream.moves import Moves
 from spark_client.executor.stream.pending import Pending
 from spark_client.executor.stream.results import read_result
-from spark_client.executor.stream.seen_caches import SeenCaches
 from spark_client.executor.stream.silence import SilenceWatch
 from spark_client.executor.stream.task import TaskInfo
 
@@ -51,7 +50,6 @@ class CallStream:
         span: Span = NO_SPAN,
         threads: Threads = THREADS,
         watch: SilenceWatch | None = None,
-        caches: SeenCaches | None = None,
         uniform: Callable[[float, float], float] = random.uniform,
     ) -> None:
         """Connect and open. Raises StreamError if the server refuses, ServerUnavailable if none answers in time.
@@ -68,9 +66,7 @@ class CallStream:
         self._uniform = uniform
         self._closed = threads.event()
         self._sleep = sleep or self._closed.wait
-        connect = functools.partial(
-            Connection, call, arguments, task, transport, clock, threads=threads, watch=watch, caches=caches
-        )
+        connect = functools.partial(Connection, call, arguments, task, transport, clock, threads=threads, watch=watch)
         self._connector = Connector(call, connect, transport.servers, clock, self._sleep, span, uniform)
         self._lock = threads.lock()
         self._pending = Pending(self._answered)

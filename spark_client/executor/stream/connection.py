@@ -23,7 +23,6 @@ from spark_client.base.calls import AggregateCall, ProcessTableCall, ScalarCall
 from spark_client.base.server_load import ServerLoad
 from spark_client.base.transport import Transport, TransportLost
 from spark_client.executor.stream.chunks import Chunk
-from spark_client.executor.stream.seen_caches import SeenCaches, process_caches
 from spark_client.executor.stream.silence import SilenceWatch, process_watch
 from spark_client.executor.stream.task import TaskInfo
 
@@ -49,18 +48,16 @@ class Connection:
         *,
         threads: Threads = THREADS,
         watch: SilenceWatch | None = None,
-        caches: SeenCaches | None = None,
     ) -> None:
         """Request a stream. Servers in `avoid` are used only if there are no others.
 
         `open` waits for the answer. Raises TransportLost. `watch` calls `check_silence` at intervals; the default is
-        the watch of the process. `caches` has the caches of servers; by default those that this process has seen.
+        the watch of the process.
         """
         self._arguments = arguments
         self._writer = BatchWriter(arguments)
         self._clock = clock
         self._watch = watch or process_watch()
-        self._caches = process_caches() if caches is None else caches
         self._waiting_since: float | None = None
         self._last_message = clock()
         self._silent_after = call.config.connect_seconds
@@ -93,7 +90,6 @@ class Connection:
             process=call.process.to_proto() if isinstance(call, ProcessTableCall) and call.process else None,
             shared_memory=self._offered.offer if self._offered else None,
             takes_parts=call.takes_parts,
-            cache=self._caches.elsewhere(call.config.target, spec.key, self.server),
             budget=call.config.budget.to_proto() if call.config.budget is not None else None,
             estimate=call.config.estimates,
         )
@@ -132,7 +128,6 @@ class Connection:
         else:
             self.bundles = None
             self.options = resolve_scalar(opened.options)
-        self._caches.note(self._call.config.target, self._call.spec.key, self.server, opened.cache)
         with self._memory_lock:
             if opened.shared_memory and self._offered is not None:
                 self._shared = self._offered.accepted()

@@ -142,11 +142,10 @@ async def test_entries_of_other_keys_are_misses_that_are_replaced(redis):
 
 
 @pytest.mark.parametrize("answer", [Raw(b"*2000000000\r\n"), 5, b"x" * 10_000, [b"x"], Raw(b"-ERR no\r\n"), None])
-async def test_a_server_starts_whatever_the_identity_of_a_redis_is(redis, answer):
+async def test_a_server_starts_or_says_why_not_whatever_a_redis_answers_first(redis, answer):
     function, _ = doubling()
-    redis.lie = lambda name, true: answer if name == b"GET" else true
+    redis.lie = lambda name, true: answer if name in (b"PING", b"INFO") else true
     with contextlib.suppress(InvalidConfig):
         async with server_of(redis) as (environment, _):
-            assert len(environment._cache.store.identity) < 200
             assert (await environment.run(function, [1])).to_pylist() == [2]
     redis.lie = None

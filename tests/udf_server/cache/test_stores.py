@@ -56,15 +56,6 @@ async def test_entries_are_kept_by_function_and_key(opened):
     assert await store.clear() == 1
 
 
-async def test_stores_of_the_same_entries_have_the_same_identity(opened, tmp_path):
-    one, two = await opened(), await opened()
-    assert one.identity and (one.identity == two.identity) is one.shared
-    other = FileStore(tmp_path / "other", 1 << 20)
-    await other.open()
-    assert other.identity != one.identity
-    await other.close()
-
-
 @pytest.mark.parametrize("seconds", [1e-9, 1e11, 1e16, 1e300])
 async def test_entries_are_kept_for_any_time(opened, seconds):
     store = await opened()
