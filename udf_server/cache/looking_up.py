@@ -130,15 +130,15 @@ class LookUps:
             new = [place for place in damaged if beginnings[place] != batch.useless.get(keys[place])]
             self._cache.count_errors("entry", len(new))
             batch.useless |= {keys[place]: beginnings[place] for place in useless}
-            found = self._with_latest(found, useless, [keys[place] for place in useless])
+            found = self._with_unwritten(found, useless, [keys[place] for place in useless])
         return None if self._answers.closed else found
 
-    def _with_latest(self, found: Found, places: Sequence[int], keys: Sequence[bytes]) -> Found:
+    def _with_unwritten(self, found: Found, places: Sequence[int], keys: Sequence[bytes]) -> Found:
         """Add the outcomes that this process has for the keys at `places`, and has not written yet."""
-        latest = self._entries.read(self._cache.latest(self._function, keys), keys, self._ages, [])
+        newer = self._entries.read(self._cache.unwritten(self._function, keys), keys, self._ages, [])
         return Found(
-            [*found.rows, *(places[row] for row in latest.rows)], pa.concat_arrays([found.values, latest.values]),
-            found.errors | {places[row]: error for row, error in latest.errors.items()},
+            [*found.rows, *(places[row] for row in newer.rows)], pa.concat_arrays([found.values, newer.values]),
+            found.errors | {places[row]: error for row, error in newer.errors.items()},
         )  # fmt: skip
 
     async def _recalled(self, keys: Sequence[bytes]) -> Found | None:

@@ -31,8 +31,6 @@ log = logging.getLogger(__name__)
 
 QUEUE_BYTES = 32 << 20
 """Maximum bytes of entries that wait to be written to a shared store. Further ones are not kept."""
-LATEST_BYTES, LATEST_SECONDS = 16 << 20, 10.0
-"""Entries that were just written to a shared store are also kept in memory, up to this size and for this time."""
 WRITE_SECONDS = 5.0
 """Maximum time of one write to a shared store."""
 STALLED_SECONDS = 1.0
@@ -88,12 +86,12 @@ class OutcomeCache:
         """The owners are batches of the streams of this process."""
         self.orphans = Orphans()
         """The calls whose stream was lost."""
-        self._latest = MemoryStore(LATEST_BYTES, clock)
-        """The latest entries of this process: a look-up that began before they were written does not have them."""
         self._metrics = metrics
         self._clock = clock
         self._writes: collections.deque[_Write] = collections.deque()
         self._queued = 0
+        self._unwritten: dict[str, dict[bytes, bytes]] = {}
+        """The entries that are queued, by function and key."""
         self._writer: asyncio.Task[None] | None = None
         self._closed = False
         self._reading, self._writing = Backoff(clock), Backoff(clock)
@@ -139,14 +137,14 @@ class OutcomeCache:
         found = await self._asked("get", self.store.get(function, keys), seconds)
         if found is None:
             found = [None] * len(keys)
-        if self.store.shared and len(self._latest):
-            latest = self._latest.found(function, keys)
-            found = [entry if entry is not None else new for entry, new in zip(found, latest, strict=True)]
+        if self._unwritten.get(function):
+            queued = self.unwritten(function, keys)
+            found = [entry if entry is not None else new for entry, new in zip(found, queued, strict=True)]
         return found
 
-    def latest(self, function: str, keys: Sequence[bytes]) -> list[bytes | None]:
-        """The latest entries of this process, which may be newer than those that `get` found in a shared store."""
-        return self._latest.found(function, keys)
+    def unwritten(self, function: str, keys: Sequence[bytes]) -> list[bytes | None]:
+        """The entries of this process that are not written yet: they are newer than those that a shared store has."""
+        return [*map(self._unwritten.get(function, {}).get, keys)]
 
     def recall(self, function: str, keys: Sequence[bytes]) -> list[Recalled]:
         """Do the same as `get` without entries. Pass the rows to `used` when their values were read."""
@@ -188,7 +186,6 @@ class OutcomeCache:
             self.store.keep(function, kept, seconds)
         elif kept:
             until = self._clock() + KEPT_SECONDS
-            self._latest.keep(function, kept, min(seconds, LATEST_SECONDS))
             self._queue(_Write(function, kept, seconds, sum(len(entry) + ENTRY_BYTES for _, entry in kept), until))
 
     def keep_values(self, function: str, keys: Sequence[bytes], values: pa.Array, seconds: float) -> None:
@@ -219,6 +216,8 @@ class OutcomeCache:
             return
         self._writes.append(write)
         self._queued += write.size
+        if write.seconds is not None:
+            self._unwritten.setdefault(write.function, {}).update(write.entries)
         if self._writer is None:
             self._writer = asyncio.get_running_loop().create_task(self._write())
 
@@ -233,7 +232,16 @@ class OutcomeCache:
             if done or self._clock() > write.until:
                 self._writes.popleft()
                 self._queued -= write.size
+                self._forget(write)
         self._writer = None
+
+    def _forget(self, write: _Write) -> None:
+        unwritten = self._unwritten.get(write.function, {})
+        for key, entry in write.entries:
+            if unwritten.get(key) is entry:  # otherwise a later write has another one
+                del unwritten[key]
+        if not unwritten:
+            self._unwritten.pop(write.function, None)
 
     async def _written_to(self, write: _Write) -> bool:
         if write.seconds is None:

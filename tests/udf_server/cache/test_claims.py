@@ -223,7 +223,6 @@ async def test_values_of_a_store_that_is_full_are_used(url, caplog):
             for number in range(1, 4):
                 await environment.run(f, [100 * number + row for row in rows])
                 await eventually(lambda: metrics.registry.get_sample_value(*errors("put")))
-                await cache._latest.clear()
                 called.clear()
                 result = await environment.run(f, rows, cache_timeout="20 s")
                 assert result.to_pylist() == [f"{a} " * 500 for a in rows]

@@ -424,7 +424,6 @@ async def test_a_caller_that_does_not_wait_for_the_store_does_not_keep_others_fr
     async with FunctionEnvironment(cache=cache) as environment:
         await environment.run(function, [1], cache_timeout="20 s")
         await eventually(lambda: cache._writer is None)
-        await cache._latest.clear()
         for row in range(3):
             await environment.run(function, [100 + row], cache_timeout="1 ms")
             assert (await environment.run(function, [1], cache_timeout="20 s")).to_pylist() == [2]
@@ -522,6 +521,5 @@ async def test_damaged_and_foreign_entries_are_misses(url):
         entries = [(key, entry) async for _, key, entry in store.export()]
         damaged = [b"", entries[1][1][:-1] + b"\x7f", b"pickle" * 20]
         await store.put("f@1", [(key, bad) for (key, _), bad in zip(entries, damaged, strict=True)], 60)
-        await environment._cache._latest.clear()  # which would do instead of them
         assert (await environment.run(function, [1, 2, 3])).to_pylist() == [2, 4, 6]
         assert len(called) == 6
