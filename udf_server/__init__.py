@@ -11,8 +11,7 @@ from udf_server.base.context import BatchContext, CallContext
 from udf_server.base.errors import DeclarationError, Failure, PluginError, RetryableError, RowErrors
 from udf_server.base.functions import Function
 from udf_server.base.hooks import FunctionContext
-from udf_server.base.key_value_backend import KeyValueError
-from udf_server.base.key_value_store import KeyValueEntry, KeyValueStore
+from udf_server.base.key_value_store import KeyValueEntry, KeyValueError, KeyValueStore
 from udf_server.plugins.hookspecs import hookimpl
 from udf_server.plugins.metrics import Counter, Gauge, Histogram, counter, gauge, histogram
 from udf_server.process.base import ProcessTableFunction, StateHint

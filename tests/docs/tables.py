@@ -23,10 +23,10 @@ from spark_client.windows.hop import _MOST as MOST_WINDOWS
 from udf_server.base.bulk_histogram import BulkHistogram
 from udf_server.base.metrics import ServerMetrics
 from udf_server.base.output import DroppedLines
+from udf_server.base.store import LARGEST_ENTRY
 from udf_server.cache.keys import LARGEST_ARGUMENTS
 from udf_server.cache.orphans import MOST_ORPHANS
 from udf_server.cache.outcome_cache import QUEUE_BYTES
-from udf_server.cache.store import LARGEST_ENTRY
 from udf_server.limits.breaker import ADAPTIVE_MOST
 from udf_server.plugins.loading import build_plugin_manager, load_functions
 from udf_server.plugins.metrics import MOST_SERIES

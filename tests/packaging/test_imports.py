@@ -44,7 +44,7 @@ LAYERS = {
         "base", "executor", "functions", "windows", "planning", "summary", "models", "parquet", "sql", "", "shell",
     ],
     SERVER: [
-        "base", "scalar", "stores", "limits", "keyvalue", "security", "hosting", "runners",
+        "base", "scalar", "stores", "limits", "security", "hosting", "runners",
         "batching", "cache", "aggregate", "process", "plugins", "streams", "page", "http", "serving", "testing",
         "commands", "",
     ],

@@ -14,10 +14,11 @@ from tests.simulation.functions import Behaviour
 from tests.simulation.scenario import SERVER_FAULTS
 from tests.simulation.servers import SimulatedServer
 from tests.simulation.world import World, run, worlds
-from udf_server.cache.leases import LEASE_SECONDS
-from udf_server.cache.memory import MemoryStore
+from tests.udf_server.outcomes_only import OutcomesOnly
+from udf_server.base.store import BEGINNING_BYTES, NONE, StoreError
 from udf_server.cache.outcome_cache import OutcomeCache
-from udf_server.cache.store import BEGINNING_BYTES, NONE, Store, StoreError
+from udf_server.stores.leases import LEASE_SECONDS
+from udf_server.stores.memory import MemoryStore
 
 SEEDS = 12
 """Of each mode and store."""
@@ -34,10 +35,8 @@ class Space:
         self.hits = self.taken_over = 0
 
 
-class SimulatedStore(Store):
+class SimulatedStore(OutcomesOnly):
     """A store behind a network that is slow and may fail. A claim ends a lease after its server has crashed."""
-
-    shared = True
 
     def __init__(self, space, clock):
         self.space, self.clock = space, clock
@@ -85,16 +84,6 @@ class SimulatedStore(Store):
         for key in keys:
             if self.space.claims.get((function, key), (None,))[0] is me.process:
                 del self.space.claims[function, key]
-
-    async def stats(self):
-        return []
-
-    async def clear(self, function=None):
-        return 0
-
-    async def export(self):
-        return
-        yield
 
 
 @pytest.mark.parametrize("failing", [False, True], ids=["works", "fails"])

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from udf_server.cache.file import FileStore
+from udf_server.stores.file import FileStore
 
 __all__ = ["two_file_stores"]
 

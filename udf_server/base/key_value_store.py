@@ -4,13 +4,24 @@ import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from udf_server.base.key_value_backend import LARGEST_VALUE, Backend, Change, KeyValueError
+from udf_server.base.store import LARGEST_ENTRY, Change, Store, StoreError
 
-__all__ = ["LARGEST_VALUE", "KeyValueEntry", "KeyValueStore"]
+__all__ = ["LARGEST_VALUE", "KeyValueEntry", "KeyValueError", "KeyValueStore", "Seal"]
 
+LARGEST_VALUE = LARGEST_ENTRY
+"""Largest number of bytes of a value."""
 _CHECKSUM_BYTES = 4
 Seal = Callable[[bytes, bytes], bytes]
-"""Encrypts or decrypts what a key has, which is authenticated with the key."""
+"""Encrypts or decrypts bytes, which are authenticated with their key. Returns nothing for what it cannot decrypt."""
+
+
+class KeyValueError(Exception):
+    """The store cannot be reached, is full, or refuses an operation. The message has no secrets and no values."""
+
+    @classmethod
+    def of(cls, error: StoreError) -> "KeyValueError":
+        """The same error for authors, who know the store by its setting."""
+        return cls(f"setting 'cache_url': {error}")
 
 
 @dataclass(frozen=True)
@@ -29,7 +40,7 @@ class KeyValueStore:
     full store refuses further ones. Use it on the function's event loop.
     """
 
-    def __init__(self, backend: Backend, function: str, seal: Seal | None = None, unseal: Seal | None = None) -> None:
+    def __init__(self, backend: Store, function: str, seal: Seal | None = None, unseal: Seal | None = None) -> None:
         """The host creates it. `function` is the name and version whose entries these are."""
         self._backend = backend
         self._function = function
@@ -41,7 +52,10 @@ class KeyValueStore:
         Raises:
             KeyValueError: The store fails, or an entry cannot be decrypted.
         """
-        found = await self._backend.get(self._function, keys) if keys else []
+        try:
+            found = await self._backend.own(self._function, keys) if keys else []
+        except StoreError as error:
+            raise KeyValueError.of(error) from None
         return [self._opened(key, kept) for key, kept in zip(keys, found, strict=True)]
 
     async def compare_and_set(
@@ -66,7 +80,10 @@ class KeyValueStore:
             Change(key, None if entry is None else entry.kept, self._sealed(key, value))
             for key, entry, value in changes
         ]
-        return await self._backend.compare_and_set(self._function, given, seconds) if given else []
+        try:
+            return await self._backend.compare_and_set(self._function, given, seconds) if given else []
+        except StoreError as error:
+            raise KeyValueError.of(error) from None
 
     def _sealed(self, key: bytes, value: bytes) -> bytes:
         checked = self._checksum(key, value) + value

@@ -14,7 +14,6 @@ from remote_udf.outcomes import RowError
 from udf_server.cache.answers import Answers
 from udf_server.cache.cached_batch import CachedBatch
 from udf_server.cache.collecting import Collected, CollectingWriter, Keys
-from udf_server.cache.entries import Entries
 from udf_server.cache.keying import Keying
 from udf_server.cache.keys import RowKeys
 from udf_server.cache.looking_up import LookUps
@@ -23,6 +22,7 @@ from udf_server.cache.sharing import SharedCalls
 from udf_server.runners.outputs import Output
 from udf_server.runners.runner import FLUSH_SECONDS, TICKS_PER_TIMEOUT, InputBatch, Runner, RunnerSetup
 from udf_server.runners.selection import Indexes
+from udf_server.stores.entries import Entries
 
 __all__ = ["CachedRunner"]
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from remote_udf.raw_texts import as_list
-from udf_server.cache.row_bytes import bytes_of_rows
+from udf_server.stores.row_bytes import bytes_of_rows
 
 __all__ = ["canonical_array"]
 

@@ -7,10 +7,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from udf_server.cache.entries import Entries
 from udf_server.runners.outputs import Output, OutputWriter, Taken
 from udf_server.runners.room import Room
 from udf_server.runners.selection import Indexes
+from udf_server.stores.entries import Entries
 
 __all__ = ["Collected", "CollectingWriter"]
 

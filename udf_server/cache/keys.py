@@ -13,8 +13,8 @@ from remote_udf.types import spelled
 from udf_server.base.functions import Function
 from udf_server.base.values import decode_rows
 from udf_server.cache.canonical import canonical_array
-from udf_server.cache.row_bytes import bytes_of_rows
 from udf_server.runners.selection import rows_without_null
+from udf_server.stores.row_bytes import bytes_of_rows
 
 __all__ = ["KEY_BYTES", "LARGEST_ARGUMENTS", "RowKeys"]
 

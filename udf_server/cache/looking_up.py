@@ -8,15 +8,15 @@ import numpy as np
 import pyarrow as pa
 
 from remote_udf.options import CacheMode
+from udf_server.base.store import BEGINNING_BYTES
 from udf_server.cache.answers import Answers
 from udf_server.cache.cached_batch import CachedBatch
-from udf_server.cache.entries import Entries, Found
 from udf_server.cache.keying import Keying
 from udf_server.cache.outcome_cache import OutcomeCache
 from udf_server.cache.sharing import SharedCalls
-from udf_server.cache.store import BEGINNING_BYTES
 from udf_server.runners.runner import InputBatch, RunnerSetup
 from udf_server.runners.selection import Indexes
+from udf_server.stores.entries import Entries, Found
 
 __all__ = ["LookUps"]
 

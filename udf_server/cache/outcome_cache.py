@@ -15,15 +15,15 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from udf_server.base.key_value_store import Seal
 from udf_server.base.metrics import ServerMetrics
+from udf_server.base.store import ENTRY_BYTES, LARGEST_ENTRY, Store, StoreError
 from udf_server.cache.backoff import Backoff
-from udf_server.cache.chunk import Recalled
-from udf_server.cache.entries import Seal
 from udf_server.cache.flights import Flights
-from udf_server.cache.memory import MemoryStore
 from udf_server.cache.orphans import Orphans
-from udf_server.cache.row_bytes import row_sizes
-from udf_server.cache.store import ENTRY_BYTES, LARGEST_ENTRY, Store, StoreError
+from udf_server.stores.chunks import Recalled
+from udf_server.stores.memory import MemoryStore
+from udf_server.stores.row_bytes import row_sizes
 
 __all__ = ["OutcomeCache"]
 
@@ -128,7 +128,7 @@ class OutcomeCache:
     def observe(self) -> None:
         """Update the metrics of what is kept in this process. Call about once a second."""
         if isinstance(self.store, MemoryStore):
-            self._metrics.cache_bytes.set(self.store.bytes)
+            self._metrics.cache_bytes.set(self.store.held_bytes)
         self._metrics.cache_queue_bytes.set(self._queued)
         self._metrics.cache_orphans.set(self.orphans.rows)
 

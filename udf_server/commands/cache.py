@@ -5,10 +5,10 @@ import json
 from collections.abc import AsyncIterator
 
 from udf_server.base.errors import InvalidConfig
-from udf_server.cache.file import FileStore
-from udf_server.cache.store import Store, StoreError
-from udf_server.cache.urls import store_from_url
+from udf_server.base.store import Store, StoreError
 from udf_server.serving.config import ServerConfig
+from udf_server.stores.file import FileStore
+from udf_server.stores.urls import store_from_url
 
 __all__ = ["cleared", "exported", "stats"]
 

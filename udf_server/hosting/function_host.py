@@ -8,7 +8,7 @@ from udf_server.hosting.configured import Ignored, ignored_options
 from udf_server.hosting.executors import Executors
 from udf_server.hosting.hosted_function import HostedFunction, HostLimits
 from udf_server.hosting.registry import Registry
-from udf_server.keyvalue.stores import KeyValueStores
+from udf_server.stores.key_values import KeyValueStores
 
 __all__ = ["FunctionHost"]
 

@@ -19,8 +19,8 @@ from udf_server.hosting.load import Load
 from udf_server.hosting.loop_executor import LoopExecutor
 from udf_server.hosting.thread_executor import ThreadExecutor
 from udf_server.hosting.turns import DEFAULT_CALLS
-from udf_server.keyvalue.stores import KeyValueStores, OpenedStore
 from udf_server.limits.hedge import Hedge
+from udf_server.stores.key_values import KeyValueStores, OpenedStore
 
 __all__ = ["HostLimits", "HostedFunction"]
 

@@ -16,8 +16,6 @@ from udf_server.base.errors import InvalidConfig
 from udf_server.base.hooks import CPU
 from udf_server.base.metrics import ServerMetrics
 from udf_server.cache.outcome_cache import OutcomeCache
-from udf_server.cache.sealing import sealing
-from udf_server.cache.urls import store_from_url
 from udf_server.hosting.function_host import FunctionHost
 from udf_server.hosting.hosted_function import HostedFunction, HostLimits
 from udf_server.hosting.loop_watch import LoopWatch
@@ -25,7 +23,6 @@ from udf_server.hosting.registry import Registry
 from udf_server.hosting.reported_load import ReportedLoad
 from udf_server.hosting.weights import check_weights
 from udf_server.http.server import HttpServer
-from udf_server.keyvalue.stores import KeyValueStores
 from udf_server.limits.budgets import Budgets
 from udf_server.limits.guard import Guard
 from udf_server.limits.guard_metrics import GuardMetrics
@@ -44,6 +41,9 @@ from udf_server.serving.devices import device_inside
 from udf_server.serving.exposure import check_exposure, tokens_allowed
 from udf_server.serving.grpc_server import GrpcServer
 from udf_server.serving.upkeep import Upkeep
+from udf_server.stores.entries import sealing
+from udf_server.stores.key_values import KeyValueStores
+from udf_server.stores.urls import store_from_url
 from udf_server.streams.accounting import StreamLimits
 from udf_server.streams.admission import Admission, AdmissionLimits
 from udf_server.streams.service import UdfService

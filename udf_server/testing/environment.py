@@ -19,13 +19,13 @@ from udf_server.base.functions import Function
 from udf_server.base.hooks import CPU
 from udf_server.base.metrics import ServerMetrics
 from udf_server.base.values import ListCodec
-from udf_server.cache.memory import MemoryStore
 from udf_server.cache.outcome_cache import OutcomeCache
 from udf_server.hosting.executors import Executors
 from udf_server.hosting.function_host import FunctionHost
 from udf_server.hosting.registry import Registry
-from udf_server.keyvalue.stores import KeyValueStores
 from udf_server.security.access import Caller
+from udf_server.stores.key_values import KeyValueStores
+from udf_server.stores.memory import MemoryStore
 from udf_server.streams.accounting import StreamLimits
 from udf_server.streams.execute_stream import ExecuteStream
 from udf_server.streams.services import StreamServices

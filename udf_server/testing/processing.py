@@ -19,12 +19,12 @@ from remote_udf.row_kinds import ROW_KIND, RowKind
 from remote_udf.table_arguments import ArgumentTrait
 from udf_server.base.hooks import FunctionContext
 from udf_server.base.values import codec_for_type
-from udf_server.keyvalue.stores import KeyValueStores
 from udf_server.process.base import ProcessTableFunction
 from udf_server.process.binding import ProcessBinding
 from udf_server.process.declaration import ProcessFunction, declare_process
 from udf_server.process.rows import Row, row_class
 from udf_server.process.times import from_author
+from udf_server.stores.key_values import KeyValueStores
 from udf_server.testing.given import table
 from udf_server.testing.keeping import Kept, Key, StateEntries
 from udf_server.testing.ordering import SortBuffer

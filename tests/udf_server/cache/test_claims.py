@@ -12,16 +12,17 @@ import udf_server as udf
 from remote_udf.messages import encode
 from remote_udf.v1 import message_pb2 as pb
 from tests.udf_server.file_stores import two_file_stores
+from tests.udf_server.outcomes_only import OutcomesOnly
 from tests.udf_server.redis_process import WITH_REDIS, RedisProcess
 from tests.udf_server.talk import Talk, batch, eventually
 from udf_server.base.metrics import ServerMetrics
-from udf_server.cache import leases
-from udf_server.cache.file import FileStore
-from udf_server.cache.leases import LEASE_SECONDS, Beats
+from udf_server.base.store import NONE, StoreError
 from udf_server.cache.outcome_cache import OutcomeCache
-from udf_server.cache.sealing import sealing
-from udf_server.cache.store import NONE, Store, StoreError
-from udf_server.cache.urls import store_from_url
+from udf_server.stores import leases
+from udf_server.stores.entries import sealing
+from udf_server.stores.file import FileStore
+from udf_server.stores.leases import LEASE_SECONDS, Beats
+from udf_server.stores.urls import store_from_url
 from udf_server.testing import FunctionEnvironment
 
 
@@ -35,10 +36,8 @@ def url(request, tmp_path):
     process.stop()
 
 
-class Slow(Store):
+class Slow(OutcomesOnly):
     """A shared store that grants claims when the test lets it."""
-
-    shared = True
 
     def __init__(self):
         self.entries, self.claims, self.granted, self.asked, self.gate = {}, set(), 0, 0, asyncio.Event()
@@ -59,16 +58,6 @@ class Slow(Store):
 
     async def release(self, function, keys):
         self.claims -= {*keys}
-
-    async def stats(self):
-        return []
-
-    async def clear(self, function=None):
-        return 0
-
-    async def export(self):
-        for key, entry in self.entries.items():
-            yield "f@1", key, entry
 
 
 async def test_claims_that_are_granted_after_the_stream_has_ended_are_released():
@@ -197,7 +186,7 @@ async def test_an_entry_that_cannot_be_used_is_replaced_by_one_call_of_all_serve
 async def filled(store):
     """Leave no room in a store."""
     if isinstance(store, FileStore):
-        await store._run(lambda db: db.execute("PRAGMA max_page_count = 1"))
+        await store._outcomes.run(lambda db: db.execute("PRAGMA max_page_count = 1"))
     else:
         await store._client.config_set("maxmemory", "1")
 

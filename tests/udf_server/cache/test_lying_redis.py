@@ -12,10 +12,10 @@ import udf_server as udf
 from tests.udf_server.lying_redis import LyingRedis, Raw, lies_of
 from udf_server.base.errors import InvalidConfig
 from udf_server.base.metrics import ServerMetrics
+from udf_server.base.store import StoreError
 from udf_server.cache import outcome_cache
 from udf_server.cache.outcome_cache import OutcomeCache
-from udf_server.cache.store import StoreError
-from udf_server.cache.urls import store_from_url
+from udf_server.stores.urls import store_from_url
 from udf_server.testing import FunctionEnvironment
 
 

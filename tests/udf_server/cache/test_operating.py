@@ -14,12 +14,12 @@ from tests.udf_server.talk import eventually
 from udf_server.base.errors import InvalidConfig
 from udf_server.base.metrics import ServerMetrics
 from udf_server.cache.outcome_cache import OutcomeCache
-from udf_server.cache.sealing import sealing
-from udf_server.cache.urls import store_from_url
 from udf_server.commands.cli import main
 from udf_server.hosting.registry import Registry
 from udf_server.serving.config import ServerConfig, load_config
 from udf_server.serving.server import Server
+from udf_server.stores.entries import sealing
+from udf_server.stores.urls import store_from_url
 from udf_server.testing import FunctionEnvironment
 
 KEY = base64.b64encode(bytes(range(32))).decode()

@@ -1,10 +1,16 @@
-"""Entries are outcomes as bytes, in the form in which stores keep them: a header with a checksum, then the outcome."""
+"""Entries are outcomes as bytes, in the form in which stores keep them: a header with a checksum, then the outcome.
 
+They may be encrypted with AES-GCM. The library cryptography is needed for that only.
+"""
+
+import base64
+import binascii
 import itertools
 import json
+import os
 import struct
 import zlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,22 +18,21 @@ import pyarrow as pa
 
 from remote_udf.errors import ErrorCode
 from remote_udf.outcomes import RowError
-from udf_server.cache.chunk import Recalled
-from udf_server.cache.row_bytes import Malformed, bytes_of_rows, rows_of_bytes
-from udf_server.runners.selection import Indexes
+from udf_server.base.errors import InvalidConfig
+from udf_server.base.key_value_store import Seal
+from udf_server.stores.chunks import Indexes, Recalled
+from udf_server.stores.row_bytes import Malformed, bytes_of_rows, rows_of_bytes
 
-__all__ = ["Entries", "Found", "packed"]
+__all__ = ["Entries", "Found", "packed", "sealing"]
 
 _HEADER = struct.Struct("<2sBxId")
 """Mark, kind, checksum of the key and the outcome, and the time at which it was written, in seconds since 1970."""
 _MARK = b"U2"
 _VALUE, _ERROR = 0, 1
 _HEADER_BYTES = _HEADER.size
+NONCE_BYTES = 12
 AHEAD_SECONDS = 60.0
 """An entry that was written later than this from now is too old: nobody knows when it was written."""
-
-Seal = Callable[[bytes, bytes], bytes]
-"""Encrypts or decrypts bytes, given the key of the row."""
 
 
 @dataclass(frozen=True)
@@ -147,6 +152,48 @@ def packed(values: pa.Array, written: Iterable[float], keys: Sequence[bytes]) ->
     return [
         pack(_MARK, _VALUE, _checksum(key, row), time) + row for row, time, key in zip(rows, written, keys, strict=True)
     ]
+
+
+def sealing(variable: str, environment: Mapping[str, str]) -> tuple[Seal, Seal]:
+    """Functions that encrypt and decrypt an entry. The key of the row is authenticated with it.
+
+    Args:
+        variable: The environment variable with the key: 32 random bytes as base64.
+        environment: The environment variables.
+
+    Raises:
+        InvalidConfig: The variable is not set or is not such a key, or the library is not installed. The message does
+            not have the key.
+    """
+    try:
+        from cryptography.exceptions import InvalidTag  # noqa: PLC0415 - it is optional
+        from cryptography.hazmat.primitives.ciphers.aead import AESGCM  # noqa: PLC0415 - it is optional
+    except ImportError:
+        raise InvalidConfig(
+            "setting 'cache_encryption_variable' needs cryptography: pip install 'remote-udf[cache]'"
+        ) from None
+    try:
+        secret = base64.b64decode(environment.get(variable, ""), validate=True)
+    except binascii.Error:
+        secret = b""
+    if len(secret) != 32:
+        raise InvalidConfig(
+            f"setting 'cache_encryption_variable': the environment variable {variable} does not have 32 bytes as "
+            "base64; make a key with: head -c 32 /dev/urandom | base64"
+        )
+    cipher = AESGCM(secret)
+
+    def seal(entry: bytes, key: bytes) -> bytes:
+        nonce = os.urandom(NONCE_BYTES)
+        return nonce + cipher.encrypt(nonce, entry, key)
+
+    def unseal(sealed: bytes, key: bytes) -> bytes:
+        try:
+            return cipher.decrypt(sealed[:NONCE_BYTES], sealed[NONCE_BYTES:], key)
+        except (InvalidTag, ValueError):
+            return b""
+
+    return seal, unseal
 
 
 def _checksum(key: bytes, payload: bytes) -> int:

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 import udf_server as udf
 from udf_server.base.metrics import ServerMetrics
-from udf_server.cache.chunk import CHUNK_BYTES, ROW_BYTES
-from udf_server.cache.entries import _ERROR, _HEADER, _MARK, Entries, packed
-from udf_server.cache.memory import MemoryStore
+from udf_server.base.store import ENTRY_BYTES, LARGEST_ENTRY
 from udf_server.cache.outcome_cache import OutcomeCache
-from udf_server.cache.store import ENTRY_BYTES, LARGEST_ENTRY
+from udf_server.stores.chunks import CHUNK_BYTES, ROW_BYTES
+from udf_server.stores.entries import _ERROR, _HEADER, _MARK, Entries, packed
+from udf_server.stores.memory import MemoryStore
 from udf_server.testing import FunctionEnvironment
 
 FUNCTIONS = ("f@1", "g@1")
@@ -34,7 +34,7 @@ def check(store):
     live = collections.Counter()
     for function, places in store._places.items():
         for key, number in places.items():
-            chunk = store._chunks[store._index(number)]
+            ((chunk, _),) = store._chunks.of(np.array([number]))
             place = int(chunk.places(np.array([number]))[0])
             assert (chunk.rows.function, chunk.rows.keys[place]) == (function, key)
             live[id(chunk)] += 1
@@ -44,7 +44,7 @@ def check(store):
     values = sum(chunk.rows.values.nbytes for chunk in store._chunks)
     replaced = sum(len(chunk.rows.keys) for chunk in store._chunks) - len(store)
     kept = values + ENTRY_BYTES * len(store) + ROW_BYTES * replaced + CHUNK_BYTES * len(store._chunks)
-    assert store.bytes == kept, "rows that were replaced take room until their chunk is written again"
+    assert store.held_bytes == kept, "rows that were replaced take room until their chunk is written again"
 
 
 @given(steps, st.sampled_from([1 << 20, 20_000]))
@@ -63,7 +63,7 @@ def test_a_store_returns_what_was_kept_last_or_nothing(steps, most):
             numbers = pa.array(range(number - len(names) + 1, number + 1))
             store.keep_values(function, names, numbers, 10.0, 5.0)
         elif step == "get":
-            for name, found in zip(names, store.found(function, names), strict=True):
+            for name, found in zip(names, found_in(store, function, names), strict=True):
                 expected = model.get((function, name), (None, 0.0))
                 kept = expected[0] if expected[1] > now[0] else None
                 assert found == kept or (found is None and most < 1 << 20), name
@@ -74,8 +74,12 @@ def test_a_store_returns_what_was_kept_last_or_nothing(steps, most):
             model = {each: kept for each, kept in model.items() if each[0] != function}
         if step in ("put", "values"):
             model |= {(function, name): (entry, now[0] + 10.0) for name, entry in written.items()}
-            assert store.bytes <= most
+            assert store.held_bytes <= most
         check(store)
+
+
+def found_in(store, function, keys):
+    return asyncio.run(store.get(function, keys))
 
 
 def kept(store, count, *, size=1, first=0):
@@ -96,9 +100,9 @@ def test_rows_that_are_used_stay_although_their_chunk_is_evicted():
     store = MemoryStore(400_000)
     first = next(kept(store, 100, size=100))
     for names in kept(store, 5_000, size=100, first=1_000):
-        assert None not in store.found("f@1", [first[7], names[0]])
+        assert None not in found_in(store, "f@1", [first[7], names[0]])
         check(store)
-    assert store.found("f@1", [first[8]]) == [None]
+    assert found_in(store, "f@1", [first[8]]) == [None]
     assert len(store) > 900, "rows that were moved leave no room unused"
 
 
@@ -139,7 +143,7 @@ async def test_rows_may_be_cleared_while_they_are_read():
     found = store.recall("f@1", [b"000003", b"000004"])
     await store.clear("f@1")
     store.used(found)
-    assert (len(store), store.bytes) == (0, 0)
+    assert (len(store), store.held_bytes) == (0, 0)
     check(store)
 
 

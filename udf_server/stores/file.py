@@ -1,88 +1,94 @@
-"""FileStore keeps entries in a SQLite file, for the processes of one host. They survive restarts."""
+"""FileStore keeps entries in SQLite files of a folder, for the processes of one host. They survive restarts."""
 
-import asyncio
 import contextlib
 import functools
+import itertools
 import logging
 import math
 import sqlite3
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TypeVar
 
 from udf_server.base.errors import InvalidConfig
-from udf_server.base.private_files import NotPrivate
-from udf_server.base.sqlite_files import Limit, OtherFormat, opened, parts, size_of, transaction
-from udf_server.cache.leases import LEASE_SECONDS, LONGEST_SECONDS, Beats
-from udf_server.cache.store import (
+from udf_server.base.store import (
     BEGINNING_BYTES,
     ENTRY_BYTES,
     LARGEST_ENTRY,
+    LARGEST_OWN,
     NONE,
+    Change,
     Store,
     Stored,
     StoreError,
     bounded_entry,
 )
+from udf_server.stores.leases import LEASE_SECONDS, LONGEST_SECONDS, Beats
+from udf_server.stores.private_files import NotPrivate
+from udf_server.stores.sqlite_files import OtherFormat, SqliteFile, Terms, parts, size_of, transaction
 
 __all__ = ["FileStore"]
 
 log = logging.getLogger(__name__)
 
-Result = TypeVar("Result")
-FILE = "outcomes.sqlite3"
-FORMAT = 1
+FILE, OWN_FILE = "outcomes.sqlite3", "keyvalue.sqlite3"
 TOUCH_SECONDS = 60.0
 """The time of the last use of an entry is this precise, because writing it takes longer than reading the entry."""
 EVICTED_AT_ONCE = 32
 TOUCHED_AT_ONCE = 1_000
-BUSY_SECONDS = 2.0
-"""How long an operation waits for another process."""
-OPERATION_SECONDS = 5.0
-"""How long an operation of a server may take."""
 EVICTION_SECONDS = 1.0
 """How long one evicts entries. Later ones evict what is left."""
-CLOSING_SECONDS = 1.0
-_TABLES = """
+# A loss of power may lose the latest outcomes, but does not damage the file.
+_OUTCOMES = Terms(
+    """
     CREATE TABLE IF NOT EXISTS entries (
         function TEXT, key BLOB, entry BLOB, expires REAL, used REAL, PRIMARY KEY (function, key)
     );
     CREATE INDEX IF NOT EXISTS entries_used ON entries (used);
     CREATE TABLE IF NOT EXISTS claims (function TEXT, key BLOB, server TEXT, PRIMARY KEY (function, key)) WITHOUT ROWID;
     CREATE TABLE IF NOT EXISTS servers (server TEXT PRIMARY KEY, until REAL) WITHOUT ROWID;
-"""
+    """,
+    form=1, synchronous="NORMAL", busy_seconds=2.0, operation_seconds=5.0,
+)  # fmt: skip
+# Unlike an outcome, a lost entry of a function's own may cost a second payment.
+_OWN = Terms(
+    """
+    CREATE TABLE IF NOT EXISTS entries (
+        function TEXT, key BLOB, value BLOB, expires REAL, PRIMARY KEY (function, key)
+    );
+    CREATE INDEX IF NOT EXISTS entries_expires ON entries (expires);
+    """,
+    form=1, synchronous="FULL", busy_seconds=10.0, operation_seconds=20.0,
+)  # fmt: skip
 
 # SQLite keeps values of any type and size in a column, whoever has written them.
 _ENTRIES = (
     "SELECT key, substr(CAST(entry AS BLOB), 1, ?), CAST(coalesce(used, 0) AS REAL) FROM entries "
     "WHERE function = ? AND expires > ?"
 )
+_OWN_ENTRIES = "SELECT key, substr(CAST(value AS BLOB), 1, ?) FROM entries WHERE function = ? AND expires > ?"
 _BEGINNINGS = "SELECT key, substr(CAST(entry AS BLOB), 1, ?) FROM entries WHERE function = ? AND expires > ?"
 _CLAIMS = "SELECT key FROM claims WHERE function = ? AND server = ?"
 
 
 class FileStore(Store):
-    """Entries in the file `outcomes.sqlite3` of a folder. One thread of this process uses it."""
+    """Outcomes in the file `outcomes.sqlite3` of a folder, entries of functions' own in `keyvalue.sqlite3`."""
 
     shared = True
 
     def __init__(self, folder: Path, max_bytes: int, wall: Callable[[], float] = time.time) -> None:
-        """`wall` is the time in seconds since 1970, which all processes of the host share."""
+        """`max_bytes` is for each file. `wall` is the time in seconds since 1970, which all processes share."""
         self.path = folder / FILE
         self._max_bytes = max_bytes
         self._wall = wall
-        self._thread: ThreadPoolExecutor | None = None
-        self._db: sqlite3.Connection | None = None
-        self._limit: Limit | None = None
+        self._outcomes = SqliteFile(self.path, _OUTCOMES, "udf-cache")
+        self._own = SqliteFile(folder / OWN_FILE, _OWN, "udf-keyvalue")
         self._beats = Beats(self._beat, wall)
         self._touched: list[tuple[float, str, bytes]] = []
 
     async def open(self) -> None:
-        self._thread = ThreadPoolExecutor(1, "udf-cache")
         try:
-            await asyncio.get_running_loop().run_in_executor(self._thread, self._connect)
+            await self._outcomes.open()
         except (OSError, sqlite3.Error) as error:
             # The server can do its work without a cache.
             why = f"cannot use {self.path}: {error}"
@@ -91,83 +97,62 @@ class FileStore(Store):
             await self.close()
             raise InvalidConfig(f"setting 'cache_url': {error}") from None
 
+    async def open_own(self) -> None:
+        try:
+            await self._own.open()
+        except (OSError, sqlite3.Error) as error:
+            raise StoreError(f"cannot use {self._own.path}: {error}") from None
+        except (OtherFormat, NotPrivate) as error:
+            raise StoreError(str(error)) from None
+
     async def close(self) -> None:
         await self._beats.stop()
-        thread, self._thread = self._thread, None
-        if thread is not None:
-            if self._limit is not None:
-                self._limit.end(CLOSING_SECONDS)
-            closing = asyncio.get_running_loop().run_in_executor(thread, self._disconnect)
-            # A disk may not answer at all.
-            await asyncio.wait([closing], timeout=CLOSING_SECONDS + BUSY_SECONDS)
-            thread.shutdown(wait=False)
+        await self._outcomes.close("DELETE FROM servers WHERE server = ?", self._beats.name)
+        await self._own.close()
 
     async def get(self, function: str, keys: Sequence[bytes]) -> list[bytes | None]:
-        return await self._run(lambda db: self._get(db, function, keys))
+        return await self._outcomes.run(lambda db: self._get(db, function, keys))
 
     async def put(self, function: str, entries: Sequence[tuple[bytes, bytes]], seconds: float) -> None:
-        await self._run(lambda db: self._put(db, function, entries, seconds))
+        await self._outcomes.run(lambda db: self._put(db, function, entries, seconds))
 
     async def claim(self, function: str, keys: Sequence[bytes], useless: Mapping[bytes, bytes] = NONE) -> list[bool]:
         self._beats.start()
-        return await self._run(lambda db: self._claim(db, function, keys, useless))
+        return await self._outcomes.run(lambda db: self._claim(db, function, keys, useless))
 
     async def release(self, function: str, keys: Sequence[bytes]) -> None:
         rows = [(function, key, self._beats.name) for key in keys]
-        await self._run(
+        await self._outcomes.run(
             lambda db: db.executemany("DELETE FROM claims WHERE function = ? AND key = ? AND server = ?", rows)
         )
+
+    async def own(self, function: str, keys: Sequence[bytes]) -> list[bytes | None]:
+        return await self._own.run(lambda db: self._get_own(db, function, keys))
+
+    async def compare_and_set(self, function: str, changes: Sequence[Change], seconds: float) -> list[bool]:
+        return await self._own.run(lambda db: self._change(db, function, changes, seconds))
 
     async def stats(self) -> list[Stored]:
         text = (
             "SELECT function, count(*), coalesce(sum(length(CAST(entry AS BLOB))), 0) FROM entries WHERE "
             "typeof(function) = 'text' AND typeof(key) = 'blob' AND expires > ? GROUP BY function ORDER BY function"
         )
-        rows = await self._run(lambda db: db.execute(text, (self._wall(),)).fetchall(), math.inf)
+        rows = await self._outcomes.run(lambda db: db.execute(text, (self._wall(),)).fetchall(), math.inf)
         return [Stored(function, count, size + count * ENTRY_BYTES) for function, count, size in rows]
 
     async def clear(self, function: str | None = None) -> int:
         text = "DELETE FROM entries WHERE ? IS NULL OR function = ?"
-        return await self._run(lambda db: db.execute(text, (function, function)).rowcount, math.inf)
+        return await self._outcomes.run(lambda db: db.execute(text, (function, function)).rowcount, math.inf)
 
     async def export(self) -> AsyncIterator[tuple[str, bytes, bytes]]:
-        rows = await self._run(lambda db: self._page(db, "", b""), math.inf)
+        rows = await self._outcomes.run(lambda db: self._page(db, "", b""), math.inf)
         while rows:
             for row in rows:
                 yield row
             function, key, _ = rows[-1]
-            rows = await self._run(functools.partial(self._page, function=function, key=key), math.inf)
+            rows = await self._outcomes.run(functools.partial(self._page, function=function, key=key), math.inf)
 
-    # The methods below run on the thread.
-
-    def _connect(self) -> None:
-        # A loss of power may lose the latest entries, but does not damage the file.
-        self._db = opened(self.path, _TABLES, FORMAT, "NORMAL", BUSY_SECONDS)
-        self._limit = Limit(self._db)
-
-    def _disconnect(self) -> None:
-        db, self._db = self._db, None
-        if db is not None:
-            with contextlib.suppress(sqlite3.Error):
-                db.execute("DELETE FROM servers WHERE server = ?", (self._beats.name,))
-            db.close()
-
-    async def _run(self, work: Callable[[sqlite3.Connection], Result], seconds: float = OPERATION_SECONDS) -> Result:
-        def run() -> Result:
-            if self._thread is None:
-                raise StoreError("the store is closed")
-            try:
-                if self._db is None or self._limit is None:
-                    self._connect()  # when the server started, that failed
-                assert self._db is not None and self._limit is not None
-                self._limit.start(seconds)
-                return work(self._db)
-            except (OSError, sqlite3.Error, OtherFormat, NotPrivate) as error:
-                raise StoreError(str(error)) from None
-
-        if self._thread is None:
-            raise StoreError("the store is closed")
-        return await asyncio.get_running_loop().run_in_executor(self._thread, run)
+    # The methods below run on the threads of the files.
 
     def _get(self, db: sqlite3.Connection, function: str, keys: Sequence[bytes]) -> list[bytes | None]:
         now = self._wall()
@@ -238,7 +223,31 @@ class FileStore(Store):
         return [key in mine for key in keys]
 
     async def _beat(self, name: str) -> None:
-        await self._run(lambda db: self._renew(db, name))
+        await self._outcomes.run(lambda db: self._renew(db, name))
 
     def _renew(self, db: sqlite3.Connection, name: str) -> None:
         db.execute("INSERT OR REPLACE INTO servers VALUES (?, ?)", (name, self._wall() + LEASE_SECONDS))
+
+    def _get_own(self, db: sqlite3.Connection, function: str, keys: Sequence[bytes]) -> list[bytes | None]:
+        found: dict[bytes, bytes] = {}
+        for marks, part in parts(keys):
+            text = f"{_OWN_ENTRIES} AND key IN ({marks})"
+            found.update(db.execute(text, (LARGEST_OWN + 1, function, self._wall(), *part)).fetchall())
+        return [found.get(key) for key in keys]
+
+    def _change(self, db: sqlite3.Connection, function: str, changes: Sequence[Change], seconds: float) -> list[bool]:
+        # No other process writes between the comparison and the change.
+        with transaction(db):
+            found = self._get_own(db, function, [change.key for change in changes])
+            same = [kept == change.before for kept, change in zip(found, changes, strict=True)]
+            now, made = self._wall(), [*itertools.compress(changes, same)]
+            added = sum(len(change.after) for change in made)
+            if size_of(db) + added > self._max_bytes:
+                db.execute("DELETE FROM entries WHERE expires <= ?", (now,))
+                if size_of(db) + added > self._max_bytes:
+                    raise StoreError(f"{self._own.path} is full: cache_max_bytes is {self._max_bytes}")
+            db.executemany(
+                "INSERT OR REPLACE INTO entries VALUES (?, ?, ?, ?)",
+                [(function, change.key, change.after, now + seconds) for change in made],
+            )
+        return same

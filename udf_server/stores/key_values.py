@@ -1,14 +1,9 @@
 """KeyValueStores opens the key-value stores of a server's functions, at the place that `cache_url` names."""
 
-from pathlib import Path
-from urllib.parse import unquote, urlsplit
-
 from udf_server.base.errors import InvalidConfig
-from udf_server.base.key_value_backend import Backend
-from udf_server.base.key_value_store import KeyValueStore, Seal
-from udf_server.keyvalue.file import FileBackend
-from udf_server.keyvalue.memory import MemoryBackend
-from udf_server.keyvalue.redis import RedisBackend
+from udf_server.base.key_value_store import KeyValueError, KeyValueStore, Seal
+from udf_server.base.store import Store, StoreError
+from udf_server.stores.urls import store_from_url
 
 __all__ = ["KeyValueStores", "OpenedStore"]
 
@@ -18,7 +13,7 @@ DEFAULT_BYTES = 64 << 20
 class OpenedStore:
     """The store of one function, with its connection."""
 
-    def __init__(self, store: KeyValueStore, backend: Backend) -> None:
+    def __init__(self, store: KeyValueStore, backend: Store) -> None:
         self.store = store
         self._backend = backend
 
@@ -28,7 +23,7 @@ class OpenedStore:
 
 
 class KeyValueStores:
-    """Opens stores. Each has a connection of its own, for the event loop of its function."""
+    """Opens stores. Each has a connection of its own, for the event loop of its function; memory is one for all."""
 
     def __init__(
         self, url: str = "memory:", max_bytes: int = DEFAULT_BYTES, *, seal: Seal | None = None,
@@ -42,15 +37,13 @@ class KeyValueStores:
             seal: Encrypts values.
             unseal: Decrypts values.
         """
-        self._url = url
-        self._in_memory = url.startswith("memory:")
-        self._max_bytes = max_bytes
-        self._memory = MemoryBackend(max_bytes)
+        self._url, self._max_bytes = url, max_bytes
+        self._memory = store_from_url(url, max_bytes) if url.startswith("memory:") else None
         self._seal, self._unseal = seal, unseal
 
     def require_durable(self, function: str) -> None:
         """Raise InvalidConfig if entries would end with this process."""
-        if self._in_memory:
+        if self._memory is not None:
             raise InvalidConfig(
                 f"function {function} keeps what must outlive this process, and setting 'cache_url' is memory: set it "
                 "to a folder, file:///folder, or to a Redis"
@@ -63,13 +56,10 @@ class KeyValueStores:
             KeyValueError: It cannot be used, or could lose entries before they expire.
             InvalidConfig: A library that it needs is not installed.
         """
-        backend = self._backend()
-        await backend.open()
+        backend = store_from_url(self._url, self._max_bytes) if self._memory is None else self._memory
+        try:
+            await backend.open_own()
+        except StoreError as error:
+            await backend.close()
+            raise KeyValueError.of(error) from None
         return OpenedStore(KeyValueStore(backend, function, self._seal, self._unseal), backend)
-
-    def _backend(self) -> Backend:
-        if self._in_memory:
-            return self._memory
-        if self._url.startswith("file:"):
-            return FileBackend(Path(unquote(urlsplit(self._url).path)), self._max_bytes)
-        return RedisBackend(self._url)

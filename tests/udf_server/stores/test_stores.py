@@ -10,18 +10,19 @@ import pytest
 
 import udf_server as udf
 from tests.udf_server.file_stores import two_file_stores
+from tests.udf_server.outcomes_only import OutcomesOnly
 from tests.udf_server.redis_process import RedisProcess, with_redis
 from tests.udf_server.talk import eventually
 from udf_server.base.errors import InvalidConfig
 from udf_server.base.metrics import ServerMetrics
+from udf_server.base.store import StoreError
 from udf_server.cache import looking_up, outcome_cache
-from udf_server.cache.entries import Entries
-from udf_server.cache.file import FILE, FileStore
-from udf_server.cache.leases import LEASE_SECONDS
-from udf_server.cache.memory import MemoryStore
 from udf_server.cache.outcome_cache import OutcomeCache
-from udf_server.cache.store import Store, StoreError
-from udf_server.cache.urls import store_from_url
+from udf_server.stores.entries import Entries
+from udf_server.stores.file import FILE, FileStore
+from udf_server.stores.leases import LEASE_SECONDS
+from udf_server.stores.memory import MemoryStore
+from udf_server.stores.urls import store_from_url
 from udf_server.testing import FunctionEnvironment
 
 
@@ -323,10 +324,8 @@ async def test_a_row_that_another_server_called_and_lost_is_called(url):
         assert (await waiting).to_pylist() == [-1, -2, -3]
 
 
-class Broken(Store):
+class Broken(OutcomesOnly):
     """A store that is shared, and fails or hangs."""
-
-    shared = True
 
     def __init__(self, hangs=False):
         self.hangs = hangs
@@ -342,16 +341,6 @@ class Broken(Store):
         await self.get(function, entries)
 
     claim = release = put
-
-    async def stats(self):
-        return []
-
-    async def clear(self, function=None):
-        return 0
-
-    async def export(self):
-        raise StoreError("gone")
-        yield
 
 
 @pytest.mark.parametrize("hangs", [False, True])
@@ -502,7 +491,7 @@ async def test_entries_of_another_type_are_misses_that_are_replaced(tmp_path):
         await eventually(lambda: one._cache._writer is None)
         keys = [key async for _, key, _ in store.export()]
         rows = list(zip(foreign, keys, strict=True))
-        await store._run(lambda db: db.executemany("UPDATE entries SET entry = ? WHERE key = ?", rows))
+        await store._outcomes.run(lambda db: db.executemany("UPDATE entries SET entry = ? WHERE key = ?", rows))
         assert len([entry async for _, _, entry in store.export()]) == len(foreign) - 1
         called.clear()
         for _ in range(2):

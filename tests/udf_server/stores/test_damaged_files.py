@@ -13,12 +13,12 @@ import udf_server as udf
 from tests.udf_server.file_stores import two_file_stores
 from tests.udf_server.talk import eventually
 from udf_server.base.metrics import ServerMetrics
-from udf_server.cache.file import FILE, FileStore
+from udf_server.base.store import LARGEST_ENTRY, StoreError
 from udf_server.cache.outcome_cache import OutcomeCache
-from udf_server.cache.store import LARGEST_ENTRY, StoreError
 from udf_server.hosting.registry import Registry
 from udf_server.serving.config import ServerConfig
 from udf_server.serving.server import Server
+from udf_server.stores.file import FILE, FileStore
 from udf_server.testing import FunctionEnvironment
 
 

@@ -3,6 +3,7 @@
 import asyncio
 import base64
 import contextlib
+import sqlite3
 import subprocess
 import sys
 
@@ -15,15 +16,17 @@ from remote_udf.errors import StreamError
 from tests.udf_server.lying_redis import LyingRedis, lies_of
 from tests.udf_server.redis_process import RedisProcess, with_redis
 from udf_server.base.errors import InvalidConfig
-from udf_server.base.key_value_backend import Change
 from udf_server.base.key_value_store import KeyValueStore
-from udf_server.cache.sealing import sealing
+from udf_server.base.store import Change, StoreError
 from udf_server.hosting.registry import Registry
-from udf_server.keyvalue.file import FileBackend
-from udf_server.keyvalue.memory import MemoryBackend
-from udf_server.keyvalue.stores import KeyValueStores
 from udf_server.serving.config import ServerConfig
 from udf_server.serving.server import Server
+from udf_server.stores.entries import sealing
+from udf_server.stores.file import FileStore
+from udf_server.stores.key_values import KeyValueStores
+from udf_server.stores.memory import MemoryStore
+from udf_server.stores.redis import RedisStore
+from udf_server.stores.urls import store_from_url
 from udf_server.testing import FunctionEnvironment
 
 KEY = base64.b64encode(bytes(32)).decode()
@@ -100,14 +103,14 @@ async def test_a_value_that_is_too_large_is_refused(opened):
 async def test_a_full_store_refuses_and_keeps_what_it_has(is_file, tmp_path):
     now = [1_000.0]
     clock = lambda: now[0]  # noqa: E731 - a clock of the test
-    backend = FileBackend(tmp_path, 200_000, clock) if is_file else MemoryBackend(200_000, clock)
-    await backend.open()
+    backend = FileStore(tmp_path, 200_000, clock) if is_file else MemoryStore(200_000, clock)
+    await backend.open_own()
     assert await backend.compare_and_set("f", [Change(b"a", None, bytes(90_000))], 60) == [True]
-    with pytest.raises(udf.KeyValueError, match="is full: cache_max_bytes is 200000"):
+    with pytest.raises(StoreError, match="is full: cache_max_bytes is 200000"):
         await backend.compare_and_set("f", [Change(b"b", None, bytes(150_000))], 60)
-    with pytest.raises(udf.KeyValueError, match="is full"):
+    with pytest.raises(StoreError, match="is full"):
         await backend.compare_and_set("f", [Change(b"a", bytes(90_000), bytes(300_000))], 60)
-    assert await backend.get("f", [b"a", b"b"]) == [bytes(90_000), None]
+    assert await backend.own("f", [b"a", b"b"]) == [bytes(90_000), None]
     now[0] += 61  # what has expired makes room
     assert await backend.compare_and_set("f", [Change(b"b", None, bytes(150_000))], 60) == [True]
     await backend.close()
@@ -132,18 +135,18 @@ async def test_a_value_of_another_key_or_function_is_an_error(opened):
     await one.compare_and_set([(b"a", None, b""), (b"b", None, b"2")], 60)
     assert values(await one.get([b"a", b"b"])) == [b"", b"2"]
 
-    class Swapped(MemoryBackend):
+    class Swapped(MemoryStore):
         """Has the entries of both keys for each function, in the wrong order."""
 
-        async def get(self, function, keys):
-            return (await one._backend.get(one._function, [b"a", b"b"]))[::-1]
+        async def own(self, function, keys):
+            return (await one._backend.own(one._function, [b"a", b"b"]))[::-1]
 
     for function in ("f@1", "g@1"):
         store = KeyValueStore(Swapped(1 << 20), function, one._seal, one._unseal)
         with pytest.raises(udf.KeyValueError, match=r"belongs to another key|cannot be decrypted"):
             await store.get([b"a", b"b"])
     # An entry of another function for the same key.
-    (entry,) = await one._backend.get(one._function, [b"b"])
+    (entry,) = await one._backend.own(one._function, [b"b"])
     await other._backend.compare_and_set(other._function, [Change(b"b", None, entry)], 60)
     with pytest.raises(udf.KeyValueError, match="belongs to another key"):
         await other.get([b"b"])
@@ -167,7 +170,7 @@ def test_a_redis_that_lies_gives_an_error_or_the_value_of_the_key(lying, seed):
         await store.close()
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("udf_server.keyvalue.redis.ANSWER_SECONDS", 0.2)
+        patch.setattr("udf_server.stores.redis.ANSWER_SECONDS", 0.2)
         asyncio.run(asyncio.wait_for(run(), 60))
 
 
@@ -180,7 +183,7 @@ def lying():
 
 CHILD = """
 import asyncio, sys
-from udf_server.keyvalue.stores import KeyValueStores
+from udf_server.stores.key_values import KeyValueStores
 
 async def main():
     store = (await KeyValueStores(sys.argv[1]).open("f@1")).store
@@ -295,3 +298,43 @@ def test_a_server_does_not_start_if_a_store_would_end_with_it(tmp_path):
     with pytest.raises(InvalidConfig, match=r"numbered@1 keeps what must outlive .* set it to a folder"):
         Server(ServerConfig(), registry)
     Server(ServerConfig(cache_url=f"file://{tmp_path}"), registry)
+
+
+async def test_entries_that_earlier_versions_wrote_into_a_folder_are_read(tmp_path):
+    with contextlib.closing(sqlite3.connect(tmp_path / "keyvalue.sqlite3")) as db:
+        db.executescript("""
+            CREATE TABLE entries (function TEXT, key BLOB, value BLOB, expires REAL, PRIMARY KEY (function, key));
+            CREATE INDEX entries_expires ON entries (expires);
+            INSERT INTO entries VALUES ('f@1', x'61', x'6f6c64', 9e9), ('f@1', x'62', x'6f6c64', 1.0);
+            PRAGMA user_version = 1;
+        """)
+    store = FileStore(tmp_path, 1 << 20)
+    await store.open_own()
+    assert await store.own("f@1", [b"a", b"b"]) == [b"old", None]
+    assert await store.compare_and_set("f@1", [Change(b"a", b"old", b"new")], 60) == [True]
+    await store.close()
+
+
+@with_redis
+async def test_entries_that_earlier_versions_wrote_into_a_redis_are_read(module_redis):
+    store = RedisStore(module_redis.url)
+    await store.open_own()
+    await store._client.hset(b"udf:keyvalue:old@1", b"a", b"9999999999999:a:b")
+    assert await store.own("old@1", [b"a", b"b"]) == [b"a:b", None]
+    assert await store.compare_and_set("old@1", [Change(b"a", b"a:b", b"new")], 60) == [True]
+    await store.close()
+
+
+async def test_outcomes_and_entries_of_a_functions_own_do_not_share_keys_or_room(url):
+    store = store_from_url(url, 200_000)
+    await store.open()
+    await store.open_own()
+    await store.clear()
+    await store.compare_and_set("both@1", [Change(b"a", None, b"own")], 60)
+    for number in range(40):
+        await store.put("both@1", [(b"a", b"outcome"), (b"%d" % number, bytes(20_000))], 60)
+    assert await store.get("both@1", [b"a"]) == [b"outcome"]
+    assert await store.own("both@1", [b"a", b"0"]) == [b"own", None]
+    await store.clear()
+    assert await store.own("both@1", [b"a"]) == [b"own"]
+    await store.close()

@@ -4,10 +4,10 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from udf_server.base.errors import InvalidConfig
-from udf_server.cache.file import FileStore
-from udf_server.cache.memory import MemoryStore
-from udf_server.cache.redis import RedisStore
-from udf_server.cache.store import Store
+from udf_server.base.store import Store
+from udf_server.stores.file import FileStore
+from udf_server.stores.memory import MemoryStore
+from udf_server.stores.redis import RedisStore
 
 __all__ = ["store_from_url"]
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from udf_server.cache.row_bytes import Malformed, bytes_of_rows, rows_of_bytes
+from udf_server.stores.row_bytes import Malformed, bytes_of_rows, rows_of_bytes
 
 VALUES = {
     pa.null(): st.none(),

@@ -7,18 +7,20 @@ from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from typing import Any
 
 from udf_server.base.errors import InvalidConfig
-from udf_server.cache.leases import LEASE_SECONDS, LONGEST_SECONDS, Beats
-from udf_server.cache.store import (
+from udf_server.base.store import (
     BEGINNING_BYTES,
     ENTRY_BYTES,
-    LARGEST_ENTRY,
+    LARGEST_OWN,
     NONE,
+    Change,
     Store,
     Stored,
     StoreError,
     bounded_entry,
 )
+from udf_server.stores.leases import LEASE_SECONDS, LONGEST_SECONDS, Beats
 from udf_server.stores.redis_client import CONNECTIONS, redis_client
+from udf_server.stores.redis_scripts import CHANGE_SCRIPT, CLAIM_SCRIPT, OWN_SCRIPT, PUT_SCRIPT, RELEASE_SCRIPT
 
 __all__ = ["RedisStore"]
 
@@ -28,54 +30,22 @@ KEYS_AT_ONCE = 1_000
 """Maximum number of keys of one command, because Redis answers nobody else meanwhile."""
 ENTRIES_AT_ONCE = 250
 """Maximum number of entries of one answer, because of their size."""
-ANSWER_BYTES = ENTRIES_AT_ONCE * (LARGEST_ENTRY + 1_000)
+ANSWER_BYTES = ENTRIES_AT_ONCE * (LARGEST_OWN + 1_000)
 ANSWER_SECONDS = 5.0
-"""A command without an answer in this time has failed. Versions of redis-py have different defaults, even none."""
+"""A command without an answer in this time has failed, and so has one that gets no connection. Versions of redis-py
+have different defaults, even none."""
 MOST_SECONDS = 1e11
 """Redis refuses times that 64 bits of milliseconds do not hold. Callers choose how long a value is kept."""
 CLAIM_MILLISECONDS = 24 * 3_600_000
 """A claim is removed after this time in any case."""
+CHANGED_BYTES = 4 << 20
+"""Maximum bytes of the changes of one command, unless one of them has more."""
 _PREFIX, _CLAIM, _SERVER = b"udf:entry:", b"udf:claim:", b"udf:server:"
-# KEYS are pairs of a claim and its entry. ARGV has the name of this server, the prefix of servers, the milliseconds of
-# a claim, those of the lease of this server, which is renewed, and those that a lease may have left at most; the number
-# of the last byte of the beginning of an entry, and the beginning of each that counts as none.
-_CLAIM_SCRIPT = """
-redis.call('SET', ARGV[2] .. ARGV[1], '', 'PX', ARGV[4])
-local function text(...)
-  local found = redis.pcall(...)
-  return type(found) == 'string' and found or '' -- it may be of another type, whoever has written it
-end
-local mine = {}
-for i = 1, #KEYS, 2 do
-  mine[#mine + 1] = 0
-  local beginning = text('GETRANGE', KEYS[i + 1], 0, ARGV[6])
-  if beginning == '' or beginning == ARGV[6 + (i + 1) / 2] then
-    local server = text('GET', KEYS[i])
-    local left = redis.call('PTTL', ARGV[2] .. server)
-    if server == ARGV[1] or left < 0 or left > tonumber(ARGV[5]) then
-      redis.call('SET', KEYS[i], ARGV[1], 'PX', ARGV[3])
-      mine[#mine] = 1
-    end
-  end
-end
-return mine
-"""
-# KEYS are pairs of a claim and its entry; ARGV has the milliseconds, then the entries.
-_PUT_SCRIPT = """
-for i = 1, #KEYS, 2 do
-  redis.call('SET', KEYS[i + 1], ARGV[(i + 1) / 2 + 1], 'PX', ARGV[1])
-  redis.call('DEL', KEYS[i])
-end
-"""
-_RELEASE_SCRIPT = """
-for i = 1, #KEYS do
-  if redis.call('GET', KEYS[i]) == ARGV[1] then redis.call('DEL', KEYS[i]) end
-end
-"""
+_OWN, _EXPIRY = b"udf:keyvalue:", b"udf:keyvalue-expiry:"
 
 
 class RedisStore(Store):
-    """Entries in one Redis (not a cluster), which evicts them by its own `maxmemory` and `maxmemory-policy`."""
+    """Entries in one Redis (not a cluster). It evicts outcomes, which have an expiry, by its own `maxmemory`."""
 
     shared = True
 
@@ -83,10 +53,11 @@ class RedisStore(Store):
         """Raises InvalidConfig if redis-py is not installed, or if the URL is not valid. The message has no secret."""
         client, self._errors = redis_client(url, "cache_url", ANSWER_BYTES, socket_timeout=ANSWER_SECONDS)
         self._client: Any = client
-        self._claims = self._client.register_script(_CLAIM_SCRIPT)
-        self._puts = self._client.register_script(_PUT_SCRIPT)
-        self._releases = self._client.register_script(_RELEASE_SCRIPT)
+        self._claims, self._puts, self._releases, self._owns, self._changes = map(
+            self._client.register_script, (CLAIM_SCRIPT, PUT_SCRIPT, RELEASE_SCRIPT, OWN_SCRIPT, CHANGE_SCRIPT)
+        )
         self._beats = Beats(self._beat)
+        self._closed = False
         self._gate = asyncio.Semaphore(CONNECTIONS)
 
     async def open(self) -> None:
@@ -106,7 +77,22 @@ class RedisStore(Store):
             await self.close()
             raise InvalidConfig(f"setting 'cache_url': {type(error).__name__}: {error}") from None
 
+    async def open_own(self) -> None:
+        async with self._asking():
+            try:
+                memory = await self._client.info("memory")
+            except self._errors.ResponseError:
+                log.warning("Redis does not tell its maxmemory-policy; it must not be one of allkeys-*")
+                return
+            policy = str(memory.get("maxmemory_policy", ""))
+            if policy.startswith("allkeys") and memory.get("maxmemory"):
+                raise StoreError(
+                    f"Redis has maxmemory-policy {policy}, so it may evict entries before they expire; set it to "
+                    "volatile-lru, which evicts values of the cache only, or to noeviction"
+                )
+
     async def close(self) -> None:
+        self._closed = True
         await self._beats.stop()
         with contextlib.suppress(self._errors.RedisError, OSError):
             await self._client.aclose()
@@ -120,7 +106,7 @@ class RedisStore(Store):
         return found
 
     async def put(self, function: str, entries: Sequence[tuple[bytes, bytes]], seconds: float) -> None:
-        milliseconds = max(round(min(seconds, MOST_SECONDS) * 1000), 1)
+        milliseconds = _milliseconds(seconds)
         async with self._asking():
             for part in _parts(entries):
                 names = _names(function, [key for key, _ in part])
@@ -137,13 +123,30 @@ class RedisStore(Store):
         async with self._asking():
             for part in _parts(keys):
                 beginnings = [useless.get(key, b"") for key in part]
-                claimed += _claimed(await self._claims(_names(function, part), [*arguments, *beginnings]), len(part))
+                claimed += _marks(await self._claims(_names(function, part), [*arguments, *beginnings]), len(part))
         return claimed
 
     async def release(self, function: str, keys: Sequence[bytes]) -> None:
         async with self._asking():
             for part in _parts(keys):
                 await self._releases(_names(function, part)[::2], [self._beats.name])
+
+    async def own(self, function: str, keys: Sequence[bytes]) -> list[bytes | None]:
+        names, found = [_OWN + function.encode(), _EXPIRY + function.encode()], list[bytes | None]()
+        async with self._asking():
+            for part in _parts(keys, ENTRIES_AT_ONCE):
+                found += _checked(await self._owns(names, part), len(part), bytes | None)
+        return found
+
+    async def compare_and_set(self, function: str, changes: Sequence[Change], seconds: float) -> list[bool]:
+        names, made = [_OWN + function.encode(), _EXPIRY + function.encode()], list[bool]()
+        async with self._asking():
+            for part in _small_parts(changes):
+                arguments: list[bytes | int] = [_milliseconds(seconds)]
+                for key, before, after in part:
+                    arguments += [key, b"0" if before is None else b"1", before or b"", after]
+                made += _marks(await self._changes(names, arguments), len(part))
+        return made
 
     async def stats(self) -> list[Stored]:
         sums: dict[str, tuple[int, int]] = {}
@@ -202,8 +205,14 @@ class RedisStore(Store):
     async def _asking(self) -> AsyncIterator[None]:
         """Limit the connections, and raise StoreError for errors, whose class may be any if something else answers."""
         try:
-            async with self._gate:
+            if self._closed:
+                raise StoreError("the store is closed")
+            async with asyncio.timeout(ANSWER_SECONDS):
+                await self._gate.acquire()
+            try:
                 yield
+            finally:
+                self._gate.release()
         except StoreError:
             raise
         except Exception as error:
@@ -226,10 +235,11 @@ def _entries(answer: Any, number: int) -> list[bytes | None]:
     return [None if entry is None else bounded_entry(entry) for entry in found]
 
 
-def _claimed(answer: Any, number: int) -> list[bool]:
+def _marks(answer: Any, number: int) -> list[bool]:
+    """For each key of a command whether it was done."""
     found = _checked(answer, number, int)
     if any(each not in (0, 1) for each in found):
-        raise StoreError(f"Redis has answered a claim with {max(found, key=abs)}; expected 0 or 1")
+        raise StoreError(f"Redis has answered {max(found, key=abs)}; expected 0 or 1")
     return [each == 1 for each in found]
 
 
@@ -246,3 +256,21 @@ def _checked(answer: Any, number: int, type_: Any) -> list[Any]:
 def _parts(items: Sequence[Any], size: int = KEYS_AT_ONCE) -> Iterator[Sequence[Any]]:
     for start in range(0, len(items), size):
         yield items[start : start + size]
+
+
+def _small_parts(changes: Sequence[Change]) -> list[list[Change]]:
+    """The changes in commands of bounded size."""
+    parts: list[list[Change]] = []
+    size = 0
+    for change in changes:
+        added = len(change.before or b"") + len(change.after)
+        if not parts or len(parts[-1]) == ENTRIES_AT_ONCE or size + added > CHANGED_BYTES:
+            parts.append([])
+            size = 0
+        parts[-1].append(change)
+        size += added
+    return parts
+
+
+def _milliseconds(seconds: float) -> int:
+    return max(round(min(seconds, MOST_SECONDS) * 1000), 1)

@@ -1,62 +1,59 @@
-"""MemoryStore keeps outcomes in the memory of this process. The least recently used ones make room for new ones."""
+"""MemoryStore keeps entries in the memory of this process. The least recently used outcomes make room for new ones."""
 
-import bisect
 import collections
 import itertools
-import operator
+import threading
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 
 import numpy as np
 import pyarrow as pa
 
-from udf_server.cache.chunk import Chunk, Recalled, Rows
-from udf_server.cache.entries import packed
-from udf_server.cache.store import Store, Stored
-from udf_server.runners.selection import Indexes
+from udf_server.base.store import Change, Store, Stored, StoreError
+from udf_server.stores.chunks import Chunks, Recalled, Rows
+from udf_server.stores.entries import packed
 
 __all__ = ["MemoryStore"]
 
 EVICTED_PART = 256
 """A full store evicts at least this part of its bytes at once."""
-MERGED_ROWS, MERGED_PART = 8_192, 64
-"""Neighbouring chunks are merged up to this number of rows, and up to this part of the bytes of the store."""
-MERGED_BYTES = 1 << 20
-"""At most this many bytes of values are merged, because that holds up the event loop."""
 RECENT_PART = 8
 """A row that is among the newest part of all rows is not moved when it is used."""
-SPARSE_PART = 4
-"""A chunk of which at most this part is left is written again, so that the others take no room."""
+OWN_BYTES = 100
+"""Approximate bytes that an entry of a function's own takes in addition to its key and value."""
 
 
 class MemoryStore(Store):
-    """Values in chunks, and for each function a dictionary from the key to the number of the row.
+    """Outcomes in chunks, and for each function a dictionary from the key to the number of the row.
 
     Chunks are in the order of use: rows that are kept or used get the next numbers and go to the end, and the beginning
     is evicted. Nothing but the number is made per row, because objects of Python that live long take time from
     everything else: memory is touched, and the interpreter's lock is held.
+
+    Entries of functions' own are in a dictionary, which may be used on any thread.
     """
 
     def __init__(self, max_bytes: int, clock: Callable[[], float] = time.monotonic) -> None:
         self._max_bytes = max_bytes
-        self._merged_bytes = min(MERGED_BYTES, max_bytes // MERGED_PART)
         self._clock = clock
         self._places: dict[str, dict[bytes, int]] = {}
         """The number of each key, by function."""
-        self._chunks: list[Chunk] = []
-        """Ordered by their numbers. None is without rows that are found under their key."""
+        self._chunks = Chunks(self._places, max_bytes)
         self._next = 0
-        self.bytes = 0
-        """Approximate bytes of all that is kept."""
+        self._lock = threading.Lock()
+        """Guards the next two attributes."""
+        self._own: dict[tuple[str, bytes], tuple[bytes, float]] = {}
+        self._own_bytes = 0
+
+    @property
+    def held_bytes(self) -> int:
+        """Approximate bytes of all outcomes."""
+        return self._chunks.bytes
 
     def __len__(self) -> int:
         return sum(map(len, self._places.values()))
 
     async def get(self, function: str, keys: Sequence[bytes]) -> list[bytes | None]:
-        return self.found(function, keys)
-
-    def found(self, function: str, keys: Sequence[bytes]) -> list[bytes | None]:
-        """Do the same as `get`, which waits for nothing here."""
         found: list[bytes | None] = [None] * len(keys)
         recalled = self.recall(function, keys)
         for part in recalled:
@@ -73,7 +70,7 @@ class MemoryStore(Store):
         numbers = np.fromiter(map(places.get, keys, itertools.repeat(-1)), np.int64, len(keys))
         rows = np.flatnonzero(numbers >= 0)
         numbers, now, recalled = numbers[rows], self._clock(), []
-        for chunk, chosen in list(self._by_chunk(numbers)):
+        for chunk, chosen in list(self._chunks.of(numbers)):
             within = chunk.places(numbers[chosen])
             young = chunk.rows.until[within] > now
             if not young.all():
@@ -136,11 +133,19 @@ class MemoryStore(Store):
         return count
 
     async def export(self) -> AsyncIterator[tuple[str, bytes, bytes]]:
-        for chunk in self._chunks.copy():
+        for chunk in self._chunks:
             function = chunk.rows.function
             rows = chunk.rows.take(chunk.found(self._places.get(function, {})))
             for key, entry in zip(rows.keys, _entries(rows), strict=True):
                 yield function, key, entry
+
+    async def own(self, function: str, keys: Sequence[bytes]) -> list[bytes | None]:
+        with self._lock:
+            return [self._found_own(function, key) for key in keys]
+
+    async def compare_and_set(self, function: str, changes: Sequence[Change], seconds: float) -> list[bool]:
+        with self._lock:
+            return [self._set_own(function, change, seconds) for change in changes]
 
     def _keep(
         self, function: str, keys: Sequence[bytes], values: pa.Array, seconds: float, written: float, *, entries: bool
@@ -164,82 +169,46 @@ class MemoryStore(Store):
         else:
             replaced = np.unique(numbers[numbers < self._next])
             places.update(zip(rows.keys, new, strict=True))  # of equal keys, the last one counts
-        self._chunks.append(chunk := Chunk(self._next, rows, len(places) - before + len(replaced)))
+        self._chunks.add(self._next, rows, len(places) - before + len(replaced))
         self._next += count
-        self.bytes += chunk.size
-        while len(self._chunks) > 1 and self._merges(*self._chunks[-2:]):
-            one, two = self._chunks[-2:]
-            self._chunks[-2:] = [merged := Chunk(one.first, one.rows.and_(two.rows), one.live + two.live)]
-            self.bytes += merged.size - one.size - two.size
         if len(replaced):
-            self._lose(replaced)
-
-    def _merges(self, before: Chunk, last: Chunk) -> bool:
-        """Whether to merge neighbours. Each row is copied a few times only, because the first is not much larger."""
-        count, added = before.count, last.count
-        return (
-            count <= 2 * added
-            and count + added <= MERGED_ROWS
-            and before.value_bytes + last.value_bytes <= self._merged_bytes
-            and before.consecutive and last.consecutive and before.end == last.first
-            and before.rows.joins(last.rows)
-        )  # fmt: skip
-
-    def _by_chunk(self, numbers: Indexes) -> Iterator[tuple[Chunk, Indexes]]:
-        """The chunks of numbers, each with the positions of its numbers."""
-        order = np.argsort(numbers, kind="stable")
-        ordered, start = numbers[order], 0
-        while start < len(ordered):
-            chunk = self._chunks[self._index(int(ordered[start]))]
-            end = int(np.searchsorted(ordered, chunk.end))
-            yield chunk, order[start:end]
-            start = end
-
-    def _index(self, number: int) -> int:
-        """The position of the chunk of a number."""
-        return bisect.bisect_right(self._chunks, number, key=operator.attrgetter("first")) - 1
+            self._chunks.lose(replaced)
 
     def _remove(self, function: str, keys: Sequence[bytes]) -> None:
         places = self._places[function]
         removed = [places.pop(key, -1) for key in keys]
-        self._lose(np.array([number for number in removed if number >= 0], np.int64))
-
-    def _lose(self, numbers: Indexes) -> None:
-        """Count rows no more that are not found under their key."""
-        for chunk, chosen in list(self._by_chunk(numbers)):
-            before = chunk.size
-            chunk.live -= len(chosen)
-            self.bytes += chunk.size - before
-            if not chunk.live:
-                del self._chunks[self._index(chunk.first)]
-                self.bytes -= chunk.size
-            elif chunk.live * SPARSE_PART < chunk.count:
-                self._reduce(chunk, chunk.found(self._places[chunk.rows.function]))
-
-    def _reduce(self, chunk: Chunk, places: Indexes) -> None:
-        """Leave only some rows in a chunk, all of which are found under their key."""
-        self._chunks[self._index(chunk.first)] = reduced = chunk.part(places)
-        self.bytes += reduced.size - chunk.size
+        self._chunks.lose(np.array([number for number in removed if number >= 0], np.int64))
 
     def _make_room(self) -> None:
-        if self.bytes > self._max_bytes:
-            self._evict(self._max_bytes - self._max_bytes // EVICTED_PART)
+        if self._chunks.bytes > self._max_bytes:
+            for function, keys in self._chunks.take(self._max_bytes - self._max_bytes // EVICTED_PART):
+                places = self._places[function]
+                for key in keys:
+                    del places[key]
 
-    def _evict(self, limit: int) -> None:
-        """Remove the rows that were not used for longest, until the others have at most this many bytes."""
-        while self.bytes > limit and self._chunks:
-            chunk = self._chunks[0]
-            places, count = self._places[chunk.rows.function], chunk.count
-            evicted = min(-(-(self.bytes - limit) * count // chunk.size), count)
-            found = chunk.found(places)
-            left = found[found >= evicted]
-            for place in found[: len(found) - len(left)].tolist():
-                del places[chunk.rows.keys[place]]
-            if len(left):
-                self._reduce(chunk, left)
-            else:
-                del self._chunks[0]
-                self.bytes -= chunk.size
+    def _found_own(self, function: str, key: bytes) -> bytes | None:
+        value, until = self._own.get((function, key), (None, 0.0))
+        return value if until > self._clock() else None
+
+    def _set_own(self, function: str, change: Change, seconds: float) -> bool:
+        if self._found_own(function, change.key) != change.before:
+            return False
+        place = function, change.key
+        kept = self._own.get(place)
+        more = len(change.key) + len(change.after) + OWN_BYTES - (0 if kept is None else _own_size(place, kept))
+        if self._own_bytes + more > self._max_bytes:
+            now = self._clock()
+            old = [each for each, (_, until) in self._own.items() if until <= now and each != place]
+            self._own_bytes -= sum(_own_size(each, self._own.pop(each)) for each in old)
+        if self._own_bytes + more > self._max_bytes:
+            raise StoreError(f"the key-value store in memory is full: cache_max_bytes is {self._max_bytes}")
+        self._own[place] = change.after, self._clock() + seconds
+        self._own_bytes += more
+        return True
+
+
+def _own_size(place: tuple[str, bytes], kept: tuple[bytes, float]) -> int:
+    return len(place[1]) + len(kept[0]) + OWN_BYTES
 
 
 def _entries(rows: Rows) -> list[bytes]:
