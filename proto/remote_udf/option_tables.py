@@ -33,15 +33,19 @@ class Option:
         return self.name.replace("-", "_")
 
 
-def option(read: Reader[ValueT], default: DefaultT, doc: str) -> ValueT | DefaultT:
+def option(
+    read: Reader[ValueT], default: DefaultT, doc: str, *, secret: bool = False, **more: object
+) -> ValueT | DefaultT:  # fmt: skip
     """Declare a field of a table. Its name, with hyphens, is that of the option.
 
     Args:
         read: Reads its values.
         default: The value if it is not set.
         doc: What it means, for the documentation.
+        secret: Whether the value is kept out of the repr.
+        **more: Metadata of the field.
     """
-    return dataclasses.field(default=default, metadata={"reader": read, "doc": doc})
+    return dataclasses.field(default=default, repr=not secret, metadata={"reader": read, "doc": doc, **more})
 
 
 _tables: dict[type, Mapping[str, Option]] = {}

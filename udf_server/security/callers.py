@@ -1,14 +1,14 @@
 """CallerSettings are the operator's settings in `[callers.NAME]` of the server's file."""
 
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
-from remote_udf.effective_options import canonical
+from remote_udf.effective_options import canonical, resolve
 from remote_udf.errors import InvalidOption
-from remote_udf.option_tables import Option
-from remote_udf.option_values import choice, count
+from remote_udf.option_tables import Option, option, table_of
+from remote_udf.option_values import choice, count, reader
 from udf_server.base.errors import InvalidConfig, InvalidCost
 from udf_server.base.fairness import Priority
 from udf_server.limits.terms import Terms
@@ -20,23 +20,40 @@ OTHERS = "*"
 MOST_SHARE = 1_000
 
 
+@reader("float", "{:.15g}".format)
+def _share(value: Any) -> float:
+    try:
+        number = math.nan if isinstance(value, bool) else float(value)
+    except (TypeError, ValueError):
+        number = math.nan
+    if not 1 / MOST_SHARE <= number <= MOST_SHARE:
+        raise InvalidOption(f"{value!r} is not a number from {1 / MOST_SHARE:g} to {MOST_SHARE:,}")
+    return number
+
+
 @dataclass(frozen=True)
 class CallerSettings:
     """What a caller may use of a server, and who is served first. A limit that is None is that of the server."""
 
-    share: float = 1.0
-    """Its part of a function that several callers want, in proportion to those of the others."""
-    priority: Priority = Priority.BATCH
-    """Rows of `batch` wait while rows of `interactive` wait for the same function."""
-    max_streams: int | None = None
-    """Maximum number of open streams."""
-    max_rows_in_flight: int | None = None
-    """While it has this number of unanswered rows, its streams are not read."""
+    share: float = option(
+        _share, 1.0, "Its part of a function that several callers want, in proportion to those of the others."
+    )
+    priority: Priority = option(
+        choice(Priority), Priority.BATCH,
+        "Rows of `batch` wait while rows of `interactive` wait for the same function.",
+    )  # fmt: skip
+    max_streams: int | None = option(count(1), None, "Maximum number of open streams.")
+    max_rows_in_flight: int | None = option(
+        count(1), None, "While it has this number of unanswered rows, its streams are not read."
+    )
     budget: Terms | None = None
     """What its calls may spend in a day (UTC), on all servers that count together."""
 
 
 DEFAULT = CallerSettings()
+_OPTIONS = table_of(CallerSettings)
+_BUDGET = {"budget": Option("budget", str, str, None, "")}
+"""It is no text, so it is read apart; errors list its name."""
 
 
 def parse_callers(tables: Mapping[str, Any]) -> dict[str, CallerSettings]:
@@ -48,11 +65,7 @@ def parse_callers(tables: Mapping[str, Any]) -> dict[str, CallerSettings]:
     budgets = {name: _budget(name, table["budget"]) for name, table in tables.items() if "budget" in table}
     others = texts.get(OTHERS, {})
     return {
-        name: CallerSettings(
-            **{_OPTIONS[key].attribute: _OPTIONS[key].parse(text) for key, text in {**others, **own}.items()},
-            budget=budgets.get(name),
-        )
-        for name, own in texts.items()
+        name: replace(resolve(CallerSettings, others, own), budget=budgets.get(name)) for name, own in texts.items()
     }
 
 
@@ -77,25 +90,3 @@ def _budget(name: str, amounts: Any) -> Terms:
         return Terms.of(amounts, source)
     except InvalidCost as error:
         raise InvalidConfig(str(error)) from None
-
-
-def _share(value: Any) -> float:
-    try:
-        number = math.nan if isinstance(value, bool) else float(value)
-    except (TypeError, ValueError):
-        number = math.nan
-    if not 1 / MOST_SHARE <= number <= MOST_SHARE:
-        raise InvalidOption(f"{value!r} is not a number from {1 / MOST_SHARE:g} to {MOST_SHARE:,}")
-    return number
-
-
-_VALUES: Mapping[str, tuple[Callable[[Any], Any], Callable[[Any], str]]] = {
-    "share": (_share, "{:.15g}".format),
-    "priority": (choice(Priority), str),
-    "max-streams": (count(1), str),
-    "max-rows-in-flight": (count(1), str),
-}
-# The defaults and the documentation are those of the attributes of CallerSettings.
-_OPTIONS = {name: Option(name, *value, None, "") for name, value in _VALUES.items()}
-_BUDGET = {"budget": Option("budget", str, str, None, "")}
-"""It is no text, so it is read apart; errors list its name."""

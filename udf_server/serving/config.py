@@ -6,17 +6,16 @@ UDF_SERVER_PORT if there is a service of that name.
 """
 
 import dataclasses
-import math
 import tomllib
-import typing
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from remote_udf.effective_options import canonical
 from remote_udf.errors import InvalidOption
-from remote_udf.option_values import size, unknown
+from remote_udf.option_tables import option, read_values, table_of
+from remote_udf.option_values import Reader, unknown
 from remote_udf.options import HOSTED_OPTIONS, SCALAR_OPTIONS
 from udf_server.base.errors import InvalidConfig
 from udf_server.hosting.turns import DEFAULT_CALLS
@@ -25,6 +24,7 @@ from udf_server.limits.settings import GuardSettings, WithoutCoordination
 from udf_server.runners.room import RESULT_BYTES
 from udf_server.security.callers import CallerSettings, parse_callers
 from udf_server.serving.devices import named_devices
+from udf_server.serving.setting_values import bytes_, in_file, invalid, nonblank, number, switch, texts, whole_number
 
 __all__ = ["AT_LEAST", "ENVIRONMENT_PREFIX", "ServerConfig", "load_config", "settings"]
 
@@ -33,176 +33,215 @@ TABLES = ("functions", "guards", "callers", "weights")
 """Settings that can be set only in a file."""
 GROUPS = ("cache", "coordination")
 """Tables of a file whose settings begin with the name of the table elsewhere."""
-AT_LEAST = {
-    "processes": 0, "port": 0, "metrics_port": 0, "calls_per_function": 1, "threads_per_function": 1,
-    "lost_calls_per_function": 0, "max_streams": 1, "max_streams_per_caller": 1, "max_connections": 1,
-    "idle_seconds": 1, "keepalive_seconds": 1, "max_message_bytes": 1 << 16, "max_stream_rows": 1,
-    "max_stream_bytes": 1 << 16, "max_function_rows": 1, "max_stream_result_bytes": 1 << 16,
-    "max_server_bytes": 1 << 16, "drain_seconds": 0, "cache_max_bytes": 1 << 16,
-}  # fmt: skip
-"""The least value of each setting that is a number."""
-_EXPECTED = {
-    bool: "true or false", int: "a whole number", float: "a number", tuple[str, ...]: "a list of texts",
-    str: "a text that is not empty", str | None: "a text that is not empty",
-}  # fmt: skip
+ValueT = TypeVar("ValueT")
+DefaultT = TypeVar("DefaultT")
 
 
-def _setting(default: Any, doc: str, *, secret: bool = False, divided: bool = False) -> Any:
-    """`divided` settings bound all worker processes together: each process gets its part."""
-    return field(default=default, repr=not secret, metadata={"doc": doc, "divided": divided})
+@in_file
+def _functions(tables: Mapping[str, Any]) -> Mapping[str, Mapping[str, str]]:
+    if not all(isinstance(options, dict) for options in tables.values()):
+        raise invalid(tables, "a table")
+    return tables
+
+
+@in_file
+def _guards(tables: Mapping[str, Any]) -> Mapping[str, GuardSettings]:
+    return {function: GuardSettings.parse(function, table) for function, table in tables.items()}
+
+
+def _table(read: Reader[Mapping[str, ValueT]], doc: str) -> Mapping[str, ValueT]:
+    """Declare a setting that is a table; none of them is set by default."""
+    return field(default_factory=dict, metadata={"reader": read, "doc": doc})
+
+
+def _setting(
+    read: Reader[ValueT], default: DefaultT, doc: str, *, secret: bool = False, divided: bool = False,
+    least: int | None = None, most: int | None = None, choices: Sequence[str] = (),
+) -> ValueT | DefaultT:  # fmt: skip
+    """`divided` settings bound all worker processes together: each process gets its part, but not less than `least`."""
+    return option(read, default, doc, secret=secret, divided=divided, least=least, most=most, choices=choices)
+
+
+def _require_within(setting: dataclasses.Field[Any], value: Any) -> None:
+    """Raise InvalidConfig for a value that the setting does not allow."""
+    least, most, choices = (setting.metadata[name] for name in ("least", "most", "choices"))
+    if least is not None and value < least:
+        raise InvalidConfig(f"setting {setting.name!r}: {value} is less than {least}")
+    if most is not None and value > most:
+        raise InvalidConfig(f"setting {setting.name!r}: {value} is not a port")
+    if choices and value not in choices:
+        raise InvalidConfig(f"setting {setting.name!r}: {value!r} is not one of {', '.join(choices)}")
 
 
 @dataclass(frozen=True)
 class ServerConfig:
     """All settings, validated. Raises InvalidConfig for an invalid value."""
 
-    host: str = _setting("127.0.0.1", "Address to listen on.")
-    port: int = _setting(50051, "Port to listen on; 0 picks a free one.")
+    host: str = _setting(nonblank, "127.0.0.1", "Address to listen on.")
+    port: int = _setting(whole_number, 50051, "Port to listen on; 0 picks a free one.", least=0, most=65_535)
     processes: int = _setting(
-        0,
+        whole_number, 0,
         "Number of worker processes on the port; each uses one core. 0: one for each whole core of the container's CPU "
         "limit, or one process if nothing limits the CPU time or if there is a unix_socket. devices have one each.",
-    )
+        least=0,
+    )  # fmt: skip
     devices: tuple[str, ...] = _setting(
-        (),
+        texts, (),
         "Accelerator with a worker process that sees no other one: `cuda:0` or `0`, `rocm:0` (AMD), `xpu:0` (Intel). "
         "Commas separate several.",
+    )  # fmt: skip
+    unix_socket: str | None = _setting(nonblank, None, "Listen on this Unix socket instead of host and port.")
+    metrics_host: str = _setting(nonblank, "127.0.0.1", "Address of the HTTP server for metrics and health.")
+    metrics_port: int = _setting(
+        whole_number, 9464, "Port of the HTTP server; 0 picks a free one.", least=0, most=65_535
     )
-    unix_socket: str | None = _setting(None, "Listen on this Unix socket instead of host and port.")
-    metrics_host: str = _setting("127.0.0.1", "Address of the HTTP server for metrics and health.")
-    metrics_port: int = _setting(9464, "Port of the HTTP server; 0 picks a free one.")
-    page: bool = _setting(True, "Serve the web UI on the HTTP server: functions, their documentation and rates.")
-    try_calls: bool = _setting(False, "Let users call scalar functions in the web UI, under the access rules.")
-    tls_certificate: str | None = _setting(None, "PEM file of the server's certificate chain.")
-    tls_key: str | None = _setting(None, "PEM file of its private key.")
+    page: bool = _setting(
+        switch, True, "Serve the web UI on the HTTP server: functions, their documentation and rates."
+    )
+    try_calls: bool = _setting(switch, False, "Let users call scalar functions in the web UI, under the access rules.")
+    tls_certificate: str | None = _setting(nonblank, None, "PEM file of the server's certificate chain.")
+    tls_key: str | None = _setting(nonblank, None, "PEM file of its private key.")
     tls_client_ca: str | None = _setting(
-        None,
+        nonblank, None,
         "PEM file of a CA certificate. Enables mTLS: clients must present a certificate signed by this CA.",
+    )  # fmt: skip
+    access_file: str | None = _setting(
+        nonblank, None, "TOML file of access rules: bearer tokens and client certificates."
     )
-    access_file: str | None = _setting(None, "TOML file of access rules: bearer tokens and client certificates.")
-    allow_anonymous: bool = _setting(False, "Accept every caller, also beyond this machine.")
-    allow_plaintext: bool = _setting(False, "Accept bearer tokens without TLS beyond this machine, as in a mesh.")
-    plugin: tuple[str, ...] = _setting((), "Module or .py file to load as a plugin, in addition to installed ones.")
-    block: tuple[str, ...] = _setting((), "Name of a plugin that is not loaded.")
-    entry_points: bool = _setting(True, "Load the plugins of installed packages.")
+    allow_anonymous: bool = _setting(switch, False, "Accept every caller, also beyond this machine.")
+    allow_plaintext: bool = _setting(
+        switch, False, "Accept bearer tokens without TLS beyond this machine, as in a mesh."
+    )
+    plugin: tuple[str, ...] = _setting(
+        texts, (), "Module or .py file to load as a plugin, in addition to installed ones."
+    )
+    block: tuple[str, ...] = _setting(texts, (), "Name of a plugin that is not loaded.")
+    entry_points: bool = _setting(switch, True, "Load the plugins of installed packages.")
     calls_per_function: int = _setting(
-        DEFAULT_CALLS,
+        whole_number, DEFAULT_CALLS,
         "Maximum number of calls in flight of one `async def` function, over all streams of a process; others wait.",
-    )
+        least=1,
+    )  # fmt: skip
     threads_per_function: int = _setting(
-        64, "Maximum number of threads of one function, over all streams of a process; fewer while they only compute."
-    )
+        whole_number, 64,
+        "Maximum number of threads of one function, over all streams of a process; fewer while they only compute.",
+        least=1,
+    )  # fmt: skip
     lost_calls_per_function: int = _setting(
-        16, "A function is refused once this many of its calls have not returned; each may hold a thread."
-    )
+        whole_number, 16,
+        "A function is refused once this many of its calls have not returned; each may hold a thread.",
+        least=0,
+    )  # fmt: skip
     max_streams: int = _setting(
-        4_000, "Maximum number of open streams; further ones are refused as OVERLOADED.", divided=True
+        whole_number, 4_000,
+        "Maximum number of open streams; further ones are refused as OVERLOADED.",
+        least=1, divided=True,
+    )  # fmt: skip
+    max_streams_per_caller: int = _setting(
+        whole_number, 3_000, "Maximum number of open streams of one caller.", least=1, divided=True
     )
-    max_streams_per_caller: int = _setting(3_000, "Maximum number of open streams of one caller.", divided=True)
     max_connections: int = _setting(
-        8_192,
+        whole_number, 8_192,
         "Maximum number of connections to the gRPC port; others are closed. The limit of open files may lower it.",
-        divided=True,
-    )
+        least=1, divided=True,
+    )  # fmt: skip
     idle_seconds: float = _setting(
-        300.0, "A stream ends after this time if its client sends nothing and waits for nothing, or reads nothing."
-    )
+        number, 300.0,
+        "A stream ends after this time if its client sends nothing and waits for nothing, or reads nothing.",
+        least=1,
+    )  # fmt: skip
     keepalive_seconds: float = _setting(
-        30.0,
+        number, 30.0,
         "Without data for this time, the server pings the client; without an answer in the same time, it disconnects.",
-    )
-    max_message_bytes: int = _setting(64 << 20, "Largest message, in both directions.")
+        least=1,
+    )  # fmt: skip
+    max_message_bytes: int = _setting(bytes_, 64 << 20, "Largest message, in both directions.", least=1 << 16)
     max_stream_rows: int = _setting(
-        1_000_000, "Back-pressure: the server stops reading a stream while it has this many unanswered rows."
-    )
+        whole_number, 1_000_000,
+        "Back-pressure: the server stops reading a stream while it has this many unanswered rows.",
+        least=1,
+    )  # fmt: skip
     max_stream_bytes: int = _setting(
-        128 << 20, "Back-pressure: the server stops reading a stream while it has this many unanswered bytes."
-    )
+        bytes_, 128 << 20,
+        "Back-pressure: the server stops reading a stream while it has this many unanswered bytes.",
+        least=1 << 16,
+    )  # fmt: skip
     max_stream_result_bytes: int = _setting(
-        RESULT_BYTES,
+        bytes_, RESULT_BYTES,
         "Back-pressure: a function waits while its client has not read this many bytes of results of a stream.",
-    )
+        least=1 << 16,
+    )  # fmt: skip
     max_function_rows: int = _setting(
-        10_000_000, "Back-pressure: the streams of a function wait while it has this many unanswered rows.",
-        divided=True,
+        whole_number, 10_000_000,
+        "Back-pressure: the streams of a function wait while it has this many unanswered rows.",
+        least=1, divided=True,
     )  # fmt: skip
     max_server_bytes: int = _setting(
-        2 << 30,
+        bytes_, 2 << 30,
         "Back-pressure: streams and functions wait while all streams hold this many bytes of rows and unread results.",
-        divided=True,
-    )
-    shared_memory: bool = _setting(True, "Exchange rows with callers on this host through shared memory.")
+        least=1 << 16, divided=True,
+    )  # fmt: skip
+    shared_memory: bool = _setting(switch, True, "Exchange rows with callers on this host through shared memory.")
     cache_url: str = _setting(
-        "memory:",
+        nonblank, "memory:",
         "Where outcomes of calls with `cache-ttl` are kept: `memory:` of each process, `file:///folder` for the "
         "processes of a host, or `redis://host:6379/0` for all servers. Set a URL with a password in the environment.",
         secret=True,
-    )
+    )  # fmt: skip
     cache_max_bytes: int = _setting(
-        256 << 20,
+        bytes_, 256 << 20,
         "Maximum bytes of a cache in memory or in a file. The outcomes that were not used for longest are evicted. For "
         "Redis, set its `maxmemory`.",
-        divided=True,
-    )
+        least=1 << 16, divided=True,
+    )  # fmt: skip
     cache_encryption_variable: str | None = _setting(
-        None,
+        nonblank, None,
         "Environment variable with a key, 32 bytes as base64, with which the entries of the cache are encrypted.",
-    )
+    )  # fmt: skip
     coordination_url: str | None = _setting(
-        None,
+        nonblank, None,
         "Redis that the servers share, `redis://host:6379/0`: guards and budgets then hold for all of them together. "
         "Without it they apply per server: its worker processes share them. Set a URL with a password in the "
         "environment.",
         secret=True,
-    )
+    )  # fmt: skip
     coordination_namespace: str = _setting(
-        "default", "Servers with the same namespace, in the same Redis, share guards. They must have the same settings."
-    )
+        nonblank, "default",
+        "Servers with the same namespace, in the same Redis, share guards. They must have the same settings.",
+    )  # fmt: skip
     budgets_without_coordination: str = _setting(
-        "fail-closed",
+        nonblank, "fail-closed",
         "While the Redis of coordination_url is away, calls of jobs with a budget fail (`fail-closed`), or each "
         "process takes the rest of the budget for its own (`fail-open`).",
+        choices=tuple(WithoutCoordination),
+    )  # fmt: skip
+    drain_seconds: float = _setting(number, 30.0, "How long open streams may continue after SIGTERM.", least=0)
+    log_level: str = _setting(
+        nonblank, "info", "debug, info, warning or error.", choices=("debug", "info", "warning", "error")
     )
-    drain_seconds: float = _setting(30.0, "How long open streams may continue after SIGTERM.")
-    log_level: str = _setting("info", "debug, info, warning or error.")
-    log_format: str = _setting("text", "text, or json: one object per line.")
-    functions: Mapping[str, Mapping[str, str]] = field(
-        default_factory=dict,
-        metadata={"doc": "Default options of calls by function name, '*' for all; only in the file."},
+    log_format: str = _setting(nonblank, "text", "text, or json: one object per line.", choices=("text", "json"))
+    functions: Mapping[str, Mapping[str, str]] = _table(
+        _functions, "Default options of calls by function name, '*' for all; only in the file."
     )
-
-    guards: Mapping[str, GuardSettings] = field(
-        default_factory=dict,
-        metadata={"doc": "Guards by function name; only in the file."},
+    guards: Mapping[str, GuardSettings] = _table(_guards, "Guards by function name; only in the file.")
+    callers: Mapping[str, CallerSettings] = _table(
+        in_file(parse_callers),
+        "Shares, priorities, limits and budgets by caller, '*' for all others; only in the file.",
     )
-    callers: Mapping[str, CallerSettings] = field(
-        default_factory=dict,
-        metadata={"doc": "Shares, priorities, limits and budgets by caller, '*' for all others; only in the file."},
-    )
-    weights: Mapping[str, float] = field(
-        default_factory=dict,
-        metadata={"doc": "Shares of the jobs that get a version of a function, by `name@version`; only in the file."},
+    weights: Mapping[str, float] = _table(
+        in_file(parse_weights),
+        "Shares of the jobs that get a version of a function, by `name@version`; only in the file.",
     )
 
     def __post_init__(self) -> None:
-        for name, least in AT_LEAST.items():
-            if getattr(self, name) < least:
-                raise InvalidConfig(f"setting {name!r}: {getattr(self, name)} is less than {least}")
+        for setting in settings():
+            _require_within(setting, getattr(self, setting.name))
         object.__setattr__(self, "devices", named_devices(self.devices))
         if self.devices and self.processes not in (0, len(self.devices)):
             raise InvalidConfig(
                 f"setting 'processes': {self.processes}, but each of the {len(self.devices)} devices has one process "
                 f"(devices: {', '.join(self.devices)}); remove 'processes', or list as many devices"
             )
-        for name in ("port", "metrics_port"):
-            if getattr(self, name) > 65_535:
-                raise InvalidConfig(f"setting {name!r}: {getattr(self, name)} is not a port")
-        for name, choices in (
-            ("log_level", ("debug", "info", "warning", "error")), ("log_format", ("text", "json")),
-            ("budgets_without_coordination", tuple(WithoutCoordination)),
-        ):  # fmt: skip
-            if getattr(self, name) not in choices:
-                raise InvalidConfig(f"setting {name!r}: {getattr(self, name)!r} is not one of {', '.join(choices)}")
         try:
             checked = {
                 name: canonical(options, source=f"setting functions.{name}", known=(SCALAR_OPTIONS, HOSTED_OPTIONS))
@@ -224,6 +263,12 @@ def settings() -> Sequence[dataclasses.Field[Any]]:
     return [setting for setting in dataclasses.fields(ServerConfig) if setting.name not in TABLES]
 
 
+AT_LEAST: Mapping[str, int] = {
+    setting.name: setting.metadata["least"] for setting in settings() if setting.metadata["least"] is not None
+}
+"""The least value of each setting that is a number."""
+
+
 def load_config(
     file: str | Path | None = None,
     environment: Mapping[str, str] | None = None,
@@ -241,8 +286,12 @@ def load_config(
             name = variable.removeprefix(ENVIRONMENT_PREFIX).lower()
             values[_known(name, known, f"environment variable {variable}")] = text
     values |= {name: value for name, value in (flags or {}).items() if value not in (None, ())}
-    hints = typing.get_type_hints(ServerConfig)
-    return ServerConfig(**{name: _parse(name, value, hints[name]) for name, value in values.items()})
+    given = {name.replace("_", "-"): value for name, value in values.items()}
+    try:
+        parsed = read_values(table_of(ServerConfig), given, lambda setting: f"setting {setting.attribute!r}")
+    except InvalidOption as error:
+        raise InvalidConfig(str(error)) from None
+    return ServerConfig(**parsed)
 
 
 def _from_file(path: Path) -> dict[str, Any]:
@@ -274,39 +323,3 @@ def _known(name: str, known: set[str], source: str) -> str:
     if plain not in known:
         raise InvalidConfig(f"{source}: {unknown('setting', name, known)}")
     return plain
-
-
-def _parse(name: str, value: Any, hint: Any) -> Any:
-    """Convert text to the setting's type. A value from a file must already have that type."""
-    try:
-        if hint is bool and isinstance(value, str):
-            return {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}[value.lower()]
-        if hint == tuple[str, ...]:
-            parts = value.split(",") if isinstance(value, str) else value
-            return tuple(part.strip() for part in parts if part.strip())
-        if name.endswith("_bytes") and isinstance(value, str):
-            return size(value)
-        if hint in (int, float) and not isinstance(value, bool):
-            number = hint(value)
-            if math.isfinite(number) and (isinstance(value, str) or number == value):
-                return number
-        if hint is bool and isinstance(value, bool):
-            return value
-        # An empty text, as of a variable that is not set, would turn off access, TLS or encryption, or open an address.
-        if hint in (str, str | None) and isinstance(value, str) and value.strip():
-            return value
-        if name == "guards":
-            return {function: GuardSettings.parse(function, table) for function, table in value.items()}
-        if name == "callers":
-            return parse_callers(value)
-        if name == "weights":
-            return parse_weights(value)
-        if name == "functions" and all(isinstance(options, dict) for options in value.values()):
-            return value
-    except InvalidConfig:
-        raise
-    except InvalidOption as error:
-        raise InvalidConfig(f"setting {name!r}: {error}") from None
-    except (KeyError, ValueError, TypeError, AttributeError, OverflowError):
-        pass
-    raise InvalidConfig(f"setting {name!r}: {value!r} is not valid (expected {_EXPECTED.get(hint, 'a table')})")

@@ -4,13 +4,15 @@ import json
 import os
 import tomllib
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from yarl import URL
 
 from remote_udf.errors import InvalidOption
-from remote_udf.option_values import size
+from remote_udf.option_tables import option, read_values, table_of
+from remote_udf.option_values import Reader, reader, size
 from remote_udf.options import HOSTED_OPTIONS, SCALAR_OPTIONS
 from udf_models.batches.settings import batch_settings_of
 from udf_models.models import OPERATIONS, Model
@@ -23,19 +25,72 @@ __all__ = ["InvalidModels", "read_models"]
 
 MOST_SAMPLES = 100
 _NAME = "its name becomes part of names of functions, so use letters, digits and underscores"
-_KNOWN: dict[str, Any] = {
-    "url": str, "model": str, "key-variable": str, "functions": list, "parameters": dict,
-    "usd-per-million-tokens-in": (int, float), "usd-per-million-tokens-out": (int, float),
-    "max-prompt-bytes": (int, str), "max-answer-bytes": (int, str), "keep-cut-answers": bool,
-    "structured-output": bool, "answers": dict, "with-usage": bool, "confidence-samples": int,
-    "show-service-messages": bool, "redact": str, "options": dict, "batch": dict,
-}  # fmt: skip
-_EXPECTED: Mapping[Any, str] = {
-    str: "a text", bool: "true or false", int: "a whole number", list: "a list", dict: "a table",
-    (int, float): "a number", (int, str): "a size, such as '2 MB'",
-}  # fmt: skip
 _RESERVED = ("model", "messages", "input", "query", "documents", "stream", "n", "response_format", "encoding_format")
 """Fields of requests that functions set."""
+
+
+ValueT = TypeVar("ValueT")
+
+
+def _of(kind: type[ValueT], expected: str) -> Reader[ValueT]:
+    def read(value: Any) -> ValueT:
+        if not isinstance(value, kind) or (kind is not bool and isinstance(value, bool)):
+            raise InvalidOption(f"{value!r} is not {expected}")
+        return value
+
+    return Reader(read, str, kind.__name__)
+
+
+_text, _switch, _whole = _of(str, "a text"), _of(bool, "true or false"), _of(int, "a whole number")
+_list, _table = _of(list, "a list"), _of(dict, "a table")
+
+
+@reader("float")
+def _price(value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise InvalidOption(f"{value!r} is not a number")
+    if not 0 <= value < float("inf"):
+        raise InvalidOption(f"{value!r} is not a number of at least 0")
+    return float(value)
+
+
+@reader("Count")
+def _size(value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int | str):
+        raise InvalidOption(f"{value!r} is not a size, such as '2 MB'")
+    return size(value)
+
+
+@reader("int")
+def _samples(value: Any) -> int:
+    number = _whole(value)
+    if not 2 <= number <= MOST_SAMPLES:
+        raise InvalidOption(f"{value!r} is not a number from 2 to {MOST_SAMPLES}")
+    return number
+
+
+@dataclass(frozen=True)
+class _Written:
+    """The table of a model as the operator has written it. The README explains the settings."""
+
+    url: str = option(_text, "", "URL of the service")
+    model: str = option(_text, "", "its name at the service")
+    key_variable: str | None = option(_text, None, "environment variable with the key")
+    functions: list[Any] | None = option(_list, None, "what the model can do")
+    parameters: dict[str, Any] | None = option(_table, None, "fields of every request")
+    usd_per_million_tokens_in: float | None = option(_price, None, "price of prompts")
+    usd_per_million_tokens_out: float | None = option(_price, None, "price of answers")
+    max_prompt_bytes: int = option(_size, Model.prompt_bytes, "largest request")
+    max_answer_bytes: int = option(_size, Model.answer_bytes, "largest answer")
+    keep_cut_answers: bool = option(_switch, False, "whether an answer that reached the maximum is a value")
+    structured_output: bool = option(_switch, True, "whether the service takes the schema of an answer")
+    answers: dict[str, Any] | None = option(_table, None, "the shapes of answers by name")
+    with_usage: bool = option(_switch, False, "whether functions have twins that return their cost")
+    confidence_samples: int | None = option(_samples, None, "number of answers that are compared")
+    show_service_messages: bool = option(_switch, False, "whether errors show what the service says")
+    redact: str | None = option(_text, None, "what changes the texts of rows")
+    options: dict[str, Any] | None = option(_table, None, "defaults of call options")
+    batch: dict[str, Any] | None = option(_table, None, "settings of batches")
 
 
 class InvalidModels(ValueError):
@@ -90,38 +145,36 @@ def _model(name: str, table: Any, hosts: Collection[str] | None, environment: Ma
         raise ValueError(_NAME)
     if not isinstance(table, dict):
         raise ValueError(f"is {table!r} and not a table with url and model")
-    if unknown := sorted(table.keys() - _KNOWN.keys()):
-        raise ValueError(f"has {', '.join(unknown)}; known are {', '.join(_KNOWN)}")
-    for wanted, kind in _KNOWN.items():
-        value = table.get(wanted)
-        if value is not None and (not isinstance(value, kind) or (kind is not bool and isinstance(value, bool))):
-            raise ValueError(f"{wanted}: {value!r} is not {_EXPECTED[kind]}")
+    known = table_of(_Written)
+    if unknown := sorted(table.keys() - known.keys()):
+        raise ValueError(f"has {', '.join(unknown)}; known are {', '.join(known)}")
+    written = _Written(**read_values(known, table, lambda setting: setting.name))
     if missing := [wanted for wanted in ("url", "model") if not table.get(wanted)]:
         raise ValueError(f"has no {', '.join(missing)}")
-    parameters = table.get("parameters", {})
+    parameters, answers = written.parameters or {}, written.answers or {}
     _require_json(parameters)
     if taken := sorted(set(_RESERVED) & parameters.keys()):
         raise ValueError(f"parameters: the functions set {', '.join(taken)}")
     return Model(
         name,
-        _url(table["url"], hosts),
-        table["model"],
-        key=_key(table["key-variable"], environment) if "key-variable" in table else None,
-        functions=_functions(table.get("functions", [] if table.get("answers") else ["complete"]), table),
+        _url(written.url, hosts),
+        written.model,
+        key=None if written.key_variable is None else _key(written.key_variable, environment),
+        functions=_functions(written.functions, answers),
         parameters=parameters,
-        usd_in=_price(table, "usd-per-million-tokens-in"),
-        usd_out=_price(table, "usd-per-million-tokens-out"),
-        prompt_bytes=_size(table, "max-prompt-bytes", Model.prompt_bytes),
-        answer_bytes=_size(table, "max-answer-bytes", Model.answer_bytes),
-        keep_cut_answers=table.get("keep-cut-answers", False),
-        structured_output=table.get("structured-output", True),
-        answers=_answers(table.get("answers", {}), folder),
-        with_usage=table.get("with-usage", False),
-        confidence_samples=_samples(table.get("confidence-samples")),
-        show_service_messages=table.get("show-service-messages", False),
-        redact=redaction_of(table["redact"]) if "redact" in table else None,
-        batch=batch_settings_of(table.get("batch", {})),
-        options=_options(table.get("options", {})),
+        usd_in=written.usd_per_million_tokens_in,
+        usd_out=written.usd_per_million_tokens_out,
+        prompt_bytes=written.max_prompt_bytes,
+        answer_bytes=written.max_answer_bytes,
+        keep_cut_answers=written.keep_cut_answers,
+        structured_output=written.structured_output,
+        answers=_answers(answers, folder),
+        with_usage=written.with_usage,
+        confidence_samples=written.confidence_samples,
+        show_service_messages=written.show_service_messages,
+        redact=None if written.redact is None else redaction_of(written.redact),
+        batch=batch_settings_of(written.batch or {}),
+        options=_options(written.options or {}),
     )
 
 
@@ -160,21 +213,14 @@ def _answers(tables: Mapping[str, Any], folder: Path) -> dict[str, Shape]:
     return shapes
 
 
-def _functions(names: list[Any], table: Mapping[str, Any]) -> tuple[str, ...]:
-    if not names and table.get("answers"):
+def _functions(names: list[Any] | None, answers: Mapping[str, Any]) -> tuple[str, ...]:
+    if not names and answers:
         return ()
+    if names is None:
+        return ("complete",)
     if not names or len(set(map(str, names))) < len(names) or not all(name in OPERATIONS for name in names):
         raise ValueError(f"functions: {names!r} is not a list of different names among {', '.join(OPERATIONS)}")
     return tuple(names)
-
-
-def _price(table: Mapping[str, Any], name: str) -> float | None:
-    price = table.get(name)
-    if price is None:
-        return None
-    if not 0 <= price < float("inf"):
-        raise ValueError(f"{name}: {price!r} is not a number of at least 0")
-    return float(price)
 
 
 def _options(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -190,16 +236,3 @@ def _require_json(parameters: Mapping[str, Any]) -> None:
             json.dumps(value, allow_nan=False)
         except (TypeError, ValueError):
             raise ValueError(f"parameters: {name} is {value!r}, and JSON has no such values") from None
-
-
-def _samples(found: int | None) -> int | None:
-    if found is not None and not 2 <= found <= MOST_SAMPLES:
-        raise ValueError(f"confidence-samples: {found!r} is not a number from 2 to {MOST_SAMPLES}")
-    return found
-
-
-def _size(table: Mapping[str, Any], name: str, default: int) -> int:
-    try:
-        return size(table.get(name, default))
-    except InvalidOption as error:
-        raise ValueError(f"{name}: {error}") from None
