@@ -35,9 +35,9 @@ from spark_client.planning.process.uids import StreamUids
 from spark_client.planning.rows.lateral import How, plan_lateral_join
 from spark_client.planning.rows.planner import plan_select, plan_with_columns
 from spark_client.planning.scans import selected
-from spark_client.sql.models.condition_order import ConditionOrder
 from spark_client.sql.queries import SqlQueries
 from spark_client.sql.rows.conditions import Conditions
+from spark_client.sql.rows.functions import SqlSession
 from spark_client.sql.text.parsing import Parameters, Text
 from spark_client.summary.collector import Collector, context_of, require_reports
 from spark_client.summary.job_summary import JobSummary
@@ -64,11 +64,9 @@ class RemoteSession:
         self._planned: dict[object, SparkFunction] = {}
         context = context_of(spark)
         tasks = None if context is None else context.defaultParallelism
-        self._queries = SqlQueries(
-            spark, functions, self._function, self._process,
-            ConditionOrder(condition_sample, self._collector.cost_of),
-            self._collector.cost_of, tasks,
-        )  # fmt: skip
+        self._queries = SqlQueries(SqlSession(
+            spark, functions, self._function, self._process, self._collector.cost_of, tasks, condition_sample
+        ))  # fmt: skip
 
     def functions(self) -> FunctionList:
         """Every version of every function, sorted by name and version. A notebook shows the list as a table.
@@ -523,7 +521,7 @@ class RemoteSession:
             PlanError: A type does not fit, the sample is too small for the target, or a confidence is not from 0 to 1.
         """
         fields = CascadeFields(value, confidence)
-        cost_of, known = self._collector.cost_of, self._queries.cascades
+        cost_of, known = self._collector.cost_of, self._queries.session.cascades
         return calibrated(cheap, dear, sample, fields, target, confidence_level, agree, cost_of, known)
 
     def cancel(self) -> list[str]:

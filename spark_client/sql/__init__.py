@@ -1,11 +1,11 @@
 """SQL with remote functions: the implementation of `RemoteSession.sql`.
 
 queries           plans and explains the queries of one session
-statements        reads each statement of a text once, rewrites and runs it
-rewriting         rewrites the tree from the inside out: a SELECT with remote aggregates becomes one over a DataFrame
-function_descriptions  DESCRIBE FUNCTION
-empty_calls       a scalar call without arguments
-models, parquet   statements about models and functions of them; Parquet files in FROM
+statements        reads each statement of a text once and runs it; wrong_calls: calls that no function fits
+passes            the passes over a statement, in their order
+rewriting         a pass: every SELECT with remote aggregates becomes one over a DataFrame, from the inside out
+registry          the functions and statements of other packages, which are imported on first use
+models, parquet   such packages: models in SQL; Parquet files in FROM
 tables            what FROM may contain
 groups            GROUP BY and OVER
 fewer_calls       the same rows with fewer calls of scalar functions

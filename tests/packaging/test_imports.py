@@ -52,16 +52,30 @@ LAYERS = {
 """From the bottom up; "" is what stands beside the folders."""
 
 
+ROOMS = ["text", "rows", "sets", "fewer_calls", "groups", "tables", "", "models", "parquet"]
+"""The rooms of `spark_client/sql` from the bottom up. The last two are registered by name, and never imported."""
+
+
 @pytest.mark.parametrize("package", LAYERS, ids=lambda path: path.name)
 def test_layers_know_those_below_only(package):
-    place = {name: number for number, name in enumerate(LAYERS[package])}
-    folders = folder_graph(module_graph(package))
+    assert upward(folder_graph(module_graph(package)), package.name, LAYERS[package]) == []
 
-    def layer(folder: str) -> int:
-        return place[folder.partition(".")[2].partition(".")[0]]
 
-    upward = [(folder, other) for folder in folders for other in folders[folder] if layer(other) > layer(folder)]
-    assert upward == []
+def test_rooms_of_sql_know_those_below_only():
+    folders = {name: found for name, found in folder_graph(module_graph(CLIENT)).items() if ".sql" in name}
+    inside = {name: {other for other in found if ".sql" in other} for name, found in folders.items()}
+    assert len(inside) == len(ROOMS)
+    assert upward(inside, "spark_client.sql", ROOMS) == []
+
+
+def upward(folders, root, floors):
+    """The imports of a folder from one that is higher in `floors`, which are the folders directly below `root`."""
+    place = {name: number for number, name in enumerate(floors)}
+
+    def floor(folder: str) -> int:
+        return place[folder.removeprefix(root).removeprefix(".").partition(".")[0]]
+
+    return [(folder, other) for folder in folders for other in folders[folder] if floor(other) > floor(folder)]
 
 
 def test_a_circle_is_seen_through_a_function_and_a_folder(made):

@@ -9,11 +9,9 @@ import sqlglot
 from pyspark.sql import DataFrame, SparkSession
 
 from spark_client.functions.directory import Functions
-from spark_client.functions.fused import FusedFunctions
-from spark_client.sql.fewer_calls.single_calls import SingleCalls
-from spark_client.sql.rewriting import Rewriting
-from spark_client.sql.rows.functions import SqlFunctions
-from spark_client.sql.rows.workspace import Workspace
+from spark_client.sql.passes import scope_of
+from spark_client.sql.rewriting import with_remote_queries
+from spark_client.sql.rows.functions import SqlFunctions, SqlSession
 from spark_client.sql.text.dialect import RemoteSpark
 from spark_client.sql.text.parsing import Text
 
@@ -24,14 +22,11 @@ _NUMBERS = re.compile(r"(#|CTERelation(?:Def|Ref) |plan_id=|UnionLoop(?:Ref)? )(
 
 def rewritten(spark: SparkSession, sql: str) -> DataFrame:
     """Parses the query, processes it like one with remote functions, writes all of it from its parts and runs it."""
-    text, functions = (
-        Text(sql, None, {}),
-        SqlFunctions(spark, Functions([]), {}, {}, _refused, _refused, FusedFunctions(), {}),
-    )
-    workspace = Workspace(functions, text, SingleCalls(functions))
+    session = SqlSession(spark, Functions([]), _refused, _refused)
+    scope = scope_of(SqlFunctions(session), Text(sql, None, {}))
     # A tree of `text` would be written as the text.
     tree = sqlglot.parse_one(sql, dialect=RemoteSpark)
-    return workspace.run(Rewriting(workspace).statement(tree))
+    return scope.run(with_remote_queries(scope, tree))
 
 
 def _refused(name: str, *_: object, **__: object) -> Never:

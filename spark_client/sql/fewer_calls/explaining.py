@@ -11,12 +11,14 @@ from sqlglot.tokens import TokenType
 
 from spark_client.base.errors import PlanError
 from spark_client.functions.registration import ONCE
+from spark_client.sql.rows.functions import SqlSession
 from spark_client.sql.sets.statement_sets import statements_of
 from spark_client.sql.text.parsing import Text
 
 __all__ = [
     "BEGINNINGS",
     "called_in",
+    "calls_in",
     "conditions_in",
     "evaluated_in",
     "frame_stages",
@@ -134,6 +136,14 @@ def called_in(plan: str, functions: Iterable[str], fused: Mapping[str, Sequence[
     operators = [found["calls"] or "" for node in nodes if (found := _OPERATOR.match(node.text))]
     whole = {call.partition(" ")[0] for calls in operators for call in calls.split(", ")}
     return [name for name in dict.fromkeys(functions) if name in whole or any(_calls(node, name) for node in nodes)]
+
+
+def calls_in(session: SqlSession, frame: DataFrame) -> list[str]:
+    """The functions and cascades that are called to compute a frame."""
+    if frame.isStreaming:
+        return []
+    names = [name for spec in session.functions for name in (spec.name, spec.key)]
+    return called_in(without_kept(plan_of(frame)), [*names, *session.cascades], session.fused.templates)
 
 
 def sorting_stages(plan: str, functions: Iterable[str]) -> list[str]:

@@ -16,23 +16,21 @@ fused only if the value of each of them is needed for every row that the query c
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame
 from sqlglot import exp
 
 from spark_client.executor.scalar.column import field_of
 from spark_client.functions.fused import CallOfColumns
 from spark_client.sql.fewer_calls.needed_items import AROUND, OPERATORS, Needed, needed_calls, needed_items
-from spark_client.sql.fewer_calls.single_calls import visible_ctes
 from spark_client.sql.rows.calls import has_aggregate
-from spark_client.sql.rows.functions import SqlFunctions
-from spark_client.sql.rows.sources import Source, makes_rows, output_names
-from spark_client.sql.rows.workspace import Workspace
-from spark_client.sql.text.nodes import Node, conjuncts
+from spark_client.sql.rows.scope import Scope, columns_of
+from spark_client.sql.rows.sources import Source, keep_names, makes_rows
+from spark_client.sql.text.nodes import Node, conditions_of, query_in
 from spark_client.sql.text.writers import canonical
 
-__all__ = ["FusedCalls", "is_of_row"]
+__all__ = ["is_of_row", "with_fused_calls"]
 
 _DETERMINISTIC = (
     *OPERATORS, *AROUND, exp.TryCast, exp.Column, exp.Identifier, exp.Literal, exp.Boolean, exp.Null, exp.DataType,
@@ -53,170 +51,147 @@ class _Fused:
     """The positions of the calls by their texts."""
 
 
-class FusedCalls:
-    """Rewrites the SELECTs of one text."""
-
-    def __init__(self, functions: SqlFunctions) -> None:
-        self._functions = functions
-
-    def __call__(self, workspace: Workspace, tree: Node, ctes: Sequence[Node] = ()) -> Node:
-        """The tree with fused calls; the same tree if there are none. `workspace` runs trees unchanged.
-
-        The whole result of `tree` must be computed.
-        """
-        query = tree if isinstance(tree, exp.Query) else tree.args.get("expression")
-        found = self._fused(workspace, query, ctes, is_view=isinstance(tree, exp.Create) and tree.kind == "VIEW")
-        if found is None:
+def with_fused_calls(scope: Scope, tree: Node) -> Node:
+    """The tree with fused calls; the same tree if there are none. Its whole result must be computed."""
+    query = query_in(tree)
+    if query is None or sum(_is_remote(scope, node) for node in query.walk()) < 2:
+        return tree
+    fused = query.copy()
+    is_view = isinstance(tree, exp.Create) and tree.kind == "VIEW"
+    needed = {} if is_view else needed_items(fused, scope.key, partial(_is_of_server, scope))
+    try:
+        if not sum(_fuse_select(scope.around(each), each, needed) for each in list(fused.find_all(exp.Select))):
             return tree
-        if query is tree:
-            return found[0]
-        statement = tree.copy()
-        statement.args["expression"].replace(found[0])
-        return statement
+        frame = scope.run(fused)
+        same = columns_of(frame) == scope.columns(query)
+    except PySparkException:
+        return tree  # a subquery refers to outer columns, or Spark reports the error of the query
+    if not same:
+        return tree
+    if query is tree:
+        return scope.remember(fused, frame)
+    statement = tree.copy()
+    statement.args["expression"].replace(fused)
+    return statement
 
-    def frame(self, workspace: Workspace, query: Node) -> DataFrame | None:
-        """The DataFrame of a query with fused calls; None if there are none."""
-        found = self._fused(workspace, query, (), is_view=False)
-        return None if found is None else found[1]
 
-    def _fused(
-        self, workspace: Workspace, query: Node | None, ctes: Sequence[Node], *, is_view: bool
-    ) -> tuple[Node, DataFrame] | None:
-        if not isinstance(query, exp.Query) or sum(map(self._is_remote, query.walk())) < 2:
-            return None
-        holder = exp.Tuple(expressions=[query.copy()])
-        needed = {} if is_view else self._needed_items(workspace, holder.expressions[0])
-        try:
-            changed = [
-                self._select(workspace, select, [*ctes, *visible_ctes(select)], needed)
-                for select in list(holder.find_all(exp.Select))
-            ]
-            if not any(changed):
-                return None
-            fused = holder.expressions[0]
-            frame = workspace.run(fused, ctes)
-            same = _columns(frame) == _columns(workspace.run(query, ctes))
-        except PySparkException:
-            return None  # a subquery refers to outer columns, or Spark reports the error of the query
-        return (fused, frame) if same else None
+def _fuse_select(scope: Scope, select: Node, needed: Needed) -> bool:
+    """Fuse the calls of one SELECT in place. Returns whether there were several."""
+    written = select.copy()
+    found = _of_conditions(scope, select)
+    if id(select) in needed and not _is_late(scope, select):
+        found.append(_of_items(scope, scope.source(written), select, needed[id(select)]))
+    several = [calls for calls in found if len({*map(canonical, calls)}) > 1]
+    for calls in several:
+        _fuse(scope, calls)
+    if any(item != old for item, old in zip(select.expressions, written.expressions, strict=True)):
+        keep_names(scope.source(written), written, select)
+    return len(several) > 0
 
-    def _needed_items(self, workspace: Workspace, query: Node) -> Needed:
-        functions = self._functions
 
-        def is_remote(name: str) -> bool:
-            return functions.is_remote_scalar(name) or functions.is_remote_aggregate(name)
+def _is_late(scope: Scope, select: Node) -> bool:
+    """Whether items are computed after something else than the rows of FROM and WHERE."""
+    if any(select.args.get(part) for part in ("group", "having", "qualify")):
+        return True
+    return has_aggregate(select, scope.functions) or select.find(exp.QueryTransform) is not None
 
-        return needed_items(query, workspace.identifiers.key, is_remote)
 
-    def _select(self, workspace: Workspace, select: Node, ctes: Sequence[Node], needed: Needed) -> bool:
-        """Fuse the calls of one SELECT in place. Returns whether there were several."""
-        scopes = self._conditions(select)
-        if id(select) in needed and not self._is_late(select):
-            scopes.append(self._of_items(Source(workspace, select.copy(), ctes), select, needed[id(select)]))
-        scopes = [scope for scope in scopes if len({*map(canonical, scope)}) > 1]
-        written = select.copy()
-        for scope in scopes:
-            self._fuse(scope)
-        if any(item != old for item, old in zip(select.expressions, written.expressions, strict=True)):
-            shown = output_names(Source(workspace, written, ctes), written, lambda _: False)
-            for item, old, name in zip(list(select.expressions), written.expressions, shown, strict=True):
-                if item != old and name is not None and not isinstance(item, exp.Alias):
-                    item.replace(exp.alias_(item.copy(), name, quoted=True))
-        return len(scopes) > 0
+def _of_items(scope: Scope, source: Source, select: Node, only: frozenset[str] | None) -> list[Node]:
+    """The calls in items that are needed for every row; none if Spark may compute the items in several steps.
 
-    def _is_late(self, select: Node) -> bool:
-        """Whether items are computed after something else than the rows of FROM and WHERE."""
-        if any(select.args.get(part) for part in ("group", "having", "qualify")):
-            return True
-        return has_aggregate(select, self._functions) or select.find(exp.QueryTransform) is not None
+    `only` has the keys of the items that are needed.
+    """
+    aliases = {source.key(item.alias) for item in select.expressions if isinstance(item, exp.Alias)}
+    named = {source.key(node.parts[0].name) for item in select.expressions for node in item.find_all(exp.Column)}
+    calls = [
+        call for item in select.expressions if only is None or source.key(item.alias_or_name) in only
+        for call in needed_calls(item, partial(_is_plain, scope))
+    ]  # fmt: skip
+    if len(calls) < 2 or any(map(_has_steps, select.expressions)):
+        return []
+    if not all(map(source.has, aliases & named)):
+        return []  # an item reads another one
+    taken = {id(node) for call in calls for node in call.walk()}
+    rest = {
+        _coarse(node) for item in select.expressions for node in item.walk()
+        if _is_remote(scope, node) and id(node) not in taken
+    }  # fmt: skip
+    # An equal call in another place would be made again.
+    inside = {_coarse(node) for call in calls for node in call.walk() if _is_remote(scope, node)}
+    return [] if rest & inside else calls
 
-    def _of_items(self, source: Source, select: Node, only: frozenset[str] | None) -> list[Node]:
-        """The calls in items that are needed for every row; none if Spark may compute the items in several steps.
 
-        `only` has the keys of the items that are needed.
-        """
-        aliases = {source.key(item.alias) for item in select.expressions if isinstance(item, exp.Alias)}
-        named = {source.key(node.parts[0].name) for item in select.expressions for node in item.find_all(exp.Column)}
-        calls = [
-            call for item in select.expressions if only is None or source.key(item.alias_or_name) in only
-            for call in needed_calls(item, self._is_plain)
-        ]  # fmt: skip
-        if len(calls) < 2 or any(map(_has_steps, select.expressions)):
-            return []
-        if not all(map(source.has, aliases & named)):
-            return []  # an item reads another one
-        taken = {id(node) for call in calls for node in call.walk()}
-        rest = {
-            _coarse(node) for item in select.expressions for node in item.walk()
-            if self._is_remote(node) and id(node) not in taken
-        }  # fmt: skip
-        # An equal call in another place would be made again.
-        inside = {_coarse(node) for call in calls for node in call.walk() if self._is_remote(node)}
-        return [] if rest & inside else calls
+def _of_conditions(scope: Scope, select: Node) -> list[list[Node]]:
+    """The calls of each part of WHERE; none over joins, through which Spark moves and derives conditions."""
+    parts = ("joins", "laterals")
+    if select.args.get("where") is None or any(map(select.args.get, parts)) or not _is_independent(select):
+        return []
+    conditions = conditions_of(select)
+    calls = [{_coarse(node) for node in each.walk() if _is_remote(scope, node)} for each in conditions]
+    return [
+        list(needed_calls(condition, partial(_is_plain, scope))) for index, condition in enumerate(conditions)
+        if not _has_steps(condition)
+        and not any(calls[index] & other for place, other in enumerate(calls) if place != index)
+    ]  # fmt: skip
 
-    def _conditions(self, select: Node) -> list[list[Node]]:
-        """The calls of each part of WHERE; none over joins, through which Spark moves and derives conditions."""
-        parts = ("joins", "laterals")
-        if select.args.get("where") is None or any(map(select.args.get, parts)) or not _is_independent(select):
-            return []
-        conditions = conjuncts(select.args["where"].this)
-        calls = [{_coarse(node) for node in each.walk() if self._is_remote(node)} for each in conditions]
-        return [
-            list(needed_calls(condition, self._is_plain)) for index, condition in enumerate(conditions)
-            if not _has_steps(condition)
-            and not any(calls[index] & other for place, other in enumerate(calls) if place != index)
-        ]  # fmt: skip
 
-    def _is_plain(self, node: Node) -> bool:
-        """Whether a node is a call that can be fused."""
-        if not self._is_remote(node) or not node.expressions:
-            return False
-        if not self._functions.can_be_fused(node.name, len(node.expressions)):
-            return False
-        return all(self._is_plain(argument) or is_of_row(argument) for argument in node.expressions)
+def _is_plain(scope: Scope, node: Node) -> bool:
+    """Whether a node is a call that can be fused."""
+    if not _is_remote(scope, node) or not node.expressions:
+        return False
+    if not scope.functions.can_be_fused(node.name, len(node.expressions)):
+        return False
+    return all(_is_plain(scope, argument) or is_of_row(argument) for argument in node.expressions)
 
-    def _is_remote(self, node: Node) -> bool:
-        return (
-            isinstance(node, exp.Anonymous)
-            and not (isinstance(node.parent, exp.Dot) and node.arg_key == "expression")
-            and self._functions.is_remote_scalar(node.name)
-        )
 
-    def _fuse(self, scope: Sequence[Node]) -> None:
-        """Replace the calls by fields of one call."""
-        fused = _Fused()
-        for call in scope:
-            self._collect(fused, call)
-        output = list(dict.fromkeys(fused.positions[canonical(call)] for call in scope))
-        width = len(fused.arguments)
-        places = [
-            CallOfColumns(each.function, tuple(~column if column < 0 else width + column for column in each.columns))
-            for each in fused.calls
-        ]
-        name = self._functions.fused.register(places, output, width)
-        for call in scope:
-            made = exp.Anonymous(this=name, expressions=[each.copy() for each in fused.arguments.values()])
-            place = output.index(fused.positions[canonical(call)])
-            call.replace(exp.Dot(this=made, expression=exp.to_identifier(field_of(place))))
+def _is_remote(scope: Scope, node: Node) -> bool:
+    return (
+        isinstance(node, exp.Anonymous)
+        and not (isinstance(node.parent, exp.Dot) and node.arg_key == "expression")
+        and scope.functions.is_remote_scalar(node.name)
+    )
 
-    def _collect(self, fused: _Fused, call: Node) -> int:
-        """Add a call after those among its arguments, and return its position.
 
-        Arguments that are not calls are complements of their positions until the number of all is known.
-        """
-        text = canonical(call)
-        if text in fused.positions:
-            return fused.positions[text]
-        columns = []
-        for argument in call.expressions:
-            if self._is_plain(argument):
-                columns.append(self._collect(fused, argument))
-            else:
-                fused.arguments.setdefault(canonical(argument), argument)
-                columns.append(~list(fused.arguments).index(canonical(argument)))
-        fused.calls.append(CallOfColumns(self._functions.scalar(call.name), tuple(columns)))
-        fused.positions[text] = len(fused.calls) - 1
+def _fuse(scope: Scope, calls: Sequence[Node]) -> None:
+    """Replace the calls by fields of one call."""
+    fused = _Fused()
+    for call in calls:
+        _collect(scope, fused, call)
+    output = list(dict.fromkeys(fused.positions[canonical(call)] for call in calls))
+    width = len(fused.arguments)
+    places = [
+        CallOfColumns(each.function, tuple(~column if column < 0 else width + column for column in each.columns))
+        for each in fused.calls
+    ]
+    name = scope.functions.session.fused.register(places, output, width)
+    for call in calls:
+        made = exp.Anonymous(this=name, expressions=[each.copy() for each in fused.arguments.values()])
+        place = output.index(fused.positions[canonical(call)])
+        call.replace(exp.Dot(this=made, expression=exp.to_identifier(field_of(place))))
+
+
+def _collect(scope: Scope, fused: _Fused, call: Node) -> int:
+    """Add a call after those among its arguments, and return its position.
+
+    Arguments that are not calls are complements of their positions until the number of all is known.
+    """
+    text = canonical(call)
+    if text in fused.positions:
         return fused.positions[text]
+    columns = []
+    for argument in call.expressions:
+        if _is_plain(scope, argument):
+            columns.append(_collect(scope, fused, argument))
+        else:
+            fused.arguments.setdefault(canonical(argument), argument)
+            columns.append(~list(fused.arguments).index(canonical(argument)))
+    fused.calls.append(CallOfColumns(scope.functions.scalar(call.name), tuple(columns)))
+    fused.positions[text] = len(fused.calls) - 1
+    return fused.positions[text]
+
+
+def _is_of_server(scope: Scope, name: str) -> bool:
+    return scope.functions.is_remote_scalar(name) or scope.functions.is_remote_aggregate(name)
 
 
 def _is_independent(select: Node) -> bool:
@@ -245,7 +220,3 @@ def _coarse(call: Node) -> str:
     """A text that is equal for equal calls; it may be equal for others."""
     plain = call.transform(lambda node: exp.column(node.name) if isinstance(node, exp.Column) else node)
     return canonical(plain).lower()
-
-
-def _columns(frame: DataFrame) -> list[tuple[str, object]]:
-    return [(each.name, each.dataType) for each in frame.schema.fields]

@@ -21,8 +21,8 @@ from sqlglot import exp
 from spark_client.base.errors import PlanError
 from spark_client.functions.registration import ONCE
 from spark_client.sql.fewer_calls.explaining import conditions_in, evaluated_in, plan_of
-from spark_client.sql.rows.workspace import Workspace
-from spark_client.sql.text.nodes import Node
+from spark_client.sql.rows.scope import Scope
+from spark_client.sql.text.nodes import Node, query_in
 
 __all__ = ["DerivedCalls", "without_derived_calls"]
 
@@ -31,31 +31,33 @@ class DerivedCalls(UserWarning):
     """A condition with a remote call is evaluated on both sides of a join."""
 
 
-def without_derived_calls(workspace: Workspace, tree: Node) -> Node:
+def without_derived_calls(scope: Scope, tree: Node) -> Node:
     """The tree in which conditions call remote functions on only one side of a join; may be the same tree.
 
-    `workspace` runs trees unchanged. Warns with DerivedCalls if Spark calls on both sides and no rewrite prevents it.
+    Warns with DerivedCalls if Spark calls on both sides and no rewrite prevents it.
     Streams are not changed: their plan is unknown until they start.
     """
-    query = tree if isinstance(tree, exp.Query) else tree.args.get("expression")
-    if not isinstance(query, exp.Query) or query.find(exp.Join) is None:
+    query = query_in(tree)
+    is_view = isinstance(tree, exp.Create) and tree.kind == "VIEW"
+    if is_view or query is None or query.find(exp.Join) is None:
         return tree
     calls = (
         node.name.replace(ONCE, "") for node in query.find_all(exp.Anonymous) if not isinstance(node.parent, exp.Dot)
     )
-    written = Counter(name.casefold() for name in calls if workspace.functions.is_remote_scalar(name))
+    written = Counter(name.casefold() for name in calls if scope.functions.is_remote_scalar(name))
     if not written:
         return tree
     try:
-        planned = _Planned(workspace, query, written)
+        planned = _Planned(scope, query, written)
         if planned.calls <= written.total():
             return tree
         for form in (_null_safe, _of_structs):
             other = tree.copy()
-            changed = other if other is not tree and isinstance(other, exp.Query) else other.args["expression"]
+            changed = query_in(other)
+            assert changed is not None
             if not _rewrite(changed, form):
                 break
-            replanned = _Planned(workspace, changed, written)
+            replanned = _Planned(scope, changed, written)
             if replanned.calls < planned.calls and planned.conditions <= replanned.conditions:
                 return other
     except (PySparkException, PlanError):
@@ -74,8 +76,8 @@ def without_derived_calls(workspace: Workspace, tree: Node) -> Node:
 class _Planned:
     """The number of calls of remote functions in Spark's plan of a query, and the plan's conditions without a call."""
 
-    def __init__(self, workspace: Workspace, query: Node, functions: Counter[str]) -> None:
-        plan = plan_of(workspace.run(query))
+    def __init__(self, scope: Scope, query: Node, functions: Counter[str]) -> None:
+        plan = plan_of(scope.run(query))
         self.functions = Counter({name: len(evaluated_in(plan, name)) for name in functions})
         self.calls = self.functions.total()
         self.conditions = conditions_in(plan)

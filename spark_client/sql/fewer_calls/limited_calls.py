@@ -17,14 +17,13 @@ from pyspark.errors import PySparkException
 from sqlglot import exp
 
 from spark_client.sql.fewer_calls.fused_calls import is_of_row
-from spark_client.sql.fewer_calls.single_calls import columns_of, leave_out, only_relation, visible_ctes
+from spark_client.sql.fewer_calls.single_calls import leave_out
 from spark_client.sql.rows.calls import has_aggregate, walk_query
-from spark_client.sql.rows.functions import SqlFunctions
-from spark_client.sql.rows.sources import Source, column, makes_rows, output_names
-from spark_client.sql.rows.workspace import Workspace
-from spark_client.sql.text.nodes import Node
+from spark_client.sql.rows.scope import Scope, each_select
+from spark_client.sql.rows.sources import Source, keep_names, makes_rows, only_relation
+from spark_client.sql.text.nodes import Node, column, subquery
 
-__all__ = ["LimitedCalls"]
+__all__ = ["with_limited_calls"]
 
 MOST_ROWS = 10_000
 """The largest LIMIT: its rows are in one partition, so calls after it run in one task."""
@@ -32,122 +31,105 @@ _KNOWN = {"kind", "hint", "expressions", "from_", "where", "order", "limit", "of
 """Parts of a SELECT that have the same meaning over its limited rows."""
 
 
-class LimitedCalls:
-    """Rewrites the SELECTs of one text."""
+def with_limited_calls(scope: Scope, tree: Node) -> Node:
+    """The tree with every SELECT rewritten if possible; the same tree if there is none."""
+    return each_select(scope, tree, _rewritten)
 
-    def __init__(self, functions: SqlFunctions) -> None:
-        self._functions = functions
-        self.limits: list[str] = []
-        """What was rewritten, for `RemoteSession.explain`."""
 
-    def __call__(self, workspace: Workspace, tree: Node) -> Node:
-        """The tree with every SELECT rewritten if possible; the same tree if there is none.
+def _rewritten(scope: Scope, select: exp.Select) -> Node | None:
+    if isinstance(select.parent, exp.Tuple) and select.parent.parent is None and not select.args.get("order"):
+        return None
+    rows = _limit(select)
+    if rows is None or any(value and part not in _KNOWN for part, value in select.args.items()):
+        return None
+    relation = only_relation(select)
+    calls = list(_calls(scope, select))
+    if relation is None or not calls or has_aggregate(select, scope.functions):
+        return None
+    if any(call.find_ancestor(exp.Where, exp.Order) for call in calls):
+        return None
+    if any(map(_is_of_several_rows, (node for item in select.expressions for node in walk_query(item)))):
+        return None
+    try:
+        source = scope.source(select)
+        order = _order(source, select)
+        if order is None:
+            return None
+        rewritten = _over(scope, source, select, relation, order)
+        same = scope.columns(rewritten) == scope.columns(select)
+    except PySparkException:
+        return None  # it refers to outer columns, or Spark reports its error
+    if not same:
+        return None
+    names = ", ".join(dict.fromkeys(call.name for call in calls))
+    sorted_ = "ORDER BY and " if order else ""
+    scope.stages.append(f"LIMIT: {names} called after {sorted_}LIMIT, for {rows:,} rows at most, in one task")
+    return rewritten
 
-        `workspace` runs trees unchanged.
-        """
-        holder, changed = exp.Tuple(expressions=[tree.copy()]), False
-        for select in reversed(list(holder.find_all(exp.Select))):  # from the inside out
-            alone = select.parent is holder and not select.args.get("order")
-            rewritten = None if alone else self._select(workspace, select, visible_ctes(select))
-            if rewritten is not None:
-                select.replace(rewritten)
-                changed = True
-        return holder.expressions[0] if changed else tree
 
-    def _select(self, workspace: Workspace, select: Node, ctes: Sequence[Node]) -> Node | None:
-        rows = _limit(select)
-        if rows is None or any(value and part not in _KNOWN for part, value in select.args.items()):
-            return None
-        relation = only_relation(select)
-        calls = list(self._calls(select))
-        if relation is None or not calls or has_aggregate(select, self._functions):
-            return None
-        if any(call.find_ancestor(exp.Where, exp.Order) for call in calls):
-            return None
-        if any(map(_is_of_several_rows, (node for item in select.expressions for node in walk_query(item)))):
-            return None
-        try:
-            source = Source(workspace, select, ctes)
-            order = self._order(source, select)
-            if order is None:
+def _calls(scope: Scope, select: Node) -> Iterator[Node]:
+    return (
+        node for node in walk_query(select)
+        if isinstance(node, exp.Anonymous) and scope.functions.is_remote_scalar(node.name)
+    )  # fmt: skip
+
+
+def _order(source: Source, select: Node) -> list[Node] | None:
+    """The expressions of ORDER BY over columns of the rows; None if one is an item that is not of the row alone."""
+    order = select.args.get("order")
+    aliases = {source.key(item.alias): item.this for item in select.expressions if isinstance(item, exp.Alias)}
+    found = []
+    for each in [] if order is None else order.expressions:
+        key = each.this if isinstance(each, exp.Ordered) else each
+        if isinstance(key, exp.Literal):
+            return None  # the position of an item
+        if isinstance(key, exp.Column) and not key.table and source.key(key.name) in aliases:
+            item = aliases[source.key(key.name)]
+            if not is_of_row(item):
                 return None
-            rewritten = self._over(workspace, source, select, relation, order)
-            same = columns_of(workspace, rewritten, ctes) == columns_of(workspace, select, ctes)
-        except PySparkException:
-            return None  # it refers to outer columns, or Spark reports its error
-        if not same:
-            return None
-        names = ", ".join(dict.fromkeys(call.name for call in calls))
-        sorted_ = "ORDER BY and " if order else ""
-        self.limits.append(f"LIMIT: {names} called after {sorted_}LIMIT, for {rows:,} rows at most, in one task")
-        return rewritten
-
-    def _calls(self, select: Node) -> Iterator[Node]:
-        return (
-            node for node in walk_query(select)
-            if isinstance(node, exp.Anonymous) and self._functions.is_remote_scalar(node.name)
-        )  # fmt: skip
-
-    def _order(self, source: Source, select: Node) -> list[Node] | None:
-        """The expressions of ORDER BY over columns of the rows; None if one is an item that is not of the row alone."""
-        order = select.args.get("order")
-        aliases = {source.key(item.alias): item.this for item in select.expressions if isinstance(item, exp.Alias)}
-        found = []
-        for each in [] if order is None else order.expressions:
-            key = each.this if isinstance(each, exp.Ordered) else each
-            if isinstance(key, exp.Literal):
-                return None  # the position of an item
-            if isinstance(key, exp.Column) and not key.table and source.key(key.name) in aliases:
-                item = aliases[source.key(key.name)]
-                if not is_of_row(item):
-                    return None
-                each = each.copy()
-                (each.this if isinstance(each, exp.Ordered) else each).replace(exp.paren(item.copy()))
-            elif any(source.key(node.name) in aliases for node in key.find_all(exp.Column)):
-                return None  # an expression of items
-            found.append(each)
-        return found
-
-    def _over(self, workspace: Workspace, source: Source, select: Node, relation: Node, order: Sequence[Node]) -> Node:
-        """The SELECT over its limited rows, to which each layer adds the values of calls."""
-        outer, rows = select.copy(), select.copy()
-        rows.set("expressions", [exp.Star()])
-        rows.set("with_", None)
-        for part in ("where", "order", "limit", "offset", "hint"):
-            outer.set(part, None)
-        if order:
-            rows.set("order", exp.Order(expressions=[each.copy() for each in order]))
-            # The limited rows are one partition. ORDER BY would distribute them again, and call for a sample first.
-            outer.set("sort", exp.Sort(expressions=[each.copy() for each in order]))
-        alias = relation.alias_or_name or workspace.hidden("rows")
-        hidden: list[str] = []
-        while calls := [call for call in self._calls(outer) if not self._has_call_inside(call)]:
-            names = {source.same(call): workspace.hidden("call") for call in calls}
-            made = {names[source.same(call)]: self._once(call.copy()) for call in calls}
-            for call in calls:
-                call.replace(column(names[source.same(call)]))
-            values = [exp.alias_(call, name, quoted=True) for name, call in made.items()]
-            rows = exp.Select(expressions=[exp.Star(), *values], from_=exp.From(this=_named(rows, alias)))
-            hidden += names.values()
-        shown = output_names(source, select, lambda _: False)
-        for item, name, written in zip(list(outer.expressions), shown, select.expressions, strict=True):
-            if name is not None and item != written and not isinstance(item, exp.Alias):
-                item.replace(exp.alias_(item.copy(), name, quoted=True))
-        leave_out(source, outer, hidden, alias)
-        outer.set("from_", exp.From(this=_named(rows, alias)))
-        return outer
-
-    def _has_call_inside(self, call: Node) -> bool:
-        return any(node is not call for node in self._calls(call))
-
-    def _once(self, call: Node) -> Node:
-        if (once := self._functions.once(call.name)) is not None:
-            call.set("this", exp.to_identifier(once, quoted=True))
-        return call
+            each = each.copy()
+            (each.this if isinstance(each, exp.Ordered) else each).replace(exp.paren(item.copy()))
+        elif any(source.key(node.name) in aliases for node in key.find_all(exp.Column)):
+            return None  # an expression of items
+        found.append(each)
+    return found
 
 
-def _named(rows: Node, alias: str) -> Node:
-    return exp.Subquery(this=rows, alias=exp.TableAlias(this=exp.to_identifier(alias, quoted=True)))
+def _over(scope: Scope, source: Source, select: Node, relation: Node, order: Sequence[Node]) -> Node:
+    """The SELECT over its limited rows, to which each layer adds the values of calls."""
+    outer, rows = select.copy(), select.copy()
+    rows.set("expressions", [exp.Star()])
+    rows.set("with_", None)
+    for part in ("where", "order", "limit", "offset", "hint"):
+        outer.set(part, None)
+    if order:
+        rows.set("order", exp.Order(expressions=[each.copy() for each in order]))
+        # The limited rows are one partition. ORDER BY would distribute them again, and call for a sample first.
+        outer.set("sort", exp.Sort(expressions=[each.copy() for each in order]))
+    alias = relation.alias_or_name or scope.hidden("rows")
+    hidden: list[str] = []
+    while calls := [call for call in _calls(scope, outer) if not _has_call_inside(scope, call)]:
+        names = {source.same(call): scope.hidden("call") for call in calls}
+        made = {names[source.same(call)]: _once(scope, call.copy()) for call in calls}
+        for call in calls:
+            call.replace(column(names[source.same(call)]))
+        values = [exp.alias_(call, name, quoted=True) for name, call in made.items()]
+        rows = exp.Select(expressions=[exp.Star(), *values], from_=exp.From(this=subquery(rows, alias)))
+        hidden += names.values()
+    keep_names(source, select, outer)
+    leave_out(source, outer, hidden, alias)
+    outer.set("from_", exp.From(this=subquery(rows, alias)))
+    return outer
+
+
+def _has_call_inside(scope: Scope, call: Node) -> bool:
+    return any(node is not call for node in _calls(scope, call))
+
+
+def _once(scope: Scope, call: Node) -> Node:
+    if (once := scope.functions.once(call.name)) is not None:
+        call.set("this", exp.to_identifier(once, quoted=True))
+    return call
 
 
 def _limit(select: Node) -> int | None:

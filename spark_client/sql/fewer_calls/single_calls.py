@@ -10,19 +10,18 @@ condition below the call either, so the conditions without a call are written be
 over one relation: a SELECT with joins, or in a subquery that refers to outer columns, is not changed.
 """
 
-from collections.abc import Collection, Iterator, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterator
 
 from pyspark.errors import PySparkException
-from pyspark.sql.types import DataType
 from sqlglot import exp
 
 from spark_client.sql.rows.calls import has_aggregate, walk_query
-from spark_client.sql.rows.functions import SqlFunctions
-from spark_client.sql.rows.sources import Source, alias_in, column, output_names
-from spark_client.sql.rows.workspace import Workspace
-from spark_client.sql.text.nodes import Node, conjuncts
+from spark_client.sql.rows.scope import Scope, each_select
+from spark_client.sql.rows.sources import Source, alias_in, keep_names, only_relation
+from spark_client.sql.text.nodes import Node, column, conditions_of, set_conditions, subquery
 
-__all__ = ["SingleCalls", "columns_of", "leave_out", "only_relation", "visible_ctes"]
+__all__ = ["leave_out", "with_single_calls"]
 
 _KNOWN = {
     "kind", "hint", "expressions", "distinct", "from_", "where", "group", "having", "qualify", "windows", "order",
@@ -35,166 +34,121 @@ _SORTED = ("order", "sort", "cluster", "distribute")
 _NOT_OF_ONE_ROW = (exp.Query, exp.Window, exp.Lambda, exp.Star)
 
 
-class SingleCalls:
-    """Rewrites the SELECTs of one text."""
+def with_single_calls(scope: Scope, tree: Node) -> Node:
+    """The tree with every SELECT rewritten if possible; the same tree if there is none."""
+    if not any(map(_has_clauses, tree.find_all(exp.Select))):
+        return tree
+    calls = Counter(node.name.casefold() for node in tree.walk() if isinstance(node, exp.Anonymous))
+    if not any(count > 1 and scope.functions.is_remote_scalar(name) for name, count in calls.items()):
+        return tree
+    return each_select(scope, tree, _rewritten)
 
-    def __init__(self, functions: SqlFunctions) -> None:
-        self._functions = functions
 
-    def __call__(self, workspace: Workspace, tree: Node, ctes: Sequence[Node]) -> Node:
-        """The tree with every SELECT rewritten if possible; the same tree if there is none.
-
-        `workspace` runs trees unchanged.
-        """
-        if not any(map(_has_clauses, tree.find_all(exp.Select))):
-            return tree
-        if not any(isinstance(node, exp.Anonymous) and self._is_remote(node) for node in tree.walk()):
-            return tree
-        holder, changed = exp.Tuple(expressions=[tree.copy()]), False
-        for select in reversed(list(holder.find_all(exp.Select))):  # from the inside out
-            if not _has_clauses(select):
-                continue
-            rewritten = self._select(workspace, select, [*ctes, *visible_ctes(select)])
-            if rewritten is not None:
-                select.replace(rewritten)
-                changed = True
-        return holder.expressions[0] if changed else tree
-
-    def _select(self, workspace: Workspace, select: Node, ctes: Sequence[Node]) -> Node | None:
-        """The SELECT over its calls; None if no call is repeated, or if it cannot be rewritten."""
-        if any(value and part not in _KNOWN for part, value in select.args.items()):
+def _rewritten(scope: Scope, select: Node) -> Node | None:
+    """The SELECT over its calls; None if no call is repeated, or if it cannot be rewritten."""
+    if not _has_clauses(select) or any(value and part not in _KNOWN for part, value in select.args.items()):
+        return None
+    try:
+        rewritten = select
+        # A nested call needs a layer below the outer call: in f(g(k)), g(k) is evaluated first.
+        while (layer := _layer(scope, rewritten)) is not None:
+            rewritten = layer
+        if rewritten is select or scope.columns(rewritten) != scope.columns(select):
             return None
-        try:
-            rewritten = select
-            # A nested call needs a layer below the outer call: in f(g(k)), g(k) is evaluated first.
-            while (layer := self._layer(workspace, rewritten, ctes)) is not None:
-                rewritten = layer
-            if rewritten is select or columns_of(workspace, rewritten, ctes) != columns_of(workspace, select, ctes):
-                return None
-        except PySparkException:
-            return None  # it refers to outer columns, or Spark reports its error
-        return rewritten
+    except PySparkException:
+        return None  # it refers to outer columns, or Spark reports its error
+    return rewritten
 
-    def _layer(self, workspace: Workspace, select: Node, ctes: Sequence[Node]) -> Node | None:
-        relation = only_relation(select)
-        if relation is None:
-            return None
-        source = Source(workspace, select, ctes)
-        repeated = self._repeated(source, select)
-        if not repeated:
-            return None
-        names = {same: workspace.hidden("call") for same in repeated}
-        outer = select.copy()
-        for call in list(self._calls(source, outer)):
-            if (same := source.same(call)) in names:
-                call.replace(column(names[same]))
-        group = select.args["group"].copy() if select.args.get("group") else None
-        shown = output_names(source, select, lambda _: False, group)
-        for item, name, written in zip(list(outer.expressions), shown, select.expressions, strict=True):
-            if name is not None and item != written and not isinstance(item, exp.Alias):
-                item.replace(exp.alias_(item.copy(), name, quoted=True))
-        alias = relation.alias_or_name or workspace.hidden("rows")
-        leave_out(source, outer, list(names.values()), alias)
-        below, above = self._conditions(select, outer)
-        made = [exp.alias_(self._made(repeated[same]), name, quoted=True) for same, name in names.items()]
-        inner = exp.Select(expressions=[exp.Star(), *made], from_=exp.From(this=relation.copy()))
-        inner.set("where", exp.Where(this=exp.and_(*below)) if below else None)
-        outer.set("where", exp.Where(this=exp.and_(*above)) if above else None)
-        quoted = exp.TableAlias(this=exp.to_identifier(alias, quoted=True))
-        outer.set("from_", exp.From(this=exp.Subquery(this=inner, alias=quoted)))
-        return outer
 
-    def _repeated(self, source: Source, select: Node) -> dict[str, Node]:
-        """Calls in several clauses that Spark evaluates separately; of nested calls the inner ones."""
-        grouped = bool(select.args.get("group")) or has_aggregate(select, self._functions)
-        clauses: dict[str, set[str]] = {}
-        found: dict[str, Node] = {}
-        for call in self._calls(source, select):
-            clause = _clause(call, select)
-            if (clause in _SORTED and grouped) or clause in ("group", "windows"):
-                clause = "expressions"
-            same = source.same(call)
-            clauses.setdefault(same, set()).add("order" if clause in _SORTED else clause)
-            found.setdefault(same, call)
-        repeated = {same: call for same, call in found.items() if len(clauses[same]) > 1}
-        return {
-            same: call for same, call in repeated.items()
-            if not any(source.same(inner) in repeated for inner in self._calls(source, call) if inner is not call)
-        }  # fmt: skip
+def _layer(scope: Scope, select: Node) -> Node | None:
+    relation = only_relation(select)
+    if relation is None:
+        return None
+    source = scope.source(select)
+    repeated = _repeated(scope, select)
+    if not repeated:
+        return None
+    names = {same: scope.hidden("call") for same in repeated}
+    outer = select.copy()
+    for call in list(_calls(scope, source, outer)):
+        if (same := source.same(call)) in names:
+            call.replace(column(names[same]))
+    group = select.args["group"].copy() if select.args.get("group") else None
+    keep_names(source, select, outer, group)
+    alias = relation.alias_or_name or scope.hidden("rows")
+    leave_out(source, outer, list(names.values()), alias)
+    below, above = _conditions(scope, select, outer)
+    made = [exp.alias_(_made(scope, repeated[same]), name, quoted=True) for same, name in names.items()]
+    inner = exp.Select(expressions=[exp.Star(), *made], from_=exp.From(this=relation.copy()))
+    set_conditions(inner, below)
+    set_conditions(outer, above)
+    outer.set("from_", exp.From(this=subquery(inner, alias)))
+    return outer
 
-    def _calls(self, source: Source, tree: Node) -> Iterator[Node]:
-        """Calls of remote functions on the columns of a row, without queries inside the tree."""
-        aliases = _aliases(source, tree) if isinstance(tree, exp.Select) else set()
-        for node in walk_query(tree):
-            if not isinstance(node, exp.Anonymous) or isinstance(node.parent, exp.Dot) or not self._is_remote(node):
-                continue
-            nodes = list(node.walk())
-            columns = [each for each in nodes if isinstance(each, exp.Column)]
-            several = any(isinstance(each, _NOT_OF_ONE_ROW) for each in nodes) or has_aggregate(node, self._functions)
-            inside = node.find_ancestor(exp.Lambda, exp.Select)
-            if not columns or several or isinstance(inside, exp.Lambda):
-                continue
-            late = isinstance(tree, exp.Select) and _clause(node, tree) in _LATE
-            if not (late and any(alias_in(each, aliases, source.key) for each in columns)):
-                yield node
 
-    def _is_remote(self, node: Node) -> bool:
-        return self._functions.is_remote_scalar(node.name) and self._functions.once(node.name) is not None
+def _repeated(scope: Scope, select: Node) -> dict[str, Node]:
+    """Calls in several clauses that Spark evaluates separately; of nested calls the inner ones."""
+    source = scope.source(select)
+    grouped = bool(select.args.get("group")) or has_aggregate(select, scope.functions)
+    clauses: dict[str, set[str]] = {}
+    found: dict[str, Node] = {}
+    for call in _calls(scope, source, select):
+        clause = _clause(call, select)
+        if (clause in _SORTED and grouped) or clause in ("group", "windows"):
+            clause = "expressions"
+        same = source.same(call)
+        clauses.setdefault(same, set()).add("order" if clause in _SORTED else clause)
+        found.setdefault(same, call)
+    repeated = {same: call for same, call in found.items() if len(clauses[same]) > 1}
+    return {
+        same: call for same, call in repeated.items()
+        if not any(source.same(inner) in repeated for inner in _calls(scope, source, call) if inner is not call)
+    }  # fmt: skip
 
-    def _made(self, call: Node) -> Node:
-        copy = call.copy()
-        copy.set("this", exp.to_identifier(self._functions.once(call.name), quoted=True))
-        return copy
 
-    def _conditions(self, select: Node, outer: Node) -> tuple[list[Node], list[Node]]:
-        """The conditions of a WHERE that need no call, unchanged, and the others, with hidden columns."""
-        if select.args.get("where") is None:
-            return [], []
-        below: list[Node] = []
-        above: list[Node] = []
-        pairs = zip(conjuncts(select.args["where"].this), conjuncts(outer.args["where"].this), strict=True)
-        for written, replaced in pairs:
-            called = (node.name for node in written.walk() if isinstance(node, exp.Anonymous))
-            if any(self._functions.is_remote_scalar(name) for name in called):
-                above.append(replaced.copy())
-            else:
-                below.append(written.copy())
-        return below, above
+def _calls(scope: Scope, source: Source, tree: Node) -> Iterator[Node]:
+    """Calls of remote functions on the columns of a row, without queries inside the tree."""
+    aliases = _aliases(source, tree) if isinstance(tree, exp.Select) else set()
+    for node in walk_query(tree):
+        if not isinstance(node, exp.Anonymous) or isinstance(node.parent, exp.Dot) or not _is_remote(scope, node):
+            continue
+        nodes = list(node.walk())
+        columns = [each for each in nodes if isinstance(each, exp.Column)]
+        several = any(isinstance(each, _NOT_OF_ONE_ROW) for each in nodes) or has_aggregate(node, scope.functions)
+        inside = node.find_ancestor(exp.Lambda, exp.Select)
+        if not columns or several or isinstance(inside, exp.Lambda):
+            continue
+        late = isinstance(tree, exp.Select) and _clause(node, tree) in _LATE
+        if not (late and any(alias_in(each, aliases, source.key) for each in columns)):
+            yield node
+
+
+def _is_remote(scope: Scope, node: Node) -> bool:
+    return scope.functions.is_remote_scalar(node.name) and scope.functions.once(node.name) is not None
+
+
+def _made(scope: Scope, call: Node) -> Node:
+    copy = call.copy()
+    copy.set("this", exp.to_identifier(scope.functions.once(call.name), quoted=True))
+    return copy
+
+
+def _conditions(scope: Scope, select: Node, outer: Node) -> tuple[list[Node], list[Node]]:
+    """The conditions of a WHERE that need no call, unchanged, and the others, with hidden columns."""
+    below: list[Node] = []
+    above: list[Node] = []
+    for written, replaced in zip(conditions_of(select), conditions_of(outer), strict=True):
+        called = (node.name for node in written.walk() if isinstance(node, exp.Anonymous))
+        if any(scope.functions.is_remote_scalar(name) for name in called):
+            above.append(replaced)
+        else:
+            below.append(written)
+    return below, above
 
 
 def _has_clauses(select: Node) -> bool:
     """Whether Spark evaluates more than the items of a SELECT."""
     return any(select.args.get(part) for part in ("where", *_LATE))
-
-
-def visible_ctes(select: Node) -> list[Node]:
-    """The common table expressions that are visible to a SELECT inside a tree, without its own."""
-    found: list[Node] = []
-    node = select
-    while node.parent is not None:
-        holder, arg = node.parent, node.arg_key
-        if isinstance(holder, exp.With):
-            before = holder.expressions if holder.args.get("recursive") else holder.expressions[: node.index]
-            found = [*before, *found]
-        elif arg != "with_" and holder.args.get("with_") is not None:
-            found = [*holder.args["with_"].expressions, *found]
-        node = holder
-    return found
-
-
-def only_relation(select: Node) -> Node | None:
-    """The single table or subquery that a SELECT reads; None for joins and for LATERAL VIEW."""
-    source = select.args.get("from_")
-    relation = source.this if source is not None else None
-    if not isinstance(relation, (exp.Table, exp.Subquery)):
-        return None
-    several = any(relation.args.get(part) for part in ("joins", "laterals", "pivots"))
-    return None if several else relation
-
-
-def columns_of(workspace: Workspace, select: Node, ctes: Sequence[Node]) -> list[tuple[str, DataType]]:
-    """The names and types of the columns of a SELECT."""
-    return [(field.name, field.dataType) for field in workspace.run(select, ctes).schema.fields]
 
 
 def _aliases(source: Source, select: Node) -> set[str]:

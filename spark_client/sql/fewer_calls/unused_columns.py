@@ -10,24 +10,38 @@ from sqlglot import exp
 
 from spark_client.sql.rows.calls import has_aggregate
 from spark_client.sql.rows.names import FunctionNames
+from spark_client.sql.rows.scope import Scope
 from spark_client.sql.rows.sources import makes_rows
-from spark_client.sql.text.nodes import Node
+from spark_client.sql.text.nodes import Node, query_in
 
 __all__ = ["without_unused_columns"]
 
 
-def without_unused_columns(tree: Node, functions: FunctionNames) -> Node:
+def without_unused_columns(scope: Scope, tree: Node) -> Node:
     """The statement without the items of subqueries and common table expressions that nothing reads.
 
     If it is not certain that nothing reads an item, it stays. Returns `tree` itself if all items stay.
     """
+    if scope.reads_all or query_in(tree) is None:
+        return tree
+    used = _shortened(tree, scope.functions)
+    if used is not tree:
+        # An error in what nothing reads is an error, too.
+        checked = scope.unexplained()
+        query = query_in(checked.rewritten(tree))
+        assert query is not None
+        checked.around(query).run(query).schema  # noqa: B018
+    return used
+
+
+def _shortened(tree: Node, functions: FunctionNames) -> Node:
     if tree.find(exp.Subquery, exp.CTE) is None:
         return tree
     changed = tree.copy()
-    if not any(_shortened(changed, select, functions) for select in list(_below(changed))):
+    if not sum(_shorten(changed, select, functions) for select in list(_below(changed))):
         return tree
     # Fewer columns are read now, perhaps of further subqueries.
-    return without_unused_columns(changed, functions)
+    return _shortened(changed, functions)
 
 
 def _below(tree: Node) -> Iterator[exp.Select]:
@@ -40,7 +54,7 @@ def _below(tree: Node) -> Iterator[exp.Select]:
             yield node.this
 
 
-def _shortened(tree: Node, select: exp.Select, functions: FunctionNames) -> bool:
+def _shorten(tree: Node, select: exp.Select, functions: FunctionNames) -> bool:
     """Remove the items of one query that nothing reads. Returns whether there were any."""
     if _may_read_all(tree, select):
         return False

@@ -4,5 +4,5 @@ aggregates        GROUP BY; grouping reads its keys and sets, over_groups rewrit
 window_groups     GROUP BY the windows of a window function
 windows_over      OVER; window_frames reads its frames
 hidden            expressions that both compute below the rest of a SELECT
-key_conditions    conditions on keys, which are checked before the calls; outer_keys: keys of an outer query
+key_conditions    conditions on keys, which are checked before the calls
 """

@@ -18,8 +18,7 @@ from spark_client.planning.aggregate.query import GroupBy
 from spark_client.sql.groups.grouping import read_grouping
 from spark_client.sql.groups.hidden import HiddenColumns, is_computed, named_as_written
 from spark_client.sql.groups.key_conditions import split_having
-from spark_client.sql.groups.outer_keys import tables_of_keys
-from spark_client.sql.groups.over_groups import OverGroups
+from spark_client.sql.groups.over_groups import OverGroups, tables_of_keys
 from spark_client.sql.groups.window_groups import groups_windows, key_names, names_window, over_panes, with_time
 from spark_client.sql.rows.calls import (
     CLAUSES,
@@ -29,23 +28,22 @@ from spark_client.sql.rows.calls import (
     has_remote,
     is_remote,
     read_remote,
+    remote_in,
 )
+from spark_client.sql.rows.scope import Scope
 from spark_client.sql.rows.sources import (
-    Source,
-    column,
     distinct_outputs,
     is_column,
     output_names,
     several_columns,
     without_rows,
 )
-from spark_client.sql.rows.workspace import Workspace
-from spark_client.sql.text.nodes import Node
+from spark_client.sql.text.nodes import Node, column, set_conditions
 from spark_client.sql.text.parsing import error_at
 from spark_client.sql.text.writers import canonical, written
 from spark_client.windows.updates import is_only_updated, update_times
 
-__all__ = ["GroupedSelect"]
+__all__ = ["GroupedSelect", "with_groups"]
 
 GROUPING_ID = hidden("grouping_id")
 """The column in which the planner numbers grouping sets."""
@@ -55,21 +53,30 @@ aggregate for every row, and a second one, as in `count(a, b)`, only where it ne
 """
 
 
+def with_groups(scope: Scope, select: Node) -> Node:
+    """A SELECT with GROUP BY and remote aggregates over its groups."""
+    if not any(remote_in(select, scope.functions)):
+        return select
+    if not select.args.get("group") and not has_aggregate(select, scope.functions):
+        return select
+    return GroupedSelect(scope, select).rewritten()
+
+
 class GroupedSelect:
     """One SELECT with groups.
 
     If `planned`, the planner of remote aggregates also computes Spark's own aggregates when there are no remote ones.
     """
 
-    def __init__(self, workspace: Workspace, select: Node, source: Source, *, planned: bool = False) -> None:
-        self._workspace = workspace
+    def __init__(self, scope: Scope, select: Node, *, planned: bool = False) -> None:
+        self._scope = scope
         self._select = select
-        self._source = source
-        self._functions = workspace.functions
+        self._source = source = scope.source(select)
+        self._functions = scope.functions
         grouping = read_grouping(source, select, lambda tree: has_aggregate(tree, self._functions))
         self._grouping = with_time(source, grouping)
-        self._keys = key_names(workspace, source, self._grouping.keys)
-        self._hidden = HiddenColumns(workspace, source)
+        self._keys = key_names(scope, source, self._grouping.keys)
+        self._hidden = HiddenColumns(scope, source)
         self._aggregates: dict[str, tuple[str, Node | None]] = {}
         """Name and tree of each aggregate, by `Source.same`; the tree of a grouping set's number is None."""
         self._remote = has_aggregate(select, self._functions, remote=True) or (planned and not source.uses_kind)
@@ -97,7 +104,7 @@ class GroupedSelect:
             }
             condition = over.condition(having.this, written, aliases_first=self._grouping.sets is not None)
             above = self._checked_before(condition)
-            outer.set("where", exp.Where(this=exp.and_(*above)) if above else None)
+            set_conditions(outer, above)
         outputs = distinct_outputs(earlier)
         for part in CLAUSES:
             if part != "having" and (clause := select.args.get(part)) is not None:
@@ -109,7 +116,7 @@ class GroupedSelect:
         if self._remote and not any(outer.args.values()):
             items = self._shown_as_named(items)
         outer.set("expressions", items)
-        outer.set("from_", exp.From(this=self._workspace.table(self._groups())))
+        outer.set("from_", exp.From(this=self._scope.table(self._groups())))
         keys = dict(zip(self._keys.values(), self._grouping.keys, strict=True))
         outer.set("joins", tables_of_keys(self._source, outer, keys))
         return outer
@@ -139,7 +146,7 @@ class GroupedSelect:
         below, above = split_having(condition, keys, others, self._select.expressions, self._functions)
         self._source = self._source.where(below)
         for part in below:
-            self._workspace.stages.append(f"HAVING {canonical(part.unnest())}: checked before rows are grouped")
+            self._scope.stages.append(f"HAVING {canonical(part.unnest())}: checked before rows are grouped")
         return above
 
     def _aggregate(self, tree: Node) -> Node:
@@ -151,7 +158,7 @@ class GroupedSelect:
             if has_aggregate(inner, self._functions):
                 raise error_at(call, f"{call.name}: an aggregate of an aggregate needs a subquery")
         same = self._source.same(tree)
-        return column(self._aggregates.setdefault(same, (self._workspace.hidden("aggregate"), tree.copy()))[0])
+        return column(self._aggregates.setdefault(same, (self._scope.hidden("aggregate"), tree.copy()))[0])
 
     def _grouping_function(self, call: Node) -> Node:
         """Compute `grouping` and `grouping_id` from the number of the grouping set."""
@@ -162,7 +169,7 @@ class GroupedSelect:
         asked = [self._source.same(each) for each in call.expressions] or list(places)
         if any(same not in places for same in asked):
             raise error_at(call, f"{canonical(call)}: the argument must be a key of GROUP BY")
-        number, _ = self._aggregates.setdefault(GROUPING_ID, (self._workspace.hidden("set"), None))
+        number, _ = self._aggregates.setdefault(GROUPING_ID, (self._scope.hidden("set"), None))
         cases = exp.Case(this=column(number))
         for position, chosen in enumerate(sets):
             bits = sum((places[same] not in chosen) << shift for shift, same in enumerate(reversed(asked)))
@@ -189,7 +196,7 @@ class GroupedSelect:
         items = self._base_items()
         # Spark's own aggregates need the rows of every window, which panes do not have; see `pane_query`.
         remotes_only = all(isinstance(each, AggregateExpression) for each in expressions)
-        panes = over_panes(self._workspace, self._source, items) if remotes_only else None
+        panes = over_panes(self._scope, self._source, items) if remotes_only else None
         base = panes or self._source.base(items)
         keys = list(self._keys.values())
         with named_as_written(items):
@@ -199,7 +206,7 @@ class GroupedSelect:
         trees = [aggregate_of(tree) for _, tree in self._aggregates.values() if tree is not None]
         calls = [f"{tree.name} {'on the server' if is_remote(tree, self._functions) else 'by Spark'}" for tree in trees]
         keys = ", ".join(canonical(key) for key in self._grouping.keys) or "nothing"
-        self._workspace.stages.append(f"aggregate by {keys}: {', '.join(dict.fromkeys(calls)) or 'keys alone'}")
+        self._scope.stages.append(f"aggregate by {keys}: {', '.join(dict.fromkeys(calls)) or 'keys alone'}")
 
     def _groups_by_spark(self) -> DataFrame:
         self._explain()
@@ -225,7 +232,7 @@ class GroupedSelect:
             items[kind] = exp.column(kind)
         if groups_windows(self._source, self._grouping.keys) and is_only_updated(self._source.frame):
             times = update_times(self._source.frame)
-            items |= {self._workspace.hidden("update"): column(name) for name in times}
+            items |= {self._scope.hidden("update"): column(name) for name in times}
         return items
 
     def _order(self, calls: Sequence[RemoteCall]) -> list[Column]:

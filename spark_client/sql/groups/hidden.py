@@ -15,9 +15,9 @@ from remote_udf.errors import UnsupportedType
 from spark_client.base.errors import PlanError
 from spark_client.functions.aggregate import AggregateExpression
 from spark_client.sql.rows.calls import RemoteCall, call_of
-from spark_client.sql.rows.sources import Source, column
-from spark_client.sql.rows.workspace import HIDDEN, Workspace
-from spark_client.sql.text.nodes import Node
+from spark_client.sql.rows.scope import HIDDEN, Scope
+from spark_client.sql.rows.sources import Source
+from spark_client.sql.text.nodes import Node, column
 from spark_client.sql.text.parsing import error_at
 from spark_client.sql.text.writers import canonical, written
 
@@ -30,8 +30,8 @@ _QUERIES = (exp.Any, exp.All, exp.Exists, exp.In)
 class HiddenColumns:
     """The hidden columns of one SELECT. Equal expressions share a column."""
 
-    def __init__(self, workspace: Workspace, source: Source) -> None:
-        self._workspace = workspace
+    def __init__(self, scope: Scope, source: Source) -> None:
+        self._scope = scope
         self._source = source
         self._known: dict[str, tuple[str, Node]] = {}
 
@@ -41,7 +41,7 @@ class HiddenColumns:
 
     def name(self, tree: Node) -> str:
         """The column of an expression, which is computed for every row."""
-        return self._known.setdefault(self._source.same(tree), (self._workspace.hidden("column"), tree.copy()))[0]
+        return self._known.setdefault(self._source.same(tree), (self._scope.hidden("column"), tree.copy()))[0]
 
     def over(self, tree: Node, seen: Callable[[Node], Node | None] = lambda _: None) -> Node:
         """The expression over hidden columns of its operands. Spark evaluates it in its original position, or skips it.
@@ -71,11 +71,11 @@ class HiddenColumns:
 
     def is_call(self, node: Node) -> bool:
         """Whether a node is a call of a remote scalar function, which Spark makes for every row in any position."""
-        return isinstance(node, exp.Anonymous) and self._workspace.functions.is_remote_scalar(node.name)
+        return isinstance(node, exp.Anonymous) and self._scope.functions.is_remote_scalar(node.name)
 
     def aggregate(self, read: RemoteCall) -> AggregateExpression:
         """Create the call of a remote aggregate. FILTER also prevents the evaluation of its arguments."""
-        make = self._workspace.functions.aggregate
+        make = self._scope.functions.aggregate
         if read.condition is None:
             return call_of(make, read, [self.name(each) for each in read.arguments])
         arguments: list[Column | str] = []

@@ -11,7 +11,7 @@ from sqlglot import exp
 
 from spark_client.base.errors import PlanError
 from spark_client.functions.window import Months, Ordered, Window, WindowSpec
-from spark_client.sql.rows.workspace import Workspace
+from spark_client.sql.rows.scope import Scope
 from spark_client.sql.text.nodes import Node
 from spark_client.sql.text.parsing import error_at
 from spark_client.sql.text.writers import canonical
@@ -24,9 +24,7 @@ def named_windows(select: Node) -> dict[str, Node]:
     return {window.this.name: window for window in select.args.get("windows") or ()}
 
 
-def read_window(
-    window: Node, named: Mapping[str, Node], workspace: Workspace, hide: Callable[[Node], str]
-) -> WindowSpec:
+def read_window(window: Node, named: Mapping[str, Node], scope: Scope, hide: Callable[[Node], str]) -> WindowSpec:
     """Read the window of an OVER. `hide` returns the column of an expression. Raises PlanError with the position."""
     definition, seen = window, set()
     while (name := _refers_to(definition)) is not None:
@@ -42,7 +40,7 @@ def read_window(
         return spec
     if frame.args.get("exclude"):
         raise error_at(window, "Spark does not support EXCLUDE in a window")
-    bounds: list[Any] = [_bound(frame, side, window, workspace) for side in ("start", "end")]
+    bounds: list[Any] = [_bound(frame, side, window, scope) for side in ("start", "end")]
     try:
         between = spec.rowsBetween if frame.args["kind"].upper() == "ROWS" else spec.rangeBetween
         spec = between(*bounds)
@@ -69,23 +67,23 @@ def _order(ordered: Node, hide: Callable[[Node], str]) -> str | Ordered:
     return Ordered(name, descending=down, nulls_first=first) if down or not first else name
 
 
-def _bound(frame: Node, side: str, window: Node, workspace: Workspace) -> int | float | datetime.timedelta | Months:
+def _bound(frame: Node, side: str, window: Node, scope: Scope) -> int | float | datetime.timedelta | Months:
     value = frame.args.get(side)
     kind = str(frame.args.get(f"{side}_side") or "").upper()
     if value is None or value == "CURRENT ROW":
         return Window.currentRow
     if value == "UNBOUNDED":
         return Window.unboundedPreceding if kind == "PRECEDING" else Window.unboundedFollowing
-    found = _constant(value, window, workspace)
+    found = _constant(value, window, scope)
     return -found if kind == "PRECEDING" else found
 
 
-def _constant(tree: Node, window: Node, workspace: Workspace) -> int | float | datetime.timedelta | Months:
+def _constant(tree: Node, window: Node, scope: Scope) -> int | float | datetime.timedelta | Months:
     """The value of a frame offset: a number, a timedelta or months."""
     if isinstance(tree, exp.Literal) and not tree.is_string and tree.is_int:
         return int(tree.this)
     try:
-        frame = workspace.run(exp.select(exp.alias_(tree.copy(), "offset")))
+        frame = scope.outside().run(exp.select(exp.alias_(tree.copy(), "offset")))
         months = isinstance(frame.schema[0].dataType, T.YearMonthIntervalType)
         row = (frame.select(F.col("offset").cast("interval month").cast("int")) if months else frame).first()
     except PySparkException as error:

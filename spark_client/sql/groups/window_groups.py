@@ -11,10 +11,10 @@ from sqlglot import exp
 
 from spark_client.sql.groups.grouping import Grouping
 from spark_client.sql.rows.calls import CLAUSES
-from spark_client.sql.rows.sources import Source, column
+from spark_client.sql.rows.scope import Scope
+from spark_client.sql.rows.sources import Source
 from spark_client.sql.rows.stream_times import time_name
-from spark_client.sql.rows.workspace import Workspace
-from spark_client.sql.text.nodes import Node
+from spark_client.sql.text.nodes import Node, column
 from spark_client.windows.columns import WINDOW_COLUMNS, WINDOW_END, WINDOW_START
 from spark_client.windows.panes import assign
 from spark_client.windows.planned import remember, windowed
@@ -27,12 +27,12 @@ def groups_windows(source: Source, keys: Sequence[Node]) -> bool:
     return {WINDOW_START, WINDOW_END} <= {_window_column(source, key) for key in keys}
 
 
-def key_names(workspace: Workspace, source: Source, keys: Sequence[Node]) -> dict[str, str]:
+def key_names(scope: Scope, source: Source, keys: Sequence[Node]) -> dict[str, str]:
     """The columns of keys, by `Source.same`; they are hidden, except the columns of windows."""
     names: dict[str, str] = {}
     for key in keys:
         own = _window_column(source, key)
-        names[source.same(key)] = own if own and own not in names.values() else workspace.hidden("key")
+        names[source.same(key)] = own if own and own not in names.values() else scope.hidden("key")
     return names
 
 
@@ -51,13 +51,13 @@ def with_time(source: Source, grouping: Grouping) -> Grouping:
     return Grouping([*grouping.keys, column(name)], sets)
 
 
-def over_panes(workspace: Workspace, source: Source, items: Mapping[str, Node]) -> DataFrame | None:
+def over_panes(scope: Scope, source: Source, items: Mapping[str, Node]) -> DataFrame | None:
     """`source.base(items)` with panes that the planner knows; None if the windows do not share panes.
 
     Everything except the columns of the window is computed before rows are assigned to windows, so it must not depend
     on windows.
     """
-    frame = workspace.frame_of(source.only_table)
+    frame = scope.frame_of(source.only_table)
     known = windowed(frame) if frame is not None else None
     if known is None or not known.windows.overlap:
         return None
@@ -65,9 +65,9 @@ def over_panes(workspace: Workspace, source: Source, items: Mapping[str, Node]) 
     rest = {name: tree for name, tree in items.items() if name not in own}
     if any(names_window(source, tree) for tree in [*rest.values(), source.condition] if tree is not None):
         return None
-    workspace.stages.append(f"{known.windows.name}: rows are sent once per pane, not once per window")
-    time = workspace.hidden("time")
-    rows = source.over(workspace.table(known.rows)).base({**rest, time: column(known.time_col)})
+    scope.stages.append(f"{known.windows.name}: rows are sent once per pane, not once per window")
+    time = scope.hidden("time")
+    rows = source.over(scope.table(known.rows)).base({**rest, time: column(known.time_col)})
     return remember(assign(rows, time, known.windows), rows, time, known.windows)
 
 

@@ -14,37 +14,41 @@ from spark_client.functions.aggregate import OverExpression
 from spark_client.planning.over.planner import plan_over
 from spark_client.sql.groups.hidden import HiddenColumns, is_column_of_rows, named_as_written
 from spark_client.sql.groups.window_frames import named_windows, read_window
-from spark_client.sql.rows.calls import has_remote, is_remote_window, read_remote
+from spark_client.sql.rows.calls import has_remote, is_remote_window, read_remote, walk_query
+from spark_client.sql.rows.scope import Scope
 from spark_client.sql.rows.sources import (
-    Source,
     alias_in,
-    column,
     distinct_outputs,
     is_column,
     output_names,
     several_columns,
     without_rows,
 )
-from spark_client.sql.rows.workspace import Workspace
-from spark_client.sql.text.nodes import Node
+from spark_client.sql.text.nodes import Node, column
 from spark_client.sql.text.parsing import error_at
 from spark_client.sql.text.writers import canonical
 
-__all__ = ["WindowedSelect"]
+__all__ = ["with_windows_over"]
 
 _CLAUSES = ("order", "sort", "cluster", "distribute")
 
 
-class WindowedSelect:
+def with_windows_over(scope: Scope, select: Node) -> Node:
+    """A SELECT with remote aggregates OVER windows over their values."""
+    windowed = any(is_remote_window(node, scope.functions) for node in walk_query(select))
+    return _WindowedSelect(scope, select).rewritten() if windowed else select
+
+
+class _WindowedSelect:
     """One SELECT without groups."""
 
-    def __init__(self, workspace: Workspace, select: Node, source: Source) -> None:
-        self._workspace = workspace
+    def __init__(self, scope: Scope, select: Node) -> None:
+        self._scope = scope
         self._select = select
-        self._source = source
-        self._functions = workspace.functions
+        self._source = source = scope.source(select)
+        self._functions = scope.functions
         self._named = named_windows(select)
-        self._hidden = HiddenColumns(workspace, source)
+        self._hidden = HiddenColumns(scope, source)
         self._overs: dict[str, OverExpression] = {}
         self._kind = source.kind_column
         """The column that makes the rows a changelog, whose net rows have the values; None for a table."""
@@ -57,7 +61,7 @@ class WindowedSelect:
         stars = [item for item, name in zip(select.expressions, shown, strict=True) if name is None and not ours(item)]
         of_star = [(len(self._source.base({}, [star]).columns), star) for star in stars]
         star_names = self._source.base({}, stars).columns if stars else []
-        hidden_stars = [self._kind if name == self._kind else self._workspace.hidden("star") for name in star_names]
+        hidden_stars = [self._kind if name == self._kind else self._scope.hidden("star") for name in star_names]
         left = iter(zip(hidden_stars, star_names, strict=True))
         widths = iter(width for width, _ in of_star)
         items: list[Node] = []
@@ -83,7 +87,7 @@ class WindowedSelect:
             if (clause := select.args.get(part)) is not None:
                 outer.set(part, self._clause(clause, distinct_outputs(aliases)))
         outer.set("expressions", items)
-        outer.set("from_", exp.From(this=self._workspace.table(self._values(stars, hidden_stars))))
+        outer.set("from_", exp.From(this=self._scope.table(self._values(stars, hidden_stars))))
         return outer
 
     def _clause(self, clause: Node, outputs: Collection[str]) -> Node:
@@ -148,15 +152,15 @@ class WindowedSelect:
         read = read_remote(window.this, self._functions)
         if read.order:
             raise error_at(window, f"{read.name}: WITHIN GROUP and OVER exclude each other")
-        spec = read_window(window, self._named, self._workspace, self._hidden.name)
+        spec = read_window(window, self._named, self._scope, self._hidden.name)
         expression = self._hidden.aggregate(read)
-        name = self._workspace.hidden("over")
+        name = self._scope.hidden("over")
         try:
             self._overs[name] = expression.over(spec)
         except PlanError as error:
             raise error_at(read.tree, str(error)) from None
         rows = "" if self._kind is None else f", over the net rows of a changelog (column {self._kind!r})"
-        self._workspace.stages.append(f"{canonical(window)}: {read.name} on the server, for each row{rows}")
+        self._scope.stages.append(f"{canonical(window)}: {read.name} on the server, for each row{rows}")
         return column(name)
 
     def _values(self, stars: list[Node], hidden_stars: list[str]) -> DataFrame:

@@ -5,8 +5,7 @@ after it may drop rows, that is what it costs at most.
 """
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
@@ -19,99 +18,96 @@ from spark_client.base.errors import PlanError
 from spark_client.base.root_cause import root_cause
 from spark_client.functions.registration import ONCE
 from spark_client.models.estimate import Estimate, counted, estimated
-from spark_client.sql.fewer_calls.single_calls import visible_ctes
+from spark_client.sql.fewer_calls.explaining import calls_in
 from spark_client.sql.models.predictions import predictions_in
 from spark_client.sql.rows.calls import walk_query
-from spark_client.sql.rows.functions import SqlFunctions
-from spark_client.sql.rows.sources import Source
-from spark_client.sql.rows.workspace import Workspace
-from spark_client.sql.text.nodes import Node, conjuncts
+from spark_client.sql.rows.functions import SqlFunctions, SqlSession
+from spark_client.sql.rows.scope import Scope
+from spark_client.sql.text.nodes import Node, conditions_of, set_conditions
 from spark_client.sql.text.writers import canonical
 
-__all__ = ["CallEstimates"]
+__all__ = ["with_estimates"]
 
 _DROPPING = ("group", "having", "qualify", "distinct", "limit", "offset")
 """Clauses of a SELECT because of which a call may be made for fewer rows than the SELECT reads."""
 
 
-@dataclass(frozen=True)
-class CallEstimates:
-    """Estimates the calls of the queries of one session."""
+def with_estimates(scope: Scope, tree: Node) -> Node:
+    """The same tree. A line per call, and one for all calls together, are added to the stages."""
+    scope.stages += _lines(scope.as_is(), tree.transform(_with_own_name))
+    return tree
 
-    cost_of: Callable[[str], CallCost]
-    """What the calls of a function, `name@version`, have cost in this session."""
-    tasks: int | None
-    """The number of tasks that run at once, if it is known."""
-    calls_in: Callable[[DataFrame], Sequence[str]]
-    """The functions that are called to compute a frame."""
 
-    def lines(self, functions: SqlFunctions, workspace: Workspace, tree: Node) -> list[str]:
-        """A line per call, and one for all calls together. `workspace` runs trees unchanged."""
-        tree = tree.transform(_with_own_name)
-        lines: list[str] = []
-        total: dict[str, float] = {}
-        calls, seconds, whole = 0, 0.0, True
-        for select in tree.find_all(exp.Select):
-            for call in _calls(functions, select):
-                shown = canonical(call)
-                found = self._estimate(functions, workspace, select, call)
-                if isinstance(found, str):
-                    lines.append(f"estimate of {shown}: none, because {found}")
-                    whole = False
-                    continue
-                mean = self.cost_of(found.function)
-                once = self._amounts(found.amounts, found.distinct_calls, mean)
-                every = self._amounts(found.amounts_without_cache, found.calls, mean)
-                least = "at most " if _may_be_fewer(functions, select, call) else ""
-                time = mean.of_a_row().seconds * found.calls if mean.rows else math.nan
-                lines.append(
-                    f"estimate of {shown}: {least}{found.rows:,} rows, {found.calls:,} calls: {amounts_text(every)}; "
-                    f"{found.distinct_calls:,} of them different: {amounts_text(once)}; {self._time(time)}"
-                )
-                add_amounts(total, every)
-                calls, seconds = calls + found.calls, seconds + time
-        for call in predictions_in(tree):
+def _lines(scope: Scope, tree: Node) -> list[str]:
+    """A line per call, and one for all calls together."""
+    functions, session = scope.functions, scope.functions.session
+    lines: list[str] = []
+    total: dict[str, float] = {}
+    calls, seconds, whole = 0, 0.0, True
+    for select in tree.find_all(exp.Select):
+        for call in _calls(functions, select):
+            shown = canonical(call)
+            found = _estimate(scope, select, call)
+            if isinstance(found, str):
+                lines.append(f"estimate of {shown}: none, because {found}")
+                whole = False
+                continue
+            mean = session.cost_of(found.function)
+            once = _amounts(found.amounts, found.distinct_calls, mean)
+            every = _amounts(found.amounts_without_cache, found.calls, mean)
+            least = "at most " if _may_be_fewer(functions, select, call) else ""
+            time = mean.of_a_row().seconds * found.calls if mean.rows else math.nan
             lines.append(
-                f"estimate of {canonical(call)}: none, because the model is called for each row of its table; pass "
-                "that table and the function of the model to remote.estimate"
+                f"estimate of {shown}: {least}{found.rows:,} rows, {found.calls:,} calls: {amounts_text(every)}; "
+                f"{found.distinct_calls:,} of them different: {amounts_text(once)}; {_time(session, time)}"
             )
-            whole = False
-        if lines:
-            all_ = "all calls" if whole else "the calls that have one"
-            lines.append(f"estimate of {all_}: {calls:,} calls: {amounts_text(total)}; {self._time(seconds)}")
-        return lines
+            add_amounts(total, every)
+            calls, seconds = calls + found.calls, seconds + time
+    for call in predictions_in(tree):
+        lines.append(
+            f"estimate of {canonical(call)}: none, because the model is called for each row of its table; pass "
+            "that table and the function of the model to remote.estimate"
+        )
+        whole = False
+    if lines:
+        all_ = "all calls" if whole else "the calls that have one"
+        lines.append(f"estimate of {all_}: {calls:,} calls: {amounts_text(total)}; {_time(session, seconds)}")
+    return lines
 
-    def _estimate(self, functions: SqlFunctions, workspace: Workspace, select: Node, call: Node) -> Estimate | str:
-        """The estimate of one call, or why there is none."""
-        if any(functions.is_remote_scalar(node.name) for node in _anonymous(call) if node is not call):
-            return "an argument is the value of another call"
-        function = functions.scalar(call.name)
+
+def _estimate(scope: Scope, select: Node, call: Node) -> Estimate | str:
+    """The estimate of one call, or why there is none."""
+    functions, session = scope.functions, scope.functions.session
+    if any(functions.is_remote_scalar(node.name) for node in _anonymous(call) if node is not call):
+        return "an argument is the value of another call"
+    function = functions.scalar(call.name)
+    try:
+        rows, names = _arguments(scope, select, call)
+        if rows.isStreaming:
+            return "the rows of a stream are not known"
+        if needed := calls_in(session, rows):
+            return f"its rows need calls of {', '.join(needed)}, which would be made"
         try:
-            rows, names = _arguments(functions, workspace, select, call)
-            if rows.isStreaming:
-                return "the rows of a stream are not known"
-            if needed := self.calls_in(rows):
-                return f"its rows need calls of {', '.join(needed)}, which would be made"
-            try:
-                return estimated(function.spark, function.config, rows, function(*names), lambda frame: ())
-            except PySparkException as error:
-                # The declaration of the function has no cost.
-                if ErrorCode.INVALID_OPTION.value not in root_cause(error):
-                    raise
-                return counted(function.spec, rows)
-        except (PySparkException, PlanError) as error:
-            return " ".join(root_cause(error).split())[:200]
+            return estimated(function.spark, function.config, rows, function(*names), lambda frame: ())
+        except PySparkException as error:
+            # The declaration of the function has no cost.
+            if ErrorCode.INVALID_OPTION.value not in root_cause(error):
+                raise
+            return counted(function.spec, rows)
+    except (PySparkException, PlanError) as error:
+        return " ".join(root_cause(error).split())[:200]
 
-    @staticmethod
-    def _amounts(declared: Mapping[str, float], calls: int, mean: CallCost) -> dict[str, float]:
-        """What the declaration of the function says; without that, what calls have cost on average."""
-        return dict(declared) or {unit: amount * calls for unit, amount in mean.of_a_row().spent.items()}
 
-    def _time(self, seconds: float) -> str:
-        if math.isnan(seconds):
-            return "time unknown, because this session has no measurement of it"
-        at_once = "" if self.tasks is None else f", {seconds / self.tasks:.3g} s with {self.tasks} tasks at once"
-        return f"{seconds:.3g} s of tasks{at_once}"
+def _amounts(declared: Mapping[str, float], calls: int, mean: CallCost) -> dict[str, float]:
+    """What the declaration of the function says; without that, what calls have cost on average."""
+    return dict(declared) or {unit: amount * calls for unit, amount in mean.of_a_row().spent.items()}
+
+
+def _time(session: SqlSession, seconds: float) -> str:
+    if math.isnan(seconds):
+        return "time unknown, because this session has no measurement of it"
+    at_once = "" if session.tasks is None else f", {seconds / session.tasks:.3g} s with {session.tasks} tasks at once"
+    return f"{seconds:.3g} s of tasks{at_once}"
 
 
 def _with_own_name(node: Node) -> Node:
@@ -130,19 +126,15 @@ def _anonymous(tree: Node) -> Iterator[Node]:
     return (node for node in walk_query(tree) if isinstance(node, exp.Anonymous))
 
 
-def _arguments(
-    functions: SqlFunctions, workspace: Workspace, select: Node, call: Node
-) -> tuple[DataFrame, Sequence[str]]:
+def _arguments(scope: Scope, select: Node, call: Node) -> tuple[DataFrame, Sequence[str]]:
     """The rows for which a call is made, with its arguments as columns."""
-    where = select.args.get("where")
-    plain = [part for part in conjuncts(where.this) if not _has_call(functions, part)] if where is not None else []
     source = select.copy()
-    source.set("where", exp.Where(this=exp.and_(*(part.copy() for part in plain))) if plain else None)
+    set_conditions(source, [part for part in conditions_of(select) if not _has_call(scope.functions, part)])
     names = [f"argument_{place}" for place in range(len(call.expressions))]
     items = dict(zip(names, call.expressions, strict=True))
     own = select.args.get("with_")
-    ctes = [*visible_ctes(select), *(own.expressions if own is not None else ())]
-    return Source(workspace, source, ctes).base(items), names
+    visible = scope.around(select).inside(own.expressions if own is not None else ())
+    return visible.source(source).base(items), names
 
 
 def _has_call(functions: SqlFunctions, tree: Node) -> bool:
@@ -151,7 +143,6 @@ def _has_call(functions: SqlFunctions, tree: Node) -> bool:
 
 def _may_be_fewer(functions: SqlFunctions, select: Node, call: Node) -> bool:
     """Whether the call may be made for fewer rows: another call in WHERE comes first, or the SELECT drops rows."""
-    where = select.args.get("where")
-    remote = [part for part in conjuncts(where.this) if _has_call(functions, part)] if where is not None else []
+    remote = [part for part in conditions_of(select) if _has_call(functions, part)]
     first = not remote or canonical(call) in {canonical(node) for node in _anonymous(remote[0])}
     return not first or any(select.args.get(part) for part in _DROPPING) or select.parent_select is not None

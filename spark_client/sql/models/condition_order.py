@@ -6,24 +6,22 @@ Optimization techniques for queries with expensive methods, 1998, orders indepen
 """
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Row
 from sqlglot import exp
 
-from spark_client.base.call_costs import CallCost
 from spark_client.base.errors import PlanError
 from spark_client.base.root_cause import root_cause
-from spark_client.sql.fewer_calls.single_calls import visible_ctes
 from spark_client.sql.rows.functions import SqlFunctions
-from spark_client.sql.rows.sources import Source, column
-from spark_client.sql.rows.workspace import Workspace
-from spark_client.sql.text.nodes import Node, conjuncts
+from spark_client.sql.rows.scope import Scope, each_select
+from spark_client.sql.rows.sources import Source
+from spark_client.sql.text.nodes import Node, column, conditions_of, set_conditions
 from spark_client.sql.text.writers import canonical, written
 
-__all__ = ["ConditionOrder"]
+__all__ = ["with_ordered_conditions"]
 
 MOST_KEPT = 1_000
 """Number of latest WHERE clauses whose order a session knows."""
@@ -42,84 +40,70 @@ class _Measured:
     """For `RemoteSession.explain`."""
 
 
-class ConditionOrder:
-    """Measures and orders the conditions of one session."""
+class _Known(OrderedDict[str, _Measured]):
+    """The latest orders of one session, by the text of what is read and of the conditions."""
 
-    def __init__(self, sample: int, cost_of: Callable[[str], CallCost]) -> None:
-        """`sample` is the number of rows for which conditions are computed; 0 leaves them in the order of the text.
 
-        `cost_of` returns what the calls of a function, `name@version`, have cost in this session.
-        """
-        self._sample = sample
-        self._cost_of = cost_of
-        self._known: OrderedDict[str, _Measured] = OrderedDict()
-        """By the text of what is read and of the conditions."""
+def with_ordered_conditions(scope: Scope, tree: Node) -> Node:
+    """The tree with ordered conditions; the same tree if nothing is ordered."""
+    return each_select(scope.as_is(), tree, _ordered)
 
-    def ordered(
-        self, functions: SqlFunctions, workspace: Workspace, tree: Node, stages: list[str] | None = None
-    ) -> Node:
-        """The tree with ordered conditions; the same tree if nothing is ordered. `workspace` runs trees unchanged."""
-        if not self._sample:
-            return tree
-        holder = exp.Tuple(expressions=[tree.copy()])
-        lines = []
-        for select in list(holder.find_all(exp.Select)):
-            where = select.args.get("where")
-            parts = [] if where is None else conjuncts(where.this)
-            remote = [part for part in parts if _is_remote(part, functions)]
-            if len(remote) < 2 or not all(_can_move(part, functions) for part in remote):
-                continue
-            measured = self._measured(functions, workspace, select, parts, remote)
-            lines.append(measured.line)
-            # Only remote conditions change places: Spark moves its own before them, unless their values would differ.
-            after = iter(measured.order)
-            moved = [remote[next(after)] if _is_remote(part, functions) else part for part in parts]
-            select.set("where", exp.Where(this=exp.and_(*(each.copy() for each in moved))))
-        if stages is not None:
-            stages += lines
-        return holder.expressions[0] if lines else tree
 
-    def _measured(
-        self, functions: SqlFunctions, workspace: Workspace, select: Node, parts: Sequence[Node], remote: Sequence[Node]
-    ) -> _Measured:
-        ctes = visible_ctes(select)
-        rest = [part for part in parts if not _is_remote(part, functions)]
-        rows = select.copy()
-        rows.set("where", exp.Where(this=exp.and_(*[each.copy() for each in rest])) if rest else None)
-        source = Source(workspace, rows, ctes)
-        text = canonical(exp.Tuple(expressions=[*(cte.copy() for cte in ctes), source.selecting([exp.Star()])]))
-        text += " ".join(map(canonical, remote))
-        known: _Measured | str | None = self._known.pop(text, None)
-        if known is None:
-            try:
-                known = self._measure(functions, source, remote)
-            except (PySparkException, PlanError) as error:
-                why = root_cause(error).partition("\n")[0]
-                known = f"they could not be measured: {why[:200]}"
-        if isinstance(known, str):
-            line = f"WHERE: conditions run in the order of the text, for {known}"
-            return _Measured(tuple(range(len(remote))), line)
-        self._known[text] = known
-        if len(self._known) > MOST_KEPT:
-            self._known.popitem(last=False)
-        return known
+def _ordered(scope: Scope, select: exp.Select) -> Node | None:
+    functions, parts = scope.functions, conditions_of(select)
+    remote = [part for part in parts if _is_remote(part, functions)]
+    if len(remote) < 2 or not all(_can_move(part, functions) for part in remote):
+        return None
+    measured = _measured(scope, select, parts, remote)
+    scope.stages.append(measured.line)
+    # Only remote conditions change places: Spark moves its own before them, unless their values would differ.
+    after = iter(measured.order)
+    ordered = select.copy()
+    set_conditions(ordered, [remote[next(after)] if _is_remote(part, functions) else part for part in parts])
+    return ordered
 
-    def _measure(self, functions: SqlFunctions, source: Source, remote: Sequence[Node]) -> _Measured | str:
-        """The order, or why there is none."""
-        if source.frame.isStreaming:
-            return "a stream has no sample"
-        sample = _computed(source, remote, self._sample)
-        found = sample.collect()
-        costs = [self._cost(functions, condition) for condition in remote]
-        if not found:
-            return "no row was left to measure"
-        return _best(found, costs, [canonical(condition) for condition in remote])
 
-    def _cost(self, functions: SqlFunctions, condition: Node) -> Cost:
-        keys = [functions.spec(node.name).key for node in condition.walk() if _is_call(node, functions)]
-        # If tasks cannot report, conditions are compared by their number of calls.
-        known = [self._cost_of(key).of_a_row() for key in keys]
-        return sum(each.spent.get("usd", 0.0) for each in known), sum(each.seconds for each in known), float(len(keys))
+def _measured(scope: Scope, select: Node, parts: Sequence[Node], remote: Sequence[Node]) -> _Measured:
+    functions = scope.functions
+    rows = select.copy()
+    set_conditions(rows, [part for part in parts if not _is_remote(part, functions)])
+    source = scope.source(rows)
+    text = canonical(exp.Tuple(expressions=[*(cte.copy() for cte in scope.ctes), source.selecting([exp.Star()])]))
+    text += " ".join(map(canonical, remote))
+    latest = functions.session.kept(_Known)
+    known: _Measured | str | None = latest.pop(text, None)
+    if known is None:
+        try:
+            known = _measure(functions, source, remote)
+        except (PySparkException, PlanError) as error:
+            why = root_cause(error).partition("\n")[0]
+            known = f"they could not be measured: {why[:200]}"
+    if isinstance(known, str):
+        line = f"WHERE: conditions run in the order of the text, for {known}"
+        return _Measured(tuple(range(len(remote))), line)
+    latest[text] = known
+    if len(latest) > MOST_KEPT:
+        latest.popitem(last=False)
+    return known
+
+
+def _measure(functions: SqlFunctions, source: Source, remote: Sequence[Node]) -> _Measured | str:
+    """The order, or why there is none."""
+    if source.frame.isStreaming:
+        return "a stream has no sample"
+    sample = _computed(source, remote, functions.session.condition_sample)
+    found = sample.collect()
+    costs = [_cost(functions, condition) for condition in remote]
+    if not found:
+        return "no row was left to measure"
+    return _best(found, costs, [canonical(condition) for condition in remote])
+
+
+def _cost(functions: SqlFunctions, condition: Node) -> Cost:
+    keys = [functions.spec(node.name).key for node in condition.walk() if _is_call(node, functions)]
+    # If tasks cannot report, conditions are compared by their number of calls.
+    known = [functions.session.cost_of(key).of_a_row() for key in keys]
+    return sum(each.spent.get("usd", 0.0) for each in known), sum(each.seconds for each in known), float(len(keys))
 
 
 def _computed(source: Source, remote: Sequence[Node], rows: int) -> DataFrame:

@@ -22,32 +22,34 @@ from spark_client.base.options import KNOWN_OPTIONS
 from spark_client.base.types import spark_type
 from spark_client.planning.argument_types import require_arguments
 from spark_client.sql.models.model_constants import constant
+from spark_client.sql.models.models import Model, Models, model_of, outputs_of, require_scalar, type_name
 from spark_client.sql.rows.functions import SqlFunctions
-from spark_client.sql.rows.models import Model, outputs_of, require_scalar, type_name
 from spark_client.sql.text.parsing import Text, place_of_token
 
-__all__ = ["is_model_statement", "run_model_statement"]
+__all__ = ["run_model_statement"]
 
 _FUNCTION = "function"
 """The option that names the function."""
 
 
-def is_model_statement(text: Text) -> bool:
-    """Whether a text is a statement about models."""
-    return _Statement(text).verb is not None
+def run_model_statement(functions: SqlFunctions, text: Text, *, explained: bool) -> DataFrame | None:
+    """Run a statement about models, and return its rows; None for any other text.
 
-
-def run_model_statement(functions: SqlFunctions, text: Text) -> DataFrame:
-    """Run a statement about models. Raises PlanError with the position in the text."""
+    Raises PlanError with the position in the text, or if the text is to be explained.
+    """
     statement = _Statement(text)
-    spark, models = functions.spark, functions.models
+    if statement.verb is None:
+        return None
+    if explained:
+        raise PlanError("a statement about models has no plan to explain")
+    spark, models = functions.spark, functions.session.kept(Models)
     if statement.verb == "SHOW":
         rows = [(model.name, model.function, model.comment) for model in models.values()]
         return spark.createDataFrame(sorted(rows), "model string, function string, comment string")
     if statement.verb in ("DESCRIBE", "DESC"):
         name = statement.name()
         statement.end()
-        return spark.createDataFrame(_described(functions, functions.model(name)), "key string, value string")
+        return spark.createDataFrame(_described(functions, model_of(functions, name)), "key string, value string")
     if statement.verb == "DROP":
         exists = statement.words("IF", "EXISTS")
         name = statement.name()
@@ -67,13 +69,14 @@ def _create(functions: SqlFunctions, statement: "_Statement") -> None:
     comment = statement.text() if statement.words("COMMENT") else ""
     given = statement.options()
     statement.end()
-    known = functions.models.get(name.casefold())
+    models = functions.session.kept(Models)
+    known = models.get(name.casefold())
     if known is not None and absent:
         return
     if known is not None and not statement.replaces:
         raise PlanError(f"there is a model {known.name!r} already; CREATE OR REPLACE MODEL replaces it")
     try:
-        functions.models[name.casefold()] = _model(functions, name, inputs, outputs, given, comment)
+        models[name.casefold()] = _model(functions, name, inputs, outputs, given, comment)
     except PlanError as error:
         raise PlanError(f"model {name!r}: {error}") from None
 

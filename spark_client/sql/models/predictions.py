@@ -15,10 +15,10 @@ from spark_client.base.errors import PlanError
 from spark_client.base.identifiers import error_column, quoted
 from spark_client.planning.rows.planner import plan_with_columns
 from spark_client.sql.models.model_constants import literal
-from spark_client.sql.rows.models import Model
+from spark_client.sql.models.models import Model, model_of
+from spark_client.sql.rows.scope import Scope
 from spark_client.sql.rows.stream_times import without_time
 from spark_client.sql.rows.table_calls import by_name, call_of_relation, described, plain_table, put_in_place
-from spark_client.sql.rows.workspace import Workspace
 from spark_client.sql.text.nodes import Node
 from spark_client.sql.text.parsing import in_place, place_of
 
@@ -34,7 +34,7 @@ def predictions_in(tree: Node) -> Iterator[exp.Anonymous]:
     return (call for call in calls if call is not None and call.name.upper() == _NAME)
 
 
-def put_prediction(workspace: Workspace, node: Node, ctes: Sequence[Node]) -> None:
+def put_prediction(scope: Scope, node: Node) -> None:
     """Replace a call by the DataFrame of its result. Raises PlanError with the position in the text."""
     call = call_of_relation(node)
     assert call is not None
@@ -43,12 +43,12 @@ def put_prediction(workspace: Workspace, node: Node, ctes: Sequence[Node]) -> No
         table, columns = plain_table(call, "INPUT", given), described(given["ARGS"])
         if columns is None:
             raise PlanError(f"{_NAME}: ARGS is DESCRIPTOR(column, ...)")
-        model = workspace.functions.model(_model_name(given["MODEL"]))
-        frame = _predicted(workspace, without_time(workspace.run(table, ctes)), model, columns)
+        model = model_of(scope.functions, _model_name(given["MODEL"]))
+        frame = _predicted(scope, without_time(scope.run(table)), model, columns)
     except PlanError as error:
         raise in_place(place_of(call), error) from None
-    workspace.stages.append(f"{_NAME} with {model.name}: 1 call of {model.function} per row")
-    put_in_place(workspace, node, frame, _NAME.lower())
+    scope.stages.append(f"{_NAME} with {model.name}: 1 call of {model.function} per row")
+    put_in_place(scope, node, frame, _NAME.lower())
 
 
 def _model_name(value: Node) -> str:
@@ -57,15 +57,15 @@ def _model_name(value: Node) -> str:
     return value.expressions[0].name
 
 
-def _predicted(workspace: Workspace, frame: DataFrame, model: Model, columns: Sequence[str]) -> DataFrame:
+def _predicted(scope: Scope, frame: DataFrame, model: Model, columns: Sequence[str]) -> DataFrame:
     # The options belong to the operator: a dead letter holds the whole row.
-    function = workspace.functions.with_options(model.function, {})
+    function = scope.functions.with_options(model.function, {})
     parameters = model.parameters(function.spec)
     if len(columns) > len(parameters) or (model.inputs and len(columns) != len(model.inputs)):
         takes = len(model.inputs) or f"at most {len(parameters)}"
         raise PlanError(f"{_NAME}: model {model.name!r} takes {takes} columns, DESCRIPTOR has {len(columns)}")
-    taken = workspace.identifiers.keys(frame.columns)
-    missing = [name for name in columns if workspace.identifiers.key(name) not in taken]
+    taken = scope.identifiers.keys(frame.columns)
+    missing = [name for name in columns if scope.key(name) not in taken]
     if missing:
         raise PlanError(f"{_NAME}: the table has no column {missing[0]!r}; it has {', '.join(frame.columns)}")
     types = {each.name: each.type for each in function.spec.parameters}
@@ -75,10 +75,10 @@ def _predicted(workspace: Workspace, frame: DataFrame, model: Model, columns: Se
     )
     names: list[str] = []
     for output in (*model.outputs, error_column(model.name)):
-        names.append(workspace.identifiers.free(output, taken))
-        taken.add(workspace.identifiers.key(names[-1]))
-    whole = workspace.hidden("prediction")
-    predicted = plan_with_columns(workspace.spark, function.config, frame, {whole: call}, model.options)
+        names.append(scope.identifiers.free(output, taken))
+        taken.add(scope.key(names[-1]))
+    whole = scope.hidden("prediction")
+    predicted = plan_with_columns(scope.spark, function.config, frame, {whole: call}, model.options)
     fields = function.spec.result if pa.types.is_struct(function.spec.result) else ()
     added = [F.col(whole)[field.name] for field in fields] or [F.col(whole)]
     if error_column(whole) in predicted.columns:

@@ -6,7 +6,6 @@ table or a stream.
 """
 
 import hashlib
-from collections.abc import Sequence
 
 import pyarrow as pa
 from pyspark.errors import PySparkTypeError
@@ -18,10 +17,9 @@ from sqlglot import exp
 from spark_client.base.errors import InvalidVector, PlanError
 from spark_client.base.identifiers import hidden, quoted
 from spark_client.models.nearest import Nearest, numbers_of
-from spark_client.sql.rows.constants import evaluated
+from spark_client.sql.rows.scope import Scope
 from spark_client.sql.rows.stream_times import without_time
-from spark_client.sql.rows.table_calls import by_name, call_of_relation, described, plain_table
-from spark_client.sql.rows.workspace import Workspace
+from spark_client.sql.rows.table_calls import by_name, call_of_relation, described, evaluated, plain_table
 from spark_client.sql.text.nodes import Node
 from spark_client.sql.text.parsing import in_place, place_of
 from spark_client.windows.netting import ARRIVAL, changes_of, settled
@@ -34,7 +32,7 @@ MOST_BYTES = 100 << 20
 _PARAMETERS = ("SEARCH_TABLE", "COLUMN_TO_SEARCH", "COLUMN_TO_QUERY", "TOP_K")
 
 
-def put_search(workspace: Workspace, node: Node, ctes: Sequence[Node]) -> None:
+def put_search(scope: Scope, node: Node) -> None:
     """Replace a call by one of a function of Spark's. Raises PlanError with the position in the text."""
     call = call_of_relation(node)
     assert call is not None
@@ -46,16 +44,16 @@ def put_search(workspace: Workspace, node: Node, ctes: Sequence[Node]) -> None:
         table, columns = plain_table(call, "SEARCH_TABLE", given), described(given["COLUMN_TO_SEARCH"])
         if columns is None or len(columns) != 1:
             raise PlanError(f"{_NAME}: COLUMN_TO_SEARCH is DESCRIPTOR(column) with one column")
-        most = evaluated(workspace, given["TOP_K"], pa.int32())
+        most = evaluated(scope, given["TOP_K"], pa.int32())
         if not isinstance(most, int) or isinstance(most, bool) or not 0 < most < 1 << 31:
             raise PlanError(f"{_NAME}: TOP_K is a positive number, not {most!r}")
-        frame = _settled(without_time(workspace.run(table, ctes)))
-        name, rows = _registered(workspace, frame, columns[0])
+        frame = _settled(without_time(scope.run(table)))
+        name, rows = _registered(scope, frame, columns[0])
     except PlanError as error:
         raise in_place(place_of(call), error) from None
     search = exp.Anonymous(this=name, expressions=[given["COLUMN_TO_QUERY"].copy(), exp.Literal.number(most)])
     node.set("this", exp.Anonymous(this="inline", expressions=[search]))
-    workspace.stages.append(f"{_NAME}: {rows} rows, read now, are compared in Spark's workers")
+    scope.stages.append(f"{_NAME}: {rows} rows, read now, are compared in Spark's workers")
 
 
 def _settled(frame: DataFrame) -> DataFrame:
@@ -64,9 +62,9 @@ def _settled(frame: DataFrame) -> DataFrame:
     return frame if kind is None else settled(frame, kind).sort(ARRIVAL).drop(ARRIVAL)
 
 
-def _registered(workspace: Workspace, frame: DataFrame, column: str) -> tuple[str, int]:
+def _registered(scope: Scope, frame: DataFrame, column: str) -> tuple[str, int]:
     """Register the search of a table as a function; return its name and the number of rows."""
-    identifiers = workspace.identifiers
+    identifiers = scope.identifiers
     position = next((at for at, name in enumerate(frame.columns) if identifiers.same(name, column)), None)
     if frame.isStreaming:
         raise PlanError(f"{_NAME}: SEARCH_TABLE is a stream; a stream can be searched from, but not searched")
@@ -106,5 +104,5 @@ def _registered(workspace: Workspace, frame: DataFrame, column: str) -> tuple[st
     name = hidden(f"search_{digest.hexdigest()[:16]}")
     # Spark's overloads have no type for a function of two arrays with an ArrayType.
     function = F.arrow_udf(search, ArrayType(StructType(fields)))  # type: ignore[call-overload]
-    workspace.spark.udf.register(name, function)
+    scope.spark.udf.register(name, function)
     return name, rows.num_rows

@@ -2,45 +2,67 @@
 
 import functools
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
 from pyspark.sql import Column, DataFrame, SparkSession
 
 from remote_udf.errors import StreamError
 from remote_udf.functions import FunctionSpec
 from remote_udf.options import OnError
-from spark_client.base.errors import PlanError, UnknownFunction
+from spark_client.base.call_costs import CallCost
+from spark_client.base.errors import PlanError
 from spark_client.base.options import session_options
 from spark_client.functions.aggregate import AggregateExpression, RemoteAggregate
 from spark_client.functions.directory import Functions
 from spark_client.functions.fused import FusedFunctions
 from spark_client.functions.registration import register_empty, register_function, register_lateral, register_once
 from spark_client.functions.scalar import RemoteFunction, plan_call
-from spark_client.sql.rows.models import Model, outputs_of, require_scalar
 from spark_client.sql.rows.names import FunctionNames
 
-__all__ = ["SqlFunctions"]
+__all__ = ["SqlFunctions", "SqlSession"]
+
+Kept = TypeVar("Kept")
+
+
+@dataclass
+class SqlSession:
+    """What the queries of one remote session share."""
+
+    spark: SparkSession
+    functions: Functions
+    function: Callable[[str, Mapping[str, object]], RemoteFunction | RemoteAggregate]
+    """Returns the function with a name, given call options."""
+    process: Callable[..., DataFrame]
+    """`RemoteSession.process` with its scalar arguments as a mapping."""
+    cost_of: Callable[[str], CallCost] = lambda _: CallCost()
+    """Returns what the calls of a function, `name@version`, have cost in this session."""
+    tasks: int | None = None
+    """The number of tasks that run at once, if it is known."""
+    condition_sample: int = 0
+    """The number of rows for which conditions are computed to order them; 0 leaves them in the order of the text."""
+    registered: dict[str, Mapping[str, object]] = field(default_factory=dict)
+    """The options of functions that the user registered, by case-folded name: a query must not change them."""
+    cascades: dict[str, Any] = field(default_factory=dict)
+    """The functions that were made of two others, by the names that Spark knows them by."""
+    fused: FusedFunctions = field(default_factory=FusedFunctions)
+    classes: dict[str, str] = field(default_factory=dict)
+    """The classes of functions in Spark, by case-folded name, which queries looked up."""
+    _kept: dict[type, Any] = field(default_factory=dict)
+
+    def kept(self, kind: type[Kept]) -> Kept:
+        """The one object of a class that the session keeps for a package that adds to SQL."""
+        return self._kept.setdefault(kind, kind())
 
 
 class SqlFunctions(FunctionNames):
     """Resolves and calls the functions of one session. Every name may have a version: "name@version"."""
 
-    def __init__(
-        self, spark: SparkSession, functions: Functions, registered: Mapping[str, Mapping[str, object]],
-        classes: dict[str, str],
-        function: Callable[[str, Mapping[str, object]], RemoteFunction | RemoteAggregate],
-        process: Callable[..., DataFrame], fused: FusedFunctions, models: dict[str, Model],
-    ) -> None:  # fmt: skip
-        """`function` returns the function with a name, given call options; `process` is that of `RemoteSession`.
-        `models` has the models of the session by case-folded name.
-
-        `registered` contains the options of functions by the names under which the user registered them, casefolded.
-        """
-        super().__init__(spark, functions, classes)
-        self._function = function
-        self._process = process
-        self._registered = registered
-        self.fused = fused
-        self.models = models
+    def __init__(self, session: SqlSession, *, estimate: bool = False) -> None:
+        """`estimate` tells that the costs of the calls of the text are estimated."""
+        super().__init__(session.spark, session.functions, session.classes)
+        self.session = session
+        self.estimate = estimate
         self.scalar = functools.cache(self._as_registered)
         """The scalar function with the options of its registration."""
         self.can_be_fused = functools.cache(self._can_be_fused)
@@ -54,34 +76,21 @@ class SqlFunctions(FunctionNames):
 
     def aggregate(self, name: str, *arguments: Column | str) -> AggregateExpression:
         """The call of an aggregate. Raises PlanError for a wrong number of arguments."""
-        function = self._function(name, {})
+        function = self.session.function(name, {})
         assert isinstance(function, RemoteAggregate)
         return function(*arguments)
 
     def with_options(self, name: str, options: Mapping[str, object]) -> RemoteFunction:
         """The scalar function with these options, whatever the options of its registration."""
-        function = self._function(name, options)
+        function = self.session.function(name, options)
         assert isinstance(function, RemoteFunction)
         return function
-
-    def model(self, name: str) -> Model:
-        """The model with this name, or the scalar function with this name. Raises PlanError if there is neither."""
-        model = self.models.get(name.casefold())
-        if model is not None:
-            return model
-        try:
-            spec = self.spec(name)
-        except UnknownFunction as error:
-            known = ", ".join(model.name for model in self.models.values()) or "none"
-            raise PlanError(f"there is no model {name!r}: this session has {known}; as a function, {error}") from None
-        require_scalar(spec)
-        return Model(name, spec.key, outputs_of(spec, None, name))
 
     def process(
         self, name: str, tables: Mapping[str, DataFrame], scalars: Mapping[str, object], **call: object
     ) -> DataFrame:
         """Call a process table function, as `RemoteSession.process` does."""
-        return self._process(name, tables, scalars, **call)
+        return self.session.process(name, tables, scalars, **call)
 
     def register(self, name: str) -> None:
         """Register a scalar function with Spark by its name, with the options with which the user registered it.
@@ -139,4 +148,4 @@ class SqlFunctions(FunctionNames):
         return spec.deterministic and call.policy.on_error in (OnError.FAIL, OnError.NULL)
 
     def _as_registered(self, name: str) -> RemoteFunction:
-        return self.with_options(self.remote(name) or name, self._registered.get(name.casefold(), {}))
+        return self.with_options(self.remote(name) or name, self.session.registered.get(name.casefold(), {}))

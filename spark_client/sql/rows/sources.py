@@ -5,25 +5,29 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TypeGuard
 
 from pyspark.errors import AnalysisException
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from sqlglot import exp
 
 from remote_udf.row_kinds import ROW_KIND
 from spark_client.base.changelogs import CHANGE_TYPE
+from spark_client.base.identifiers import quoted
+from spark_client.planning.scans import selected
+from spark_client.planning.selections import selected_as
 from spark_client.sql.rows.calls import CLAUSES
-from spark_client.sql.rows.workspace import Workspace, picked
-from spark_client.sql.text.nodes import Node
+from spark_client.sql.text.nodes import Node, alias_of
 from spark_client.sql.text.parsing import error_at
 from spark_client.sql.text.writers import canonical
 
 __all__ = [
     "Source",
     "alias_in",
-    "column",
     "distinct_outputs",
     "is_column",
+    "keep_names",
     "makes_rows",
+    "only_relation",
     "output_names",
+    "picked",
     "several_columns",
     "without_rows",
 ]
@@ -38,13 +42,13 @@ _OF_ONE_COLUMN = ("explode", "explode_outer", "variant_explode", "variant_explod
 
 
 class Source:
-    """The rows of one SELECT, with the common table expressions that it may refer to."""
+    """The rows of one SELECT, made by `Scope.source`."""
 
-    def __init__(self, workspace: Workspace, select: Node, ctes: Sequence[Node]) -> None:
-        self._workspace = workspace
-        self._ctes = ctes
-        self.key = workspace.identifiers.key
+    def __init__(self, select: Node, key: Callable[[str], str], run: Callable[..., DataFrame]) -> None:
+        """`run` runs a query that refers to the same tables; `whole` tells it that every column is computed."""
+        self.key = key
         """Two names are the same for Spark if their keys are equal."""
+        self._run = run
         self._select = select
         tables = [select.args.get("from_"), *(select.args.get("joins") or ())]
         named = [table.this for table in tables if table is not None] + list(select.args.get("laterals") or ())
@@ -108,10 +112,10 @@ class Source:
         """The same SELECT with another table in place of `only_table`."""
         select = self._select.copy()
         own = select.args["from_"].this
-        alias = own.args.get("alias") or exp.TableAlias(this=exp.to_identifier(own.name, quoted=True))
+        alias = own.args.get("alias") or alias_of(own.name)
         table.set("alias", alias.copy())
         own.replace(table)
-        return Source(self._workspace, select, self._ctes)
+        return Source(select, self.key, self._run)
 
     def where(self, conditions: Sequence[Node]) -> "Source":
         """The rows for which these conditions hold as well."""
@@ -120,7 +124,7 @@ class Source:
         select, own = self._select.copy(), self.condition
         first = [] if own is None else [exp.paren(own.this.copy(), copy=False)]
         select.set("where", exp.Where(this=exp.and_(*first, *conditions)))
-        return Source(self._workspace, select, self._ctes)
+        return Source(select, self.key, self._run)
 
     @property
     def condition(self) -> Node | None:
@@ -134,7 +138,7 @@ class Source:
     def is_constant(self, node: Node) -> bool:
         """Whether a name that is not a column is a value: CURRENT_DATE, or a variable of the session."""
         try:
-            return bool(self._workspace.run(exp.select(node.copy())).columns)
+            return bool(self._run(exp.select(node.copy())).columns)
         except AnalysisException:
             return False
 
@@ -150,7 +154,7 @@ class Source:
         query = self.selecting(columns or [exp.Literal.number(1)])
         if windows:
             query.set("windows", [window.copy() for window in windows])
-        return self._workspace.run(query, self._ctes, whole=True)
+        return self._run(query, whole=True)
 
     def selecting(self, columns: Sequence[Node]) -> Node:
         """A SELECT of these columns from the rows."""
@@ -181,7 +185,7 @@ class Source:
 
     def run(self, select: Node) -> DataFrame:
         """Run a query that replaces this SELECT."""
-        return self._workspace.run(select, self._ctes)
+        return self._run(select)
 
     def _needs_no_qualifier(self, node: exp.Column) -> bool:
         if not node.table:
@@ -191,9 +195,30 @@ class Source:
         return len(self.relations) == 1 or [*map(self.key, self.columns)].count(self.key(node.name)) == 1
 
 
-def column(name: str, table: str | None = None) -> Node:
-    """The column of that name."""
-    return exp.column(exp.to_identifier(name, quoted=True), table and exp.to_identifier(table, quoted=True))
+def picked(frame: DataFrame, items: Sequence[Node]) -> DataFrame | None:
+    """The frame with these items, without a text that Spark would parse; None if they are not columns of the frame."""
+    columns: dict[str, str | Column] = {}
+    if len(items) == 1 and items[0] == exp.Star():
+        return selected(frame, "*")
+    for item in items:
+        column = item.this if isinstance(item, exp.Alias) else item
+        name = column.name if isinstance(column, exp.Column) and len(column.parts) == 1 else ""
+        if name not in frame.columns or item.alias_or_name in columns:
+            return None
+        columns[item.alias_or_name] = quoted(name)
+    if list(columns.items()) == [(name, quoted(name)) for name in frame.columns]:
+        return frame
+    return selected_as(frame, columns)
+
+
+def only_relation(select: Node) -> Node | None:
+    """The single table or subquery that a SELECT reads; None for joins and for LATERAL VIEW."""
+    source = select.args.get("from_")
+    relation = source.this if source is not None else None
+    if not isinstance(relation, (exp.Table, exp.Subquery)):
+        return None
+    several = any(relation.args.get(part) for part in ("joins", "laterals", "pivots"))
+    return None if several else relation
 
 
 def is_column(tree: Node) -> bool:
@@ -240,6 +265,14 @@ def output_names(
         for index, name in zip(asked, _asked_names(source, query, len(asked)), strict=False):
             names[index] = name
     return names
+
+
+def keep_names(source: Source, select: Node, changed: Node, group: Node | None = None) -> None:
+    """Give the items of a changed SELECT the names that they had."""
+    shown = output_names(source, select, lambda _: False, group)
+    for item, name, written in zip(list(changed.expressions), shown, select.expressions, strict=True):
+        if name is not None and item != written and not isinstance(item, exp.Alias):
+            item.replace(exp.alias_(item.copy(), name, quoted=True))
 
 
 def _is_variable(name: exp.Identifier) -> bool:

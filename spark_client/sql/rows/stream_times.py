@@ -4,17 +4,14 @@ Window aggregates, top-N and joins of windows need it, but a subquery such as `S
 count(*) ...` omits it. So it is added to subqueries as a hidden column, and removed from the result of the statement.
 """
 
-from collections.abc import Sequence
-
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StructField
 from sqlglot import exp
 
 from spark_client.base.identifiers import identifiers_of
-from spark_client.sql.rows.sources import Source, column
-from spark_client.sql.rows.workspace import HIDDEN, Workspace
-from spark_client.sql.text.nodes import Node
+from spark_client.sql.rows.scope import HIDDEN, Scope
+from spark_client.sql.text.nodes import Node, column
 from spark_client.windows.columns import WATERMARK, WINDOW_TIME
 
 __all__ = ["TIME", "carry", "is_carried_out", "is_stream", "time_fields", "time_name", "without_time"]
@@ -34,10 +31,10 @@ def time_name(frame: DataFrame) -> str | None:
     return fields[0] if len(fields) == 1 and identifiers_of(frame).key(fields[0]) in (WINDOW_TIME, TIME) else None
 
 
-def is_stream(workspace: Workspace, select: Node, ctes: Sequence[Node]) -> bool:
+def is_stream(scope: Scope, select: Node) -> bool:
     """Whether the rows of a SELECT are a stream; False if Spark cannot analyze it."""
     try:
-        return Source(workspace, select, ctes).frame.isStreaming
+        return scope.source(select).frame.isStreaming
     except PySparkException:
         return False
 
@@ -52,14 +49,14 @@ def is_carried_out(query: Node) -> bool:
     return not (holder.args.get("alias") and holder.args["alias"].columns)
 
 
-def carry(workspace: Workspace, select: Node, ctes: Sequence[Node]) -> Node:
+def carry(scope: Scope, select: Node) -> Node:
     """Add the time as a column to a SELECT over a stream of windows, unless it has it already."""
     if select.args.get("distinct") or select.args.get("group") or select.args.get("limit"):
         return select
     try:
-        source = Source(workspace, select, ctes).frame
+        source = scope.source(select).frame
         name = time_name(source) if source.isStreaming else None
-        if name is None or time_fields(workspace.run(select, ctes)):
+        if name is None or time_fields(scope.run(select)):
             return select
     except PySparkException:
         return select  # Spark reports the error when it runs the query

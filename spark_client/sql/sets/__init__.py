@@ -1,6 +1,1 @@
-"""Statement sets: statements that share operators.
-
-statement_sets    reads and runs them
-shared_calls      keeps the operators
-once_inserted     inserts each row of a stream once
-"""
+"""Statement sets: statement_sets reads and runs them, once_inserted inserts each row of a stream once."""

@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from sqlglot import exp
 
 from spark_client.executor.files import delete_file, located
-from spark_client.sql.sets.shared_calls import readable
+from spark_client.sql.rows.shared_calls import readable
 from spark_client.sql.text.nodes import Node
 from spark_client.sql.text.writers import written
 

@@ -14,9 +14,9 @@ from sqlglot import exp
 from sqlglot.tokens import Token, TokenType
 
 from spark_client.base.errors import PlanError
-from spark_client.sql.rows.workspace import HIDDEN, Workspace
+from spark_client.sql.rows.scope import HIDDEN, Scope
+from spark_client.sql.rows.shared_calls import SharedCalls
 from spark_client.sql.sets.once_inserted import Statement, inserting, statement_of
-from spark_client.sql.sets.shared_calls import SharedCalls
 from spark_client.sql.text.nodes import Node
 from spark_client.sql.text.parsing import Text, error_at, place_of_token
 from spark_client.sql.text.writers import canonical
@@ -54,41 +54,41 @@ def statements_of(text: Text) -> list[Text] | None:
     return found
 
 
-def run_set(shared: SharedCalls, trees: Sequence[tuple[Workspace, Node]], stages: list[str] | None) -> DataFrame:
+def run_set(shared: SharedCalls, trees: Sequence[tuple[Scope, Node]], stages: list[str] | None) -> DataFrame:
     """Run rewritten statements. In batch, return an empty DataFrame; on streams, a row per query that was started.
 
     With `stages` nothing is run: the stages are described there, and the last query is returned.
     """
     spark = trees[0][0].spark
     if stages is not None:
-        used = [_shared_uid(workspace, shared, tree) for workspace, tree in trees]
+        used = [_shared_uid(scope, shared, tree) for scope, tree in trees]
         stages += [f"uid {uid!r}: one operator, {used.count(uid)} outputs, computed once" for uid in shared.frames()]
-        workspace, tree = trees[-1]
-        return workspace.run(tree.expression)
+        scope, tree = trees[-1]
+        return scope.run(tree.expression)
     if any(frame.isStreaming for frame in shared.frames().values()):
         return _run_streams(shared, trees)
     _run_tables(shared, trees)
     return spark.createDataFrame([], "")
 
 
-def _shared_uid(workspace: Workspace, shared: SharedCalls, tree: Node) -> str | None:
+def _shared_uid(scope: Scope, shared: SharedCalls, tree: Node) -> str | None:
     """The uid of the operator that a statement reads; None if it reads none."""
-    frames = [workspace.frame_of(table) for table in tree.find_all(exp.Table)]
+    frames = [scope.frame_of(table) for table in tree.find_all(exp.Table)]
     return next((uid for uid, known in shared.frames().items() if any(known is frame for frame in frames)), None)
 
 
-def _run_tables(shared: SharedCalls, trees: Sequence[tuple[Workspace, Node]]) -> None:
+def _run_tables(shared: SharedCalls, trees: Sequence[tuple[Scope, Node]]) -> None:
     """Run the statements one after another, in the order of the text."""
     kept = [result.persist() for result in shared.results()]
     try:
-        for workspace, tree in trees:
-            workspace.run(tree)
+        for scope, tree in trees:
+            scope.run(tree)
     finally:
         for result in kept:
             result.unpersist()
 
 
-def _run_streams(shared: SharedCalls, trees: Sequence[tuple[Workspace, Node]]) -> DataFrame:
+def _run_streams(shared: SharedCalls, trees: Sequence[tuple[Scope, Node]]) -> DataFrame:
     """Start a streaming query per operator, named by its uid. Return a row for each: `name`, `id`.
 
     Raises PlanError if no checkpoint location is set, or if a statement does more than select from one call with a uid,
@@ -99,8 +99,8 @@ def _run_streams(shared: SharedCalls, trees: Sequence[tuple[Workspace, Node]]) -
     if not checkpoints:
         raise PlanError(f"a statement set on a stream keeps its state below {_CHECKPOINTS}: set it")
     inserts: dict[str, list[Statement]] = {}
-    for workspace, tree in trees:
-        uid, statement = _of_rows(workspace, shared, tree)
+    for scope, tree in trees:
+        uid, statement = _of_rows(scope, shared, tree)
         inserts.setdefault(uid, []).append(statement)
     started = []
     for uid, statements in inserts.items():
@@ -110,12 +110,12 @@ def _run_streams(shared: SharedCalls, trees: Sequence[tuple[Workspace, Node]]) -
     return spark.createDataFrame(started, "name string, id string")
 
 
-def _of_rows(workspace: Workspace, shared: SharedCalls, insert: Node) -> tuple[str, Statement]:
+def _of_rows(scope: Scope, shared: SharedCalls, insert: Node) -> tuple[str, Statement]:
     """The uid of the operator whose rows are inserted, and the statement with `{rows}` in its place."""
     query = insert.expression
     select = query if isinstance(query, exp.Select) else None
     table = select.args["from_"].this if select is not None and select.args.get("from_") is not None else None
-    frame = workspace.frame_of(table) if isinstance(table, exp.Table) else None
+    frame = scope.frame_of(table) if isinstance(table, exp.Table) else None
     uid = next((uid for uid, known in shared.frames().items() if known is frame), None)
     if uid is None or select is None or table is None:
         raise error_at(
@@ -127,14 +127,14 @@ def _of_rows(workspace: Workspace, shared: SharedCalls, insert: Node) -> tuple[s
     beyond += [
         canonical(node) for node in select.walk()
         if isinstance(node, (exp.Window, exp.Subquery, exp.Exists))
-        or (isinstance(node, exp.Anonymous) and workspace.functions.is_built_in_aggregate(node.name))
+        or (isinstance(node, exp.Anonymous) and scope.functions.is_built_in_aggregate(node.name))
     ]  # fmt: skip
     if beyond:
         raise error_at(
             insert, f"on a stream the statements of a set may use only SELECT and WHERE, found "
             f"{beyond[0].strip('_')}; every micro-batch would be a separate table"
         )  # fmt: skip
-    statement = statement_of(workspace.spark, insert)
+    statement = statement_of(scope.spark, insert)
     text = statement.text.replace("{", "{{").replace("}", "}}").replace(table.name, _ROWS)
     if HIDDEN in text:
         raise error_at(insert, "on a stream the statements of a set cannot use fields in braces")

@@ -16,18 +16,18 @@ from typing import TypeGuard
 from sqlglot import exp
 
 from spark_client.base.errors import PlanError
-from spark_client.sql.rows.workspace import Workspace
+from spark_client.sql.rows.scope import Scope
 from spark_client.sql.text.nodes import Node, conjuncts
 from spark_client.sql.text.parsing import error_at
 
-__all__ = ["JoinedRows", "conditions_of", "without_common_parts"]
+__all__ = ["JoinedRows", "conditions_of", "keep_structs_whole", "without_common_parts"]
 
 
 @dataclass(frozen=True)
 class JoinedRows:
     """The rows that a call gives, under the name of a table."""
 
-    workspace: Workspace
+    scope: Scope
     call: Node
     """Its value is an array of structs."""
     alias: exp.TableAlias
@@ -51,7 +51,7 @@ class JoinedRows:
         """Whether a node is a column of this table. Raises PlanError for a column that may be one."""
         if not isinstance(node, exp.Column):
             return False
-        key = self.workspace.identifiers.key
+        key = self.scope.identifiers.key
         first = node.parts[0].name
         if len(node.parts) == 1 and key(first) in map(key, self.columns):
             name = self.alias.name
@@ -86,7 +86,7 @@ class JoinedRows:
 
     def _per_row(self, value: Callable[[Node], Node]) -> Node:
         """The function of an array's element that has this value."""
-        row = exp.to_identifier(self.workspace.hidden("row"))
+        row = exp.to_identifier(self.scope.hidden("row"))
         return exp.Lambda(this=value(row), expressions=[row])
 
     def _whole(self, row: Node) -> Node:
@@ -99,7 +99,7 @@ class JoinedRows:
 
     def _apart(self, condition: Node) -> Node | None:
         """The first node of a condition that Spark cannot compute for an element of an array."""
-        functions = self.workspace.functions
+        functions = self.scope.functions
         for node in condition.walk():
             if isinstance(node, (exp.Query, exp.Window)):
                 return node
@@ -113,16 +113,16 @@ class JoinedRows:
         if (apart := self._apart(condition)) is not None:
             what = f"a call of {apart.name}" if isinstance(apart, exp.Anonymous) else "a subquery or a window"
             raise error_at(apart, f"{what} cannot be in a condition of ON on {self.alias.name}: write it in WHERE")
-        keys = [self.workspace.identifiers.key(name) for name in self.columns]
+        keys = [self.scope.key(name) for name in self.columns]
         values = [*map(exp.paren, self.arguments.values()), *(_field(row, name) for name in self.fields)]
 
         def read(node: Node) -> Node:
             if not self.is_own(node):
                 return node
             _, name, *inner = (part.name for part in node.parts)
-            if self.workspace.identifiers.key(name) not in keys:
+            if self.scope.key(name) not in keys:
                 raise error_at(node, f"{self.alias.name} has no column {name!r}; it has {', '.join(self.columns)}")
-            return functools.reduce(_field, inner, values[keys.index(self.workspace.identifiers.key(name))])
+            return functools.reduce(_field, inner, values[keys.index(self.scope.key(name))])
 
         return exp.paren(condition.copy().transform(read), copy=False)
 
@@ -152,3 +152,41 @@ def conditions_of(join: exp.Join) -> list[Node]:
     """The parts of the ON clause of a join that AND joins, without TRUE."""
     on = join.args.get("on")
     return [] if on is None else [part for part in conjuncts(on) if part != exp.true()]
+
+
+def keep_structs_whole(generator: Node, key: Callable[[str], str]) -> None:
+    """Change a generator in FROM such that it uses as a whole each struct of which it uses several fields.
+
+    Such as `l, LATERAL inline(f(l.s.a, l.s.b, l.c))`. Spark replaces the struct below such a generator by its fields.
+    It has noted by position which columns nobody needs above the generator, and the positions of those after the struct
+    change, so it drops other columns and fails. It leaves a struct alone that is also used as a whole, so one of the
+    fields is written as `element_at(array(l.s), 1).a`, which the optimizer does not simplify. `key` is the same for
+    names that are one.
+    """
+    # A name of any table of the query may be one that is visible here.
+    tables = generator.root().find_all(exp.Table, exp.TableAlias)
+    names = {key(each.name) for each in tables}
+    fields: dict[str, set[tuple[str, ...]]] = {}
+    first: dict[tuple[str, ...], exp.Column] = {}
+    for node in generator.find_all(exp.Column):
+        parts = tuple(key(part.name) for part in node.parts)
+        places = [place for place, part in enumerate(parts) if part in names]
+        # A name after the first one is that of a table with its database, or a field: it is not known which.
+        if places and places[0] > 0:
+            continue
+        root = 2 if places else 1
+        if len(parts) > root:
+            fields.setdefault(parts[root - 1], set()).add(parts[root:])
+            first.setdefault(parts[:root], node)
+    for struct, node in first.items():
+        if len(fields[struct[-1]]) > 1:
+            _use_whole(node, len(struct))
+
+
+def _use_whole(node: exp.Column, root: int) -> None:
+    parts = [part.copy() for part in node.parts]
+    struct = exp.Column(**dict(zip(("this", "table"), reversed(parts[:root]), strict=False)))
+    read: Node = exp.Anonymous(this="element_at", expressions=[exp.Array(expressions=[struct]), exp.Literal.number(1)])
+    for field in parts[root:]:
+        read = exp.Dot(this=read, expression=field)
+    node.replace(read)

@@ -11,12 +11,11 @@ from sqlglot.tokens import Token, TokenType
 from spark_client.base.errors import PlanError
 from spark_client.functions.registration import EMPTY, carrier_of
 from spark_client.sql.rows.functions import SqlFunctions
+from spark_client.sql.rows.scope import Scope
 from spark_client.sql.rows.table_calls import call_of_relation
-from spark_client.sql.rows.workspace import Workspace
-from spark_client.sql.tables.joined_rows import JoinedRows, conditions_of, without_common_parts
+from spark_client.sql.tables.joined_rows import JoinedRows, conditions_of, keep_structs_whole, without_common_parts
 from spark_client.sql.tables.lookup_joins import is_lookup, put_lookup
-from spark_client.sql.tables.whole_structs import keep_structs_whole
-from spark_client.sql.text.nodes import Node
+from spark_client.sql.text.nodes import Node, alias_of
 from spark_client.sql.text.parsing import in_place, place_of
 
 __all__ = ["may_have_lateral_calls", "with_lateral_calls"]
@@ -48,22 +47,22 @@ def may_have_lateral_calls(tokens: Sequence[Token], functions: SqlFunctions) -> 
     return False
 
 
-def with_lateral_calls(workspace: Workspace, tree: Node) -> Node:
+def with_lateral_calls(scope: Scope, tree: Node) -> Node:
     """The tree without such calls; the same tree if there are none. Raises PlanError with the position in the text."""
     holder = exp.Tuple(expressions=[tree.copy()])
     changed = False
     for node in list(holder.find_all(exp.Table, exp.Lateral)):
         call = node.this if _is_view(node) else call_of_relation(node)
-        if is_lookup(node, workspace):
-            generator = put_lookup(workspace, node)
-        elif isinstance(call, exp.Anonymous) and workspace.functions.is_remote_scalar(call.name.removeprefix(EMPTY)):
+        if is_lookup(node, scope):
+            generator = put_lookup(scope, node)
+        elif isinstance(call, exp.Anonymous) and scope.functions.is_remote_scalar(call.name.removeprefix(EMPTY)):
             try:
-                generator = _put_rows(workspace, node, call)
+                generator = _put_rows(scope, node, call)
             except PlanError as error:
                 raise in_place(place_of(call), error) from None
         else:
             continue
-        keep_structs_whole(generator, workspace.identifiers.key)
+        keep_structs_whole(generator, scope.key)
         changed = True
     return holder.expressions[0] if changed else tree
 
@@ -73,9 +72,9 @@ def _is_view(node: Node) -> bool:
     return isinstance(node, exp.Lateral) and bool(node.args.get("view"))
 
 
-def _put_rows(workspace: Workspace, node: Node, call: exp.Anonymous) -> Node:
+def _put_rows(scope: Scope, node: Node, call: exp.Anonymous) -> Node:
     """Replace a call in FROM, and return the replacement."""
-    functions = workspace.functions
+    functions = scope.functions
     spec = functions.spec(call.name.removeprefix(EMPTY))
     if not spec.returns_rows:
         raise PlanError(f"{spec.signature} returns a value, not rows: declare it with rows=True, or call it in SELECT")
@@ -89,10 +88,10 @@ def _put_rows(workspace: Workspace, node: Node, call: exp.Anonymous) -> Node:
     call.set("expressions", call.expressions or [exp.true()])
     join, alias = node.parent, node.args.get("alias")
     if alias is None:
-        alias = exp.TableAlias(this=exp.to_identifier(spec.name, quoted=True))
-    rows = JoinedRows(workspace, call, alias, [field.name for field in spec.result.value_type], {})
+        alias = alias_of(spec.name)
+    rows = JoinedRows(scope, call, alias, [field.name for field in spec.result.value_type], {})
     assert rows.columns
-    workspace.stages.append(f"{spec.key} in FROM: 1 call per row, which gives the rows that are joined with it")
+    scope.stages.append(f"{spec.key} in FROM: 1 call per row, which gives the rows that are joined with it")
     if isinstance(node, exp.Lateral) and isinstance(join, exp.Join) and _is_planned(join):
         return join.replace(rows.join(conditions_of(join), outer=join.side.upper() == "LEFT"))
     node.set("this", without_common_parts(exp.Anonymous(this="inline", expressions=[call.copy()])))

@@ -14,17 +14,16 @@ from sqlglot import exp
 from remote_udf.functions import FunctionKind, FunctionSpec
 from spark_client.base.errors import PlanError
 from spark_client.base.identifiers import quoted
-from spark_client.sql.fewer_calls.single_calls import visible_ctes
-from spark_client.sql.rows.workspace import Workspace
+from spark_client.sql.rows.scope import Scope, visible_ctes
 from spark_client.sql.tables.joined_rows import JoinedRows, conditions_of
-from spark_client.sql.text.nodes import Node
+from spark_client.sql.text.nodes import Node, alias_of
 from spark_client.sql.text.parsing import in_place, place_of
 from spark_client.sql.text.writers import canonical
 
 __all__ = ["is_lookup", "put_lookup"]
 
 
-def is_lookup(node: Node, workspace: Workspace) -> TypeGuard[exp.Table]:
+def is_lookup(node: Node, scope: Scope) -> TypeGuard[exp.Table]:
     """Whether a node is a table with FOR SYSTEM_TIME AS OF that is a function, and not a table of Spark's.
 
     A table, a view or a CTE with the name of a function is meant before the function, as everywhere in FROM. Raises
@@ -32,15 +31,15 @@ def is_lookup(node: Node, workspace: Workspace) -> TypeGuard[exp.Table]:
     """
     if not isinstance(node, exp.Table) or node.db or node.args.get("version") is None:
         return False
-    if node.args["version"].name != "TIMESTAMP" or workspace.functions.kind(node.name) is None:
+    if node.args["version"].name != "TIMESTAMP" or scope.functions.kind(node.name) is None:
         return False
-    key = workspace.identifiers.key
+    key = scope.key
     is_cte = any(key(cte.alias) == key(node.name) for cte in visible_ctes(node))
-    if not is_cte and not workspace.spark.catalog.tableExists(quoted(node.name)):
+    if not is_cte and not scope.spark.catalog.tableExists(quoted(node.name)):
         return True
     time = node.args["version"].expression
     if time is not None and any(map(_is_of_row, time.walk())):
-        found = workspace.functions.spec(node.name)
+        found = scope.functions.spec(node.name)
         raise in_place(
             place_of(node),
             f"lookup join with {node.name}: {'WITH defines' if is_cte else 'Spark has'} a table or view of this name, "
@@ -55,16 +54,16 @@ def _is_of_row(node: Node) -> bool:
     return isinstance(node, exp.Column) or (isinstance(node, exp.Anonymous) and node.name.upper() == "PROCTIME")
 
 
-def put_lookup(workspace: Workspace, table: exp.Table) -> Node:
+def put_lookup(scope: Scope, table: exp.Table) -> Node:
     """Replace the join of such a table by one with the rows of a call, which is returned.
 
     Raises PlanError with the position.
     """
     try:
         join = _supported(table)
-        spec = workspace.functions.spec(table.name)
-        workspace.stages.append(f"lookup join: 1 call of {spec.key} per row, which answers as of the call")
-        return join.replace(_joined(workspace, table, join, spec))
+        spec = scope.functions.spec(table.name)
+        scope.stages.append(f"lookup join: 1 call of {spec.key} per row, which answers as of the call")
+        return join.replace(_joined(scope, table, join, spec))
     except PlanError as error:
         raise in_place(place_of(table), f"lookup join with {table.name}: {error}") from None
 
@@ -96,15 +95,15 @@ def _is_cast(node: Node) -> bool:
     return isinstance(node, (exp.Cast, exp.TryCast))
 
 
-def _joined(workspace: Workspace, table: exp.Table, join: exp.Join, spec: FunctionSpec) -> exp.Join:
-    alias = table.args.get("alias") or exp.TableAlias(this=exp.to_identifier(spec.name, quoted=True))
+def _joined(scope: Scope, table: exp.Table, join: exp.Join, spec: FunctionSpec) -> exp.Join:
+    alias = table.args.get("alias") or alias_of(spec.name)
     if alias.args.get("columns"):
         raise PlanError(f"{alias.name} cannot have other names for its columns; name them in SELECT")
-    key = workspace.identifiers.key
+    key = scope.key
     fields = {key(field.name): field.name for field in _row_type(spec)}
     # A field hides the parameter of the same name, but its equality still gives the argument.
     columns = {each.name: exp.null() for each in spec.parameters if key(each.name) not in fields}
-    rows = JoinedRows(workspace, exp.null(), alias, list(fields.values()), columns)
+    rows = JoinedRows(scope, exp.null(), alias, list(fields.values()), columns)
     given: dict[str, Node] = {}
     conditions: list[Node] = []
     for part in conditions_of(join):
@@ -114,7 +113,7 @@ def _joined(workspace: Workspace, table: exp.Table, join: exp.Join, spec: Functi
         if name not in columns or given[name] is not value:
             conditions.append(part)
     given.pop("", None)
-    call = exp.Anonymous(this="array_compact", expressions=[_call(workspace, table.name, spec, given)])
+    call = exp.Anonymous(this="array_compact", expressions=[_call(scope, table.name, spec, given)])
     present = [exp.Not(this=exp.Is(this=exp.paren(value), expression=exp.null())) for value in given.values()]
     shown = {each.name: given[each.name] for each in spec.parameters if each.name in columns and each.name in given}
     joined = replace(rows, call=call, arguments=shown)
@@ -133,7 +132,7 @@ def _equality(rows: JoinedRows, condition: Node, spec: FunctionSpec) -> tuple[st
     """The parameter that a condition gives a value, and the value; "" if it is no such equality."""
     if not isinstance(condition, exp.EQ):
         return "", condition
-    key = rows.workspace.identifiers.key
+    key = rows.scope.key
     known = {key(each.name): each.name for each in spec.parameters}
     for column, value in ((condition.this, condition.expression), (condition.expression, condition.this)):
         name = known.get(key(column.name)) if rows.is_own(column) and len(column.parts) == 2 else None
@@ -142,7 +141,7 @@ def _equality(rows: JoinedRows, condition: Node, spec: FunctionSpec) -> tuple[st
     return "", condition
 
 
-def _call(workspace: Workspace, name: str, spec: FunctionSpec, given: Mapping[str, Node]) -> Node:
+def _call(scope: Scope, name: str, spec: FunctionSpec, given: Mapping[str, Node]) -> Node:
     """The call as an array. Raises PlanError if an argument is missing; arguments are passed by position."""
     parameters = [parameter.name for parameter in spec.parameters]
     needed = max([1, spec.required_parameters, *(parameters.index(each) + 1 for each in given)])
@@ -151,8 +150,8 @@ def _call(workspace: Workspace, name: str, spec: FunctionSpec, given: Mapping[st
         lacks = f"ON has no equality for parameter {missing[0]!r} of" if missing else "there is no parameter in"
         raise PlanError(f"{lacks} {spec.signature}")
     for parameter, value in given.items():
-        if any(isinstance(node, exp.Anonymous) and workspace.functions.kind(node.name) for node in value.walk()):
+        if any(isinstance(node, exp.Anonymous) and scope.functions.kind(node.name) for node in value.walk()):
             raise PlanError(f"the value of {parameter!r} has a remote call; make it in a subquery on the left side")
     values = [given[parameter].copy() for parameter in parameters[:needed]]
-    call = exp.Anonymous(this=exp.to_identifier(workspace.functions.lateral(name), quoted=True), expressions=values)
+    call = exp.Anonymous(this=exp.to_identifier(scope.functions.lateral(name), quoted=True), expressions=values)
     return call if pa.types.is_list(spec.result) else exp.Anonymous(this="array", expressions=[call])

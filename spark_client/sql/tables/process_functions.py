@@ -3,7 +3,7 @@
 Each call in the tree is replaced by the DataFrame that it returns.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from typing import NoReturn
 
 import pyarrow as pa
@@ -14,21 +14,23 @@ from sqlglot import exp
 from remote_udf.functions import FunctionKind, FunctionSpec
 from remote_udf.table_arguments import ChangelogMode
 from spark_client.base.errors import PlanError
-from spark_client.sql.rows.constants import evaluated
+from spark_client.sql.rows.scope import Scope
 from spark_client.sql.rows.stream_times import without_time
-from spark_client.sql.rows.table_calls import GivenTable, call_of_relation, described, given_table, put_in_place
-from spark_client.sql.rows.workspace import Workspace
-from spark_client.sql.sets.shared_calls import SharedCalls
+from spark_client.sql.rows.table_calls import (
+    GivenTable,
+    call_of_relation,
+    described,
+    evaluated,
+    given_table,
+    put_in_place,
+)
 from spark_client.sql.tables.window_functions import is_window_call
 from spark_client.sql.text.arguments import TableArgument
 from spark_client.sql.text.nodes import Node
 from spark_client.sql.text.parsing import error_at, in_place, place_of
 from spark_client.sql.text.writers import canonical
 
-__all__ = ["ProcessFunctions", "arguments_of"]
-
-Rewrite = Callable[[Node, Sequence[Node]], Node]
-"""Rewrites a query, which may refer to the given common table expressions, into one that Spark understands."""
+__all__ = ["arguments_of", "with_process_functions"]
 
 _DESCRIPTORS = ("on_time", "upsert_key")
 """Arguments of every call that are lists of columns."""
@@ -40,120 +42,118 @@ _BY_NAME_ONLY = ("changelog_mode", "key_only_deletes", "upsert_key")
 """Those without a position. A function may have parameters with these names, which are then meant."""
 
 
-class ProcessFunctions:
-    """The calls of one statement. `rewrite` is applied to the queries of table arguments."""
+def with_process_functions(scope: Scope, tree: Node) -> Node:
+    """The tree with a DataFrame in place of each call. Raises PlanError with the position in the text."""
+    if not any(scope.functions.kind(name) is FunctionKind.PROCESS for name in scope.text.called):
+        return tree
+    holder = exp.Tuple(expressions=[tree.copy()])
+    return holder.expressions[0] if _inside(scope, holder) else tree
 
-    def __init__(
-        self, workspace: Workspace, rewrite: Rewrite = lambda tree, _: tree, shared: SharedCalls | None = None
-    ) -> None:
-        self._workspace = workspace
-        self._functions = workspace.functions
-        self._rewrite = rewrite
-        self._shared = shared
-        self.called: list[str] = []
-        """The functions that are called."""
 
-    def rewritten(self, tree: Node, ctes: Sequence[Node] = ()) -> Node:
-        """The tree with a DataFrame in place of each call. Raises PlanError with the position in the text."""
-        holder = exp.Tuple(expressions=[tree.copy()])
-        self._inside(holder, ctes)
-        return holder.expressions[0]
+def _inside(scope: Scope, tree: Node) -> bool:
+    """Replace the calls in a tree from the outside in, and return whether there are any.
 
-    def _inside(self, tree: Node, ctes: Sequence[Node]) -> None:
-        """Process a tree from the outside in; a query sees the earlier common table expressions of a WITH."""
-        visible = list(ctes)
-        own = tree.args.get("with_")
-        for cte in own.expressions if own is not None else ():
-            self._inside(cte.this, visible)
-            visible.append(cte)
+    A query sees the earlier common table expressions of a WITH.
+    """
+    found, own = False, tree.args.get("with_")
+    for cte in own.expressions if own is not None else ():
+        found |= _inside(scope, cte.this)
+        scope = scope.inside([cte])
 
-        def is_apart(node: Node) -> bool:
-            return node is own or (node is not tree and (_has_scope(node) or self._called(node) is not None))
+    def is_apart(node: Node) -> bool:
+        return node is own or (node is not tree and (_has_scope(node) or _called(scope, node) is not None))
 
-        for node in list(tree.walk(bfs=False, prune=is_apart)):
-            if (call := self._called(node)) is not None:
-                self.called.append(call.name)
-                self._inside(put_in_place(self._workspace, node, self._frame(call, visible), call.name), visible)
-            elif self._is_ours(node):
-                what = "a process table function can be used only in FROM or a JOIN"
-                raise error_at(node, f"{node.name}: {what}")
-            elif node is not tree and _has_scope(node):
-                self._inside(node, visible)
+    for node in list(tree.walk(bfs=False, prune=is_apart)):
+        if (call := _called(scope, node)) is not None:
+            found = True
+            scope.stages.append(f"{call.name}: a process table function on the server")
+            _inside(scope, put_in_place(scope, node, _frame(scope, call), call.name))
+        elif _is_ours(scope, node):
+            what = "a process table function can be used only in FROM or a JOIN"
+            raise error_at(node, f"{node.name}: {what}")
+        elif node is not tree and _has_scope(node):
+            found |= _inside(scope, node)
+    return found
 
-    def _called(self, node: Node) -> exp.Anonymous | None:
-        call = call_of_relation(node)
-        return call if call is not None and self._is_ours(call) else None
 
-    def _is_ours(self, node: Node) -> bool:
-        if not isinstance(node, exp.Anonymous) or is_window_call(node):
-            return False
-        if isinstance(node.parent, exp.Dot) or (isinstance(node.parent, exp.Table) and node.parent.db):
-            return False
-        return self._functions.kind(node.name) is FunctionKind.PROCESS
+def _called(scope: Scope, node: Node) -> exp.Anonymous | None:
+    call = call_of_relation(node)
+    return call if call is not None and _is_ours(scope, call) else None
 
-    def _frame(self, call: exp.Anonymous, ctes: Sequence[Node]) -> DataFrame:
-        spec = self._functions.spec(call.name)
-        where = place_of(call)
-        try:
-            arguments = _by_name(spec, arguments_of(call))
-            tables, scalars, system = self._given(spec, arguments)
 
-            def make() -> DataFrame:
-                frames = {name: self._table(table, ctes) for name, table in tables.items()}
-                return self._functions.process(
-                    spec.key, frames, scalars, on_time=system.get("on_time", ()), uid=system.get("uid"),
-                    partition_by={name: table.partition_by for name, table in tables.items() if table.partition_by},
-                    order_by={name: table.order_by for name, table in tables.items()}, **_changes(system),
-                )  # fmt: skip
+def _is_ours(scope: Scope, node: Node) -> bool:
+    if not isinstance(node, exp.Anonymous) or is_window_call(node):
+        return False
+    if isinstance(node.parent, exp.Dot) or (isinstance(node.parent, exp.Table) and node.parent.db):
+        return False
+    return scope.functions.kind(node.name) is FunctionKind.PROCESS
 
-            uid = system.get("uid")
-            if self._shared is None or not isinstance(uid, str):
-                return make()
-            # Equal for equal calls, whatever their position in the text.
-            written = {name: canonical(value) for name, value in arguments.items()}
-            return self._shared.frame(uid, (spec.key, written, [canonical(cte) for cte in ctes]), make)
-        except PlanError as error:
-            raise in_place(where, error) from None
-        except AnalysisException as error:
-            if "UNRESOLVED_COLUMN" not in str(error):
-                raise
-            hint = "its tables are computed separately, so a query in a call cannot refer to outer columns"
-            raise PlanError(f"{where}{call.name}: {hint}: {str(error).splitlines()[0]}") from error
 
-    def _given(
-        self, spec: FunctionSpec, arguments: Mapping[str, Node]
-    ) -> tuple[dict[str, GivenTable], dict[str, object], dict[str, object]]:
-        """The tables, the values of the function's own scalar arguments, and those that every function has."""
-        tables: dict[str, GivenTable] = {}
-        scalars: dict[str, object] = {}
-        system: dict[str, object] = {}
-        types = {parameter.name: parameter.type for parameter in spec.parameters}
-        assert spec.process is not None
-        for name, value in arguments.items():
-            columns = described(value)
-            if (table := given_table(value)) is not None:
-                tables[name] = table
-            elif name in _DESCRIPTORS and name not in types:
-                system[name] = columns if columns is not None else _refused(f"{name} takes a DESCRIPTOR")
-            elif name in _CONSTANTS and name not in types:
-                system[name] = evaluated(self._workspace, value, _CONSTANTS[name])
-            elif spec.process.table(name) is not None:
-                _refused(f"Invalid argument value. Argument {name!r} expects a table to be passed")
-            elif columns is not None:
-                scalars[name] = columns
-            else:
-                scalars[name] = evaluated(self._workspace, value, types.get(name, pa.null()))
-        return tables, scalars, system
+def _frame(scope: Scope, call: exp.Anonymous) -> DataFrame:
+    spec = scope.functions.spec(call.name)
+    where = place_of(call)
+    try:
+        arguments = _by_name(spec, arguments_of(call))
+        tables, scalars, system = _given(scope, spec, arguments)
 
-    def _table(self, table: GivenTable, ctes: Sequence[Node]) -> DataFrame:
-        tree = self.rewritten(table.query, ctes)
-        visible: list[Node] = []
-        for cte in ctes:
-            known = cte.copy()
-            known.parent = cte.parent  # which says whether it may be recursive
-            known.set("this", self._rewrite(cte.this, visible))
-            visible.append(known)
-        return without_time(self._workspace.run(self._rewrite(tree, visible), visible))
+        def make() -> DataFrame:
+            frames = {name: _table(scope, table) for name, table in tables.items()}
+            return scope.functions.process(
+                spec.key, frames, scalars, on_time=system.get("on_time", ()), uid=system.get("uid"),
+                partition_by={name: table.partition_by for name, table in tables.items() if table.partition_by},
+                order_by={name: table.order_by for name, table in tables.items()}, **_changes(system),
+            )  # fmt: skip
+
+        uid = system.get("uid")
+        if not isinstance(uid, str):
+            return make()
+        # Equal for equal calls, whatever their position in the text.
+        written = {name: canonical(value) for name, value in arguments.items()}
+        return scope.shared.frame(uid, (spec.key, written, [canonical(cte) for cte in scope.ctes]), make)
+    except PlanError as error:
+        raise in_place(where, error) from None
+    except AnalysisException as error:
+        if "UNRESOLVED_COLUMN" not in str(error):
+            raise
+        hint = "its tables are computed separately, so a query in a call cannot refer to outer columns"
+        raise PlanError(f"{where}{call.name}: {hint}: {str(error).splitlines()[0]}") from error
+
+
+def _given(
+    scope: Scope, spec: FunctionSpec, arguments: Mapping[str, Node]
+) -> tuple[dict[str, GivenTable], dict[str, object], dict[str, object]]:
+    """The tables, the values of the function's own scalar arguments, and those that every function has."""
+    tables: dict[str, GivenTable] = {}
+    scalars: dict[str, object] = {}
+    system: dict[str, object] = {}
+    types = {parameter.name: parameter.type for parameter in spec.parameters}
+    assert spec.process is not None
+    for name, value in arguments.items():
+        columns = described(value)
+        if (table := given_table(value)) is not None:
+            tables[name] = table
+        elif name in _DESCRIPTORS and name not in types:
+            system[name] = columns if columns is not None else _refused(f"{name} takes a DESCRIPTOR")
+        elif name in _CONSTANTS and name not in types:
+            system[name] = evaluated(scope, value, _CONSTANTS[name])
+        elif spec.process.table(name) is not None:
+            _refused(f"Invalid argument value. Argument {name!r} expects a table to be passed")
+        elif columns is not None:
+            scalars[name] = columns
+        else:
+            scalars[name] = evaluated(scope, value, types.get(name, pa.null()))
+    return tables, scalars, system
+
+
+def _table(scope: Scope, table: GivenTable) -> DataFrame:
+    tree = with_process_functions(scope, table.query)
+    inside = scope.outside()
+    for cte in scope.ctes:
+        known = cte.copy()
+        known.parent = cte.parent  # which says whether it may be recursive
+        known.set("this", inside.rewritten(cte.this))
+        inside = inside.inside([known])
+    return without_time(inside.run(inside.rewritten(tree)))
 
 
 def _has_scope(node: Node) -> bool:

@@ -14,6 +14,7 @@ from sqlglot import exp
 from sqlglot.tokens import Token, TokenType
 
 from spark_client.base.errors import PlanError
+from spark_client.sql.rows.scope import Scope
 from spark_client.sql.rows.stream_times import without_time
 from spark_client.sql.rows.table_calls import (
     GivenTable,
@@ -23,7 +24,6 @@ from spark_client.sql.rows.table_calls import (
     given_table,
     put_in_place,
 )
-from spark_client.sql.rows.workspace import Workspace
 from spark_client.sql.text.arguments import TableArgument
 from spark_client.sql.text.nodes import Node
 from spark_client.sql.text.parsing import in_place, place_of
@@ -80,19 +80,19 @@ def window_call_of(node: Node) -> exp.Anonymous | None:
     return call if is_window_call(call) else None
 
 
-def put_windows(workspace: Workspace, node: Node, ctes: Sequence[Node]) -> None:
+def put_windows(scope: Scope, node: Node) -> None:
     """Replace a call by the windowed DataFrame. Raises PlanError with the position in the text."""
     call = window_call_of(node)
     assert call is not None
     try:
         read = read_window_call(call)
-        frame = without_time(workspace.run(read.table.query, ctes))
-        values = _constants(workspace, read)
+        frame = without_time(scope.run(read.table.query))
+        values = _constants(scope, read)
         windowed = _FUNCTIONS[read.function](frame, read, **{name.lower(): value for name, value in values.items()})
     except PlanError as error:
         raise in_place(place_of(call), error) from None
-    workspace.stages.append(f"{read.function} over {read.time_col}: native Spark expressions")
-    put_in_place(workspace, node, windowed, read.function.lower())
+    scope.stages.append(f"{read.function} over {read.time_col}: native Spark expressions")
+    put_in_place(scope, node, windowed, read.function.lower())
 
 
 def read_window_call(call: exp.Anonymous) -> _Call:
@@ -122,11 +122,11 @@ def _table(value: Node, function: str) -> GivenTable:
     return table
 
 
-def _constants(workspace: Workspace, call: _Call) -> dict[str, Node]:
+def _constants(scope: Scope, call: _Call) -> dict[str, Node]:
     """The constant arguments, evaluated by Spark; intervals become timedelta."""
     columns = list(call.arguments.values())
     try:
-        constants = workspace.run(exp.select(*columns))
+        constants = scope.outside().run(exp.select(*columns))
         for field, column in zip(constants.schema.fields, columns, strict=True):
             if isinstance(field.dataType, YearMonthIntervalType):
                 months = f"{call.function}: {canonical(column)} is of months, which differ in length"

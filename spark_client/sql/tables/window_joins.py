@@ -12,10 +12,9 @@ from pyspark.sql import functions as F
 from sqlglot import exp
 
 from spark_client.base.collected_state import described_rows
-from spark_client.sql.rows.sources import Source
+from spark_client.sql.rows.scope import Scope
 from spark_client.sql.rows.stream_times import TIME, is_stream, time_fields, time_name
-from spark_client.sql.rows.workspace import Workspace
-from spark_client.sql.text.nodes import Node, conjuncts
+from spark_client.sql.text.nodes import Node, alias_of, column, conditions_of, conjuncts, set_conditions
 from spark_client.sql.text.parsing import error_at
 from spark_client.windows.columns import WATERMARK, WINDOW_END, WINDOW_START, in_zone, watermark_of, without_watermark
 from spark_client.windows.partners import each_once, with_row_ids, without_repeats
@@ -26,28 +25,28 @@ __all__ = ["join_windows"]
 class _Side:
     """One table of a join: its columns, and the column that has the watermark."""
 
-    def __init__(self, workspace: Workspace, table: Node, ctes: Sequence[Node]) -> None:
+    def __init__(self, scope: Scope, table: Node) -> None:
         self.table = table
-        self.key = workspace.identifiers.key
+        self.key = scope.key
         self.name = table.alias_or_name
         query = exp.Select(expressions=[exp.Star()]).from_(table.copy())
-        self.frame = Source(workspace, query, ctes).frame
+        self.frame = scope.source(query).frame
         self.time = time_name(self.frame) if self.frame.isStreaming else None
         self.columns = set(map(self.key, self.frame.columns))
 
     def column(self, name: str) -> Node:
-        return exp.column(exp.to_identifier(name, quoted=True), table=exp.to_identifier(self.name, quoted=True))
+        return column(name, self.name)
 
     def over(self, table: Node) -> Node:
         """Another table under the same name."""
-        table.set("alias", exp.TableAlias(this=exp.to_identifier(self.name, quoted=True)))
+        table.set("alias", alias_of(self.name))
         return table
 
-    def described(self, workspace: Workspace, name: str) -> Node:
+    def described(self, scope: Scope, name: str) -> Node:
         """The table with a column of that name that describes its rows in the state of the join."""
         description = f"{self.name}: rows {self.frame.schema.simpleString()}{in_zone(self.frame)}"
         rows = self.frame.select("*", described_rows(description).alias(name))
-        return self.over(workspace.table(rows))
+        return self.over(scope.table(rows))
 
     def qualified(self, tree: Node) -> Node:
         """A copy in which the unqualified names of its columns are qualified."""
@@ -59,32 +58,31 @@ class _Side:
         return tree.transform(visit)
 
 
-def join_windows(workspace: Workspace, select: Node, ctes: Sequence[Node]) -> Node:
+def join_windows(scope: Scope, select: Node) -> Node:
     """The SELECT with the times of both sides equal; the same object if it is not a window join of two streams."""
     source = select.args.get("from_")
     joins = select.args.get("joins") or ()
     if source is None or select.args.get("laterals") or len(joins) > 1:
         return select
     if joins:
-        return _joined(workspace, select, ctes)
-    where = select.args.get("where")
-    found = [(part, subquery) for part in _parts(where) if (subquery := _subquery(part)) is not None]
+        return _joined(scope, select)
+    found = [(part, subquery) for part in conditions_of(select) if (subquery := _subquery(part)) is not None]
     if not found:
         return select
-    left = _Side(workspace, source.this, ctes)
-    return _filtered(workspace, select, ctes, left, found) if left.time is not None else select
+    left = _Side(scope, source.this)
+    return _filtered(scope, select, left, found) if left.time is not None else select
 
 
-def _joined(workspace: Workspace, select: Node, ctes: Sequence[Node]) -> Node:
+def _joined(scope: Scope, select: Node) -> Node:
     join = select.args["joins"][0]
     condition = join.args.get("on")
-    if condition is None or select.args.get("group") or not _equal_windows(workspace, conjuncts(condition)):
-        missed = _missed(workspace, select, join)
-        if missed and is_stream(workspace, select, ctes):
-            workspace.stages.append(f"no window join of streams: {missed}")
+    if condition is None or select.args.get("group") or not _equal_windows(scope, conjuncts(condition)):
+        missed = _missed(scope, select, join)
+        if missed and is_stream(scope, select):
+            scope.stages.append(f"no window join of streams: {missed}")
         return select
-    left = _Side(workspace, select.args["from_"].this, ctes)
-    right = _Side(workspace, join.this, ctes)
+    left = _Side(scope, select.args["from_"].this)
+    right = _Side(scope, join.this)
     if left.time is None or right.time is None:
         streams = [side.name for side in (left, right) if side.frame.isStreaming]
         lacking = [side.name for side in (left, right) if side.frame.isStreaming and side.time is None]
@@ -94,7 +92,7 @@ def _joined(workspace: Workspace, select: Node, ctes: Sequence[Node]) -> Node:
                 "a window join of streams needs window_time with a watermark on both sides, or its state is never "
                 f"removed; {lacking[0]} has none: set a watermark before the window function, and keep window_time",
             )
-        workspace.stages.append(
+        scope.stages.append(
             "window join in batch: Spark joins the rows" if not streams
             else f"no window join of streams: {lacking[0]} has no window_time with a watermark" if lacking
             else f"no window join of streams: {streams[0]} is a stream, the other is not"
@@ -102,12 +100,12 @@ def _joined(workspace: Workspace, select: Node, ctes: Sequence[Node]) -> Node:
         return select
     select = select.copy()
     join = select.args["joins"][0]
-    workspace.stages.append(f"window join of streams: {left.name} and {right.name}, by their windows and watermarks")
+    scope.stages.append(f"window join of streams: {left.name} and {right.name}, by their windows and watermarks")
     one, other = left.column(left.time), right.column(right.time)
     kind = (join.side or "").upper()
-    states = [workspace.hidden("state") for _ in range(2)]
-    select.args["from_"].set("this", left.described(workspace, states[0]))
-    join.set("this", right.described(workspace, states[1]))
+    states = [scope.hidden("state") for _ in range(2)]
+    select.args["from_"].set("this", left.described(scope, states[0]))
+    join.set("this", right.described(scope, states[1]))
     described = [
         exp.Is(this=side.column(name), expression=exp.Null()) for side, name in zip((left, right), states, strict=True)
     ]
@@ -119,10 +117,10 @@ def _joined(workspace: Workspace, select: Node, ctes: Sequence[Node]) -> Node:
     join.set("on", exp.and_(*parts))
     time = {"RIGHT": other, "FULL": exp.Coalesce(this=one, expressions=[other])}.get(kind, one)
     select.append("expressions", exp.alias_(time.copy(), TIME, quoted=True))
-    frame = workspace.run(select, ctes)
+    frame = scope.run(select)
     metadata = watermark_of(next(f for f in left.frame.schema.fields if f.name == left.time))
     # By position, because both sides may have columns with the same name.
-    names = [workspace.hidden("column") for _ in frame.columns]
+    names = [scope.hidden("column") for _ in frame.columns]
     plain = frame.toDF(*names)
     for field in time_fields(plain):
         if field.name != names[-1]:
@@ -132,16 +130,16 @@ def _joined(workspace: Workspace, select: Node, ctes: Sequence[Node]) -> Node:
     hidden = (TIME, *states)
     shown = [(place, name) for place, name in zip(names, frame.columns, strict=True) if name not in hidden]
     columns = [F.col(place).alias(name) for place, name in [*shown, (names[-1], TIME)]]
-    return exp.Select(expressions=[exp.Star()]).from_(workspace.table(plain.select(*columns)))
+    return exp.Select(expressions=[exp.Star()]).from_(scope.table(plain.select(*columns)))
 
 
-def _missed(workspace: Workspace, select: Node, join: Node) -> str:
+def _missed(scope: Scope, select: Node, join: Node) -> str:
     """Why a join that refers to a bound of windows is not a window join; "" if it refers to none."""
     condition = join.args.get("on")
     if condition is None:
-        using = workspace.identifiers.keys(each.name for each in join.args.get("using") or ())
+        using = scope.identifiers.keys(each.name for each in join.args.get("using") or ())
         return "it has USING; write the equalities in ON" if {WINDOW_START, WINDOW_END} & using else ""
-    named = workspace.identifiers.keys(node.name for node in condition.find_all(exp.Column))
+    named = scope.identifiers.keys(node.name for node in condition.find_all(exp.Column))
     if not {WINDOW_START, WINDOW_END} & named:
         return ""
     if select.args.get("group"):
@@ -149,27 +147,25 @@ def _missed(workspace: Workspace, select: Node, join: Node) -> str:
     return "ON must have equality of window_start and of window_end, connected by AND"
 
 
-def _filtered(
-    workspace: Workspace, select: Node, ctes: Sequence[Node], left: _Side, found: Sequence[tuple[Node, exp.Select]]
-) -> Node:
+def _filtered(scope: Scope, select: Node, left: _Side, found: Sequence[tuple[Node, exp.Select]]) -> Node:
     """Replace EXISTS and IN, which Spark does not support on streams, by joins; their opposites by anti-joins."""
     changed = None
     for part, subquery in found:
         inner = subquery.args["from_"].this if subquery.args.get("from_") is not None else None
         if inner is None or subquery.args.get("joins") or subquery.args.get("group"):
             continue
-        if not _equal_windows(workspace, _parts(subquery.args.get("where"))):
+        if not _equal_windows(scope, conditions_of(subquery)):
             continue
-        right = _Side(workspace, inner, ctes)
+        right = _Side(scope, inner)
         if right.time is None or right.key(right.name) == left.key(left.name):
             continue
         changed = (changed or select).copy()
-        _replace(workspace, changed, ctes, left, right, part)
+        _replace(scope, changed, left, right, part)
     return changed or select
 
 
-def _replace(workspace: Workspace, select: Node, ctes: Sequence[Node], left: _Side, right: _Side, part: Node) -> None:
-    same = next(each for each in _parts(select.args["where"]) if each == part)
+def _replace(scope: Scope, select: Node, left: _Side, right: _Side, part: Node) -> None:
+    same = next(each for each in conditions_of(select) if each == part)
     subquery = _subquery(same)
     assert subquery is not None and left.time is not None and right.time is not None
     on = exp.and_(
@@ -179,7 +175,7 @@ def _replace(workspace: Workspace, select: Node, ctes: Sequence[Node], left: _Si
     anti = isinstance(same.unnest(), exp.Not)
     tested = same.unnest().this.unnest() if anti else same.unnest()
     kind = "without" if anti else "with"
-    workspace.stages.append(f"window join of streams: rows of {left.name} {kind} a partner in {right.name}")
+    scope.stages.append(f"window join of streams: rows of {left.name} {kind} a partner in {right.name}")
     if isinstance(tested, exp.In):
         value, item = left.qualified(tested.this), right.qualified(subquery.expressions[0].unalias())
         equal: Node = exp.EQ(this=value, expression=item)
@@ -187,7 +183,7 @@ def _replace(workspace: Workspace, select: Node, ctes: Sequence[Node], left: _Si
             # If a comparison with null is unknown, NOT IN is not true either.
             equal = exp.or_(equal, *(exp.Is(this=each.copy(), expression=exp.Null()) for each in (value, item)))
         on = exp.and_(on, equal)
-    rest = [left.qualified(each) for each in _parts(select.args["where"]) if each is not same]
+    rest = [left.qualified(each) for each in conditions_of(select) if each is not same]
     items = [
         exp.Column(this=exp.Star(), table=exp.to_identifier(left.name, quoted=True))
         if isinstance(item, exp.Star)
@@ -199,12 +195,12 @@ def _replace(workspace: Workspace, select: Node, ctes: Sequence[Node], left: _Si
         select.append("joins", exp.Join(this=right.table.copy(), side="LEFT", on=on))
         rest.append(exp.Is(this=right.column(right.time), expression=exp.Null()))
     else:
-        left.frame = _with_partner(workspace, ctes, left, right, on)
-        select.args["from_"].set("this", left.over(workspace.table(left.frame)))
-    select.set("where", exp.Where(this=exp.and_(*rest)) if rest else None)
+        left.frame = _with_partner(scope, left, right, on)
+        select.args["from_"].set("this", left.over(scope.table(left.frame)))
+    set_conditions(select, rest)
 
 
-def _with_partner(workspace: Workspace, ctes: Sequence[Node], left: _Side, right: _Side, on: Node) -> DataFrame:
+def _with_partner(scope: Scope, left: _Side, right: _Side, on: Node) -> DataFrame:
     """The rows of the left side that have a partner, without repetitions."""
     assert left.time is not None
     equal = [_compared(part, left, right) for part in conjuncts(on)]
@@ -213,9 +209,9 @@ def _with_partner(workspace: Workspace, ctes: Sequence[Node], left: _Side, right
     names = [name for name in right.frame.columns if right.key(name) in equal]
     partners = without_repeats(right.frame, names) if once else right.frame
     star = exp.Column(this=exp.Star(), table=exp.to_identifier(left.name, quoted=True))
-    select = exp.Select(expressions=[star]).from_(left.over(workspace.table(rows)))
-    select.append("joins", exp.Join(this=right.over(workspace.table(partners)), on=on))
-    joined = workspace.run(select, ctes)
+    select = exp.Select(expressions=[star]).from_(left.over(scope.table(rows)))
+    select.append("joins", exp.Join(this=right.over(scope.table(partners)), on=on))
+    joined = scope.run(select)
     return joined if once else each_once(joined, left.time)
 
 
@@ -227,15 +223,15 @@ def _compared(part: Node, left: _Side, right: _Side) -> str:
     return own[right.key(right.name)] if own.keys() == {left.key(left.name), right.key(right.name)} else ""
 
 
-def _equal_windows(workspace: Workspace, parts: Sequence[Node]) -> bool:
+def _equal_windows(scope: Scope, parts: Sequence[Node]) -> bool:
     """Whether both bounds are equal on both sides."""
     equal = {
-        workspace.identifiers.key(part.this.name)
+        scope.key(part.this.name)
         for part in parts
         if isinstance(part, exp.EQ)
         and isinstance(part.this, exp.Column)
         and isinstance(part.expression, exp.Column)
-        and workspace.identifiers.same(part.this.name, part.expression.name)
+        and scope.identifiers.same(part.this.name, part.expression.name)
     }
     return {WINDOW_START, WINDOW_END} <= equal
 
@@ -252,7 +248,3 @@ def _subquery(part: Node) -> exp.Select | None:
         return None
     query = query.unnest() if query is not None else None
     return query if isinstance(query, exp.Select) else None
-
-
-def _parts(where: Node | None) -> list[Node]:
-    return conjuncts(where.this) if where is not None else []

@@ -17,10 +17,10 @@ from sqlglot import exp
 
 from spark_client.functions.window import desc
 from spark_client.sql.rows.calls import CLAUSES
-from spark_client.sql.rows.sources import Source, column
+from spark_client.sql.rows.scope import Scope
+from spark_client.sql.rows.sources import Source
 from spark_client.sql.rows.stream_times import TIME, is_stream, time_fields, time_name
-from spark_client.sql.rows.workspace import Workspace
-from spark_client.sql.text.nodes import Node
+from spark_client.sql.text.nodes import Node, column, set_conditions
 from spark_client.windows.columns import WINDOW_END, WINDOW_START, WINDOW_TIME
 from spark_client.windows.ranking import window_deduplicate, window_top_n
 
@@ -41,7 +41,7 @@ class _Ranking:
     last: int
 
 
-def rank_windows(workspace: Workspace, select: Node, ctes: Sequence[Node]) -> Node:
+def rank_windows(scope: Scope, select: Node) -> Node:
     """The SELECT over the ranked rows; the same object if it has another form, or is not over a stream."""
     subquery = select.args["from_"].this if select.args.get("from_") is not None else None
     if not isinstance(subquery, exp.Subquery) or not isinstance(subquery.this, exp.Select):
@@ -50,43 +50,41 @@ def rank_windows(workspace: Workspace, select: Node, ctes: Sequence[Node]) -> No
     ranked = [
         (place, item)
         for place, item in enumerate(inner.expressions)
-        if isinstance(item, exp.Alias) and isinstance(item.this, exp.Window) and _by_windows(workspace, item.this)
+        if isinstance(item, exp.Alias) and isinstance(item.this, exp.Window) and _by_windows(scope, item.this)
     ]
-    kept, rest = _ranks(workspace, select.args.get("where"), ranked[0][1].alias) if ranked else (None, [])
-    missed = _missed(workspace, inner, ranked, kept)
+    kept, rest = _ranks(scope, select.args.get("where"), ranked[0][1].alias) if ranked else (None, [])
+    missed = _missed(scope, inner, ranked, kept)
     if missed or kept is None:
-        if missed and is_stream(workspace, inner, ctes):
-            workspace.stages.append(f"no window top-N of a stream: {missed}")
+        if missed and is_stream(scope, inner):
+            scope.stages.append(f"no window top-N of a stream: {missed}")
         return select
     place, item = ranked[0]
-    source = Source(workspace, inner, ctes)
+    source = scope.source(inner)
     if not source.frame.isStreaming:
-        workspace.stages.append("window top-N in batch: Spark ranks the rows")
+        scope.stages.append("window top-N in batch: Spark ranks the rows")
         return select
     if time_name(source.frame) is None:
-        workspace.stages.append("no window top-N of a stream: the rows have no window_time with a watermark")
+        scope.stages.append("no window top-N of a stream: the rows have no window_time with a watermark")
         return select
-    workspace.stages.append(
+    scope.stages.append(
         f"window top-N of a stream: {item.this.this.name.upper()} from {kept[0]} to {kept[1]} as {item.alias}, of the "
         "rows of each window when the watermark has passed it"
     )
-    frame = _ranked(workspace, inner, ctes, source, _Ranking(place, item.this, item.alias, *kept))
-    table = workspace.table(frame)
+    frame = _ranked(scope, inner, source, _Ranking(place, item.this, item.alias, *kept))
+    table = scope.table(frame)
     if subquery.args.get("alias") is not None:
         table.set("alias", subquery.args["alias"].copy())
     select = select.copy()
     select.args["from_"].set("this", table)
-    select.set("where", exp.Where(this=exp.and_(*rest)) if rest else None)
+    set_conditions(select, rest)
     return select
 
 
-def _missed(
-    workspace: Workspace, inner: Node, ranked: Sequence[tuple[int, exp.Alias]], kept: tuple[int, int] | None
-) -> str:
+def _missed(scope: Scope, inner: Node, ranked: Sequence[tuple[int, exp.Alias]], kept: tuple[int, int] | None) -> str:
     """Why a SELECT that ranks rows is not a window top-N; "" if it is one, or does not rank rows."""
     if not ranked:
         ranks = [each for item in inner.expressions for each in item.find_all(exp.Window) if _ranks_rows(each)]
-        return _missed_window(workspace, ranks[0]) if ranks else ""
+        return _missed_window(scope, ranks[0]) if ranks else ""
     for part in ("group", "distinct", "limit", "offset", *CLAUSES):
         if inner.args.get(part):
             return f"the SELECT that ranks has {part.upper()}; put it in a subquery"
@@ -96,8 +94,8 @@ def _missed(
     return "" if kept is not None else f"WHERE keeps no ranks up to a constant, as in {name} <= 3"
 
 
-def _missed_window(workspace: Workspace, window: Node) -> str:
-    keys = _keys(workspace, window)
+def _missed_window(scope: Scope, window: Node) -> str:
+    keys = _keys(scope, window)
     lacking = [name for name in (WINDOW_START, WINDOW_END) if name not in keys]
     if lacking:
         return f"PARTITION BY lacks {' and '.join(lacking)}"
@@ -116,9 +114,9 @@ def _ranks_rows(window: Node) -> bool:
     return isinstance(window.this, exp.Anonymous) and window.this.name.lower() in _RANKS
 
 
-def _by_windows(workspace: Workspace, window: Node) -> bool:
+def _by_windows(scope: Scope, window: Node) -> bool:
     call = window.this
-    keys = _keys(workspace, window)
+    keys = _keys(scope, window)
     return (
         isinstance(call, exp.Anonymous)
         and call.name.lower() in _RANKS
@@ -131,10 +129,10 @@ def _by_windows(workspace: Workspace, window: Node) -> bool:
     )
 
 
-def _keys(workspace: Workspace, window: Node) -> list[str]:
+def _keys(scope: Scope, window: Node) -> list[str]:
     """The keys of the columns in PARTITION BY."""
     columns = (each for each in window.args.get("partition_by") or () if isinstance(each, exp.Column))
-    return [workspace.identifiers.key(each.name) for each in columns]
+    return [scope.key(each.name) for each in columns]
 
 
 def _is_plain(ordered: Node) -> bool:
@@ -142,13 +140,11 @@ def _is_plain(ordered: Node) -> bool:
     return bool(ordered.args.get("nulls_first")) is not bool(ordered.args.get("desc"))
 
 
-def _ranks(workspace: Workspace, where: Node | None, name: str) -> tuple[tuple[int, int] | None, list[Node]]:
+def _ranks(scope: Scope, where: Node | None, name: str) -> tuple[tuple[int, int] | None, list[Node]]:
     """The first and the last rank that a condition keeps, and the remaining conditions."""
     first, last, rest, bounded = 1, _MOST, [], False
-    for part in where.this.flatten() if where is not None and isinstance(where.this, exp.And) else (
-        [where.this] if where is not None else []
-    ):  # fmt: skip
-        bound = _bound(workspace, part.unnest(), name)
+    for part in [] if where is None else [*where.this.flatten()] if isinstance(where.this, exp.And) else [where.this]:
+        bound = _bound(scope, part.unnest(), name)
         if bound is None:
             rest.append(part.copy())
             continue
@@ -156,14 +152,14 @@ def _ranks(workspace: Workspace, where: Node | None, name: str) -> tuple[tuple[i
     return ((first, last), rest) if bounded and first <= last else (None, rest)
 
 
-def _bound(workspace: Workspace, part: Node, name: str) -> tuple[int, int] | None:
+def _bound(scope: Scope, part: Node, name: str) -> tuple[int, int] | None:
     """The first and the last rank that `n <= 3`, `3 > n`, `n = 1` or `n BETWEEN 1 AND 3` keep."""
 
     def number(tree: Node) -> int | None:
         return int(tree.this) if isinstance(tree, exp.Literal) and tree.is_int else None
 
     def is_rank(tree: Node) -> bool:
-        return isinstance(tree, exp.Column) and workspace.identifiers.same(tree.name, name)
+        return isinstance(tree, exp.Column) and scope.identifiers.same(tree.name, name)
 
     if isinstance(part, exp.Between) and is_rank(part.this):
         low, high = number(part.args["low"]), number(part.args["high"])
@@ -191,30 +187,30 @@ def _is_time(frame: DataFrame, name: str) -> bool:
     return isinstance(frame.schema[name].dataType, (TimestampType, TimestampNTZType))
 
 
-def _ranked(workspace: Workspace, inner: Node, ctes: Sequence[Node], source: Source, ranking: _Ranking) -> DataFrame:
+def _ranked(scope: Scope, inner: Node, source: Source, ranking: _Ranking) -> DataFrame:
     """The columns of the inner SELECT, including the rank, for the rows that are kept."""
     before = inner.expressions[: ranking.place]
     others = [item for item in inner.expressions if item is not inner.expressions[ranking.place]]
-    ahead = len(workspace.run(source.selecting([item.copy() for item in before]), ctes).columns) if before else 0
+    ahead = len(scope.run(source.selecting([item.copy() for item in before])).columns) if before else 0
     time = time_name(source.frame)
     assert time is not None
     keys = ranking.window.args["partition_by"]
     order = ranking.window.args["order"].expressions
     extra = [
-        *(key for key in keys if workspace.identifiers.key(key.name) not in (WINDOW_START, WINDOW_END)),
+        *(key for key in keys if scope.key(key.name) not in (WINDOW_START, WINDOW_END)),
         *(ordered.this for ordered in order),
         column(WINDOW_START), column(WINDOW_END), column(time),
     ]  # fmt: skip
-    names = [workspace.hidden("extra") for _ in extra[:-3]] + [WINDOW_START, WINDOW_END, WINDOW_TIME]
+    names = [scope.hidden("extra") for _ in extra[:-3]] + [WINDOW_START, WINDOW_END, WINDOW_TIME]
     items = [exp.alias_(tree.copy(), name, quoted=True) for tree, name in zip(extra, names, strict=True)]
-    wide = workspace.run(source.selecting([*(item.copy() for item in others), *items]), ctes)
+    wide = scope.run(source.selecting([*(item.copy() for item in others), *items]))
     shown = wide.columns[: -len(extra)]
     timed = [field.name in {each.name for each in time_fields(wide)} for field in wide.schema.fields]
-    places = [workspace.hidden("shown") for _ in shown]
+    places = [scope.hidden("shown") for _ in shown]
     named = wide.toDF(*places, *names)
     by = names[len(keys) - 2 : -3]
     ordering = [desc(name) if each.args.get("desc") else name for name, each in zip(by, order, strict=True)]
-    rank = workspace.hidden("rank")
+    rank = scope.hidden("rank")
     partition = names[: len(keys) - 2]
     function = ranking.window.this.name.lower()
     if function == "row_number" and ranking.last == 1 and len(by) == 1 and _is_time(named, by[0]):

@@ -1,16 +1,32 @@
-"""Node: the type of the nodes of a syntax tree; and the parts of a condition."""
+"""The nodes of a syntax tree: their type, how the ones that passes need are made, and the parts of a condition."""
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from sqlglot import exp
 
-__all__ = ["Node", "conjuncts"]
+__all__ = ["Node", "alias_of", "column", "conditions_of", "conjuncts", "query_in", "set_conditions", "subquery"]
 
 if TYPE_CHECKING:
     # The release that is type-checked uses this name for the base of every node; earlier releases use another one.
     Node = exp.Expr
 else:
     Node = exp.Expression
+
+
+def column(name: str, table: str | None = None) -> exp.Column:
+    """The column of that name."""
+    return exp.column(exp.to_identifier(name, quoted=True), table and exp.to_identifier(table, quoted=True))
+
+
+def alias_of(name: str) -> exp.TableAlias:
+    """The alias by which a table in FROM has that name."""
+    return exp.TableAlias(this=exp.to_identifier(name, quoted=True))
+
+
+def subquery(query: Node, name: str) -> exp.Subquery:
+    """A query in FROM, with a name."""
+    return exp.Subquery(this=query, alias=alias_of(name))
 
 
 def conjuncts(condition: Node) -> list[Node]:
@@ -20,3 +36,21 @@ def conjuncts(condition: Node) -> list[Node]:
     if isinstance(condition, exp.And):
         return [*conjuncts(condition.this), *conjuncts(condition.expression)]
     return [condition]
+
+
+def conditions_of(select: Node) -> list[Node]:
+    """The parts of WHERE that AND joins."""
+    where = select.args.get("where")
+    return [] if where is None else conjuncts(where.this)
+
+
+def set_conditions(select: Node, conditions: Iterable[Node]) -> None:
+    """Change the WHERE of a SELECT to copies of these conditions, joined by AND; without any, remove it."""
+    parts = list(conditions)
+    select.set("where", exp.Where(this=exp.and_(*parts)) if parts else None)
+
+
+def query_in(tree: Node) -> exp.Query | None:
+    """The query that a statement runs: the tree itself, or that of an INSERT or a CREATE; None if there is none."""
+    query = tree if isinstance(tree, exp.Query) else tree.args.get("expression")
+    return query if isinstance(query, exp.Query) else None

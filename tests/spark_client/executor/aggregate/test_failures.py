@@ -12,7 +12,7 @@ from spark_client.executor.aggregate.grouped import map_grouped
 from spark_client.executor.aggregate.over import OverInput, OverPlan, map_over
 from spark_client.executor.aggregate.partial import map_partial
 from spark_client.executor.aggregate.segment_columns import AggregateInput
-from spark_client.sql.rows.workspace import HIDDEN
+from spark_client.sql.rows.scope import HIDDEN
 from spark_client.testing import LocalTransport
 from tests.spark_client.executor.aggregate.world import (
     ALL,

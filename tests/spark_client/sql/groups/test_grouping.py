@@ -1,7 +1,5 @@
 """GROUP BY as keys and grouping sets."""
 
-from dataclasses import dataclass
-
 import pytest
 from sqlglot import exp
 
@@ -18,17 +16,10 @@ class Rows(Source):
     columns = ("a", "b", "c", "d")
 
 
-@dataclass
-class Session:
-    """The requested part of a workspace: how the session compares names."""
-
-    identifiers: Identifiers
-
-
 def grouping(clause, items="a", *, case_sensitive=False):
-    session = Session(Identifiers(case_sensitive=case_sensitive))
     select = Text(f"SELECT {items} FROM t GROUP BY {clause}", None, {}).tree
-    read = read_grouping(Rows(session, select, []), select, lambda tree: tree.find(exp.Anonymous) is not None)
+    rows = Rows(select, Identifiers(case_sensitive=case_sensitive).key, run=None)
+    read = read_grouping(rows, select, lambda tree: tree.find(exp.Anonymous) is not None)
     keys = [key.sql("spark") for key in read.keys]
     return keys, None if read.sets is None else [[keys[place] for place in chosen] for chosen in read.sets]
 

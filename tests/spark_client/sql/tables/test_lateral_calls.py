@@ -48,11 +48,12 @@ class Functions:
         return name.lower()
 
 
-class Workspace:
-    """A workspace without a session, in whose catalog there is the table `plain`."""
+class Scope:
+    """A scope without a session, in whose catalog there is the table `plain`."""
 
     functions = Functions()
     identifiers = Identifiers(case_sensitive=False)
+    key = identifiers.key
     spark = SimpleNamespace(catalog=SimpleNamespace(tableExists=lambda name: name == "`plain`"))
 
     def __init__(self):
@@ -63,7 +64,7 @@ class Workspace:
 
 
 def rewritten(text):
-    return canonical(with_lateral_calls(Workspace(), Text(text, None, {}).tree))
+    return canonical(with_lateral_calls(Scope(), Text(text, None, {}).tree))
 
 
 @pytest.mark.parametrize(

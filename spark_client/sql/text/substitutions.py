@@ -1,14 +1,17 @@
-"""Calls without arguments of functions whose parameters all have defaults: `rate()` of `rate(day int = 0)`.
+"""What is replaced in a text before it is read: variables, and calls of remote functions without arguments.
 
-Spark passes no rows to a Python function that it calls without arguments. Such a call is therefore replaced by a SQL
-function that passes a column to the Python function. It has a hidden name, because Spark allows one function per name,
-and `rate(1)` calls the other one.
+Variables, `${name}`, are replaced as Spark does in any text before it parses it. Calls without arguments are those of
+functions whose parameters all have defaults, `rate()` of `rate(day int = 0)`. Spark passes no rows to a Python function
+that it calls without arguments. Such a call is therefore replaced by a SQL function that passes a column to the Python
+function. It has a hidden name, because Spark allows one function per name, and `rate(1)` calls the other one.
 """
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from pyspark.sql import DataFrame
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
 from sqlglot.errors import SqlglotError
 from sqlglot.tokens import Token, TokenType
 
@@ -17,7 +20,28 @@ from spark_client.base.identifiers import quoted
 from spark_client.functions.registration import EMPTY
 from spark_client.sql.text.parsing import Text, in_place, place_of_token
 
-__all__ = ["with_shown_names", "without_empty_calls"]
+__all__ = ["with_shown_names", "with_variables", "without_empty_calls"]
+
+_VARIABLE = re.compile(r"\$\{(?:\w+:)?[^\s}']+\}")
+
+
+def with_variables(spark: SparkSession, text: Text) -> Text:
+    """The text with the values that Spark has for its variables: settings, and the environment of the driver's JVM.
+
+    A variable that has none stays, and so do all if a value has a quote.
+    """
+    found = list(dict.fromkeys(_VARIABLE.findall(text.sql)))
+    if not found or text.fields:
+        return text
+    raw = "" if text.settings.escaped else "r"
+    try:
+        row = spark.sql("SELECT " + ", ".join(f"{raw}'{each}'" for each in found)).first()
+    except PySparkException:
+        return text
+    if row is None or len(row) != len(found):
+        return text
+    values = dict(zip(found, row, strict=True))
+    return replace(text, sql=_VARIABLE.sub(lambda each: str(values[each[0]]), text.sql))
 
 
 def without_empty_calls(text: Text, register: Callable[[str], str | None]) -> Text:

@@ -1,18 +1,25 @@
-"""Names of functions that neither Spark nor the server has: Spark's error does not list remote functions."""
+"""Calls that no function fits: their names are unknown, or the number of their arguments is wrong.
+
+Spark's error for an unknown name does not list remote functions, and a wrong number fails only when the job runs.
+"""
 
 import contextlib
 import re
 from collections.abc import Iterator, Sequence
 
 from pyspark.errors import AnalysisException
+from sqlglot import exp
 from sqlglot.tokens import Token, TokenType
 
+from remote_udf.errors import StreamError
 from spark_client.base.errors import PlanError, UnknownFunction
 from spark_client.sql.rows.functions import SqlFunctions
+from spark_client.sql.rows.scope import Scope
 from spark_client.sql.tables.window_functions import WINDOW_FUNCTIONS
-from spark_client.sql.text.parsing import Text, place_of_token
+from spark_client.sql.text.nodes import Node
+from spark_client.sql.text.parsing import Text, error_at, place_of_token
 
-__all__ = ["naming_unknown"]
+__all__ = ["naming_unknown", "with_right_counts"]
 
 _PARAMETERS = {"UNRESOLVED_ROUTINE": "routineName", "UNRESOLVABLE_TABLE_VALUED_FUNCTION": "name"}
 """The conditions of Spark, and the parameter of each that has the name."""
@@ -25,6 +32,8 @@ _PART_OF_WINDOW = re.compile("_(START|END|ROWTIME|PROCTIME)$")
 """The functions beside Flink's group windows, such as TUMBLE_START."""
 _OTHER_CALL = ("WRONG_NUM_ARGS", "NOT_A_TABLE_FUNCTION")
 """Conditions for a call that a function of Spark's does not take, or what they begin with."""
+_SEVERAL = (exp.Star, exp.Distinct)
+"""These represent a number of arguments that the text does not show."""
 
 
 @contextlib.contextmanager
@@ -110,3 +119,18 @@ def _called_with_table(tokens: Sequence[Token]) -> Token | None:
         elif token.token_type is TokenType.TABLE and after.token_type is not TokenType.L_PAREN and names:
             return names[-1]
     return None
+
+
+def with_right_counts(scope: Scope, tree: Node) -> Node:
+    """The same tree. Raises PlanError, with the position in the text and the signature."""
+    for call in tree.find_all(exp.Anonymous):
+        qualified = isinstance(call.parent, exp.Dot) and call.arg_key == "expression"
+        if qualified or isinstance(call.parent, exp.Hint) or not scope.functions.is_remote_scalar(call.name):
+            continue
+        if any(argument.is_star or isinstance(argument, _SEVERAL) for argument in call.expressions):
+            continue
+        try:
+            scope.functions.spec(call.name).check_count(len(call.expressions))
+        except StreamError as error:
+            raise error_at(call, error.message) from None
+    return tree

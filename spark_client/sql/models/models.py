@@ -6,10 +6,11 @@ from dataclasses import dataclass, field
 from pyspark.sql.types import DataType, StructField, StructType
 
 from remote_udf.functions import FunctionKind, FunctionSpec
-from spark_client.base.errors import PlanError
+from spark_client.base.errors import PlanError, UnknownFunction
 from spark_client.base.types import spark_type
+from spark_client.sql.rows.functions import SqlFunctions
 
-__all__ = ["Model", "outputs_of", "require_scalar", "type_name"]
+__all__ = ["Model", "Models", "model_of", "outputs_of", "require_scalar", "type_name"]
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,25 @@ class Model:
     def parameters(self, spec: FunctionSpec) -> list[str]:
         """The parameters that get columns, in order."""
         return [each.name for each in spec.parameters if each.name not in self.constants]
+
+
+class Models(dict[str, Model]):
+    """The models of one session, by case-folded name."""
+
+
+def model_of(functions: SqlFunctions, name: str) -> Model:
+    """The model with this name, or the scalar function with this name. Raises PlanError if there is neither."""
+    models = functions.session.kept(Models)
+    model = models.get(name.casefold())
+    if model is not None:
+        return model
+    try:
+        spec = functions.spec(name)
+    except UnknownFunction as error:
+        known = ", ".join(model.name for model in models.values()) or "none"
+        raise PlanError(f"there is no model {name!r}: this session has {known}; as a function, {error}") from None
+    require_scalar(spec)
+    return Model(name, spec.key, outputs_of(spec, None, name))
 
 
 def require_scalar(spec: FunctionSpec) -> None:
