@@ -25,12 +25,13 @@ _BY = {
     TokenType.GROUP_BY, TokenType.ORDER_BY, TokenType.PARTITION_BY, TokenType.SORT_BY, TokenType.DISTRIBUTE_BY,
     TokenType.CLUSTER_BY,
 }  # fmt: skip
+_PREDICATES = {TokenType.BETWEEN, TokenType.ILIKE, TokenType.LIKE, TokenType.RLIKE}
 _TABLES = {TokenType.FROM, TokenType.JOIN}
 _BEFORE = {
     TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.COMMA, TokenType.SELECT, TokenType.DISTINCT, TokenType.WHERE,
     TokenType.HAVING, TokenType.QUALIFY, TokenType.NOT, TokenType.ON, TokenType.WHEN, TokenType.THEN, TokenType.ELSE,
     TokenType.CASE, TokenType.PLUS, TokenType.DASH, TokenType.ARROW, TokenType.FARROW, TokenType.ALIAS,
-    *_OPERATORS, *_BY, *_TABLES,
+    *_OPERATORS, *_PREDICATES, *_BY, *_TABLES,
 }  # fmt: skip
 """Tokens before an operand, an alias or a table."""
 _AFTER = {
@@ -39,7 +40,15 @@ _AFTER = {
     TokenType.ORDER_BY, TokenType.UNION, TokenType.IS, TokenType.IN,
     TokenType.ASC, TokenType.DESC, TokenType.THEN, TokenType.JOIN, *_OPERATORS,
 }  # fmt: skip
-"""Tokens after one that cannot begin an operand: a word between one of these and one of those is a name."""
+_AFTER_NAME = _AFTER | _PREDICATES | {
+    TokenType.ELSE, TokenType.END, TokenType.EXCEPT, TokenType.INTERSECT, TokenType.LIMIT, TokenType.RANGE,
+    TokenType.ROWS, TokenType.WHEN,
+}  # fmt: skip
+"""Tokens after one that cannot begin an operand: a word between one of these and one of those is a name.
+
+ALL and DISTINCT are names before fewer of them, for these may be the name of the column that follows."""
+_NEGATED = _PREDICATES | {TokenType.IN}
+_QUANTIFIERS = {TokenType.ALL, TokenType.DISTINCT}
 _BEGIN_NO_OPERAND = {
     TokenType.FETCH, TokenType.FOR, TokenType.ON, TokenType.QUALIFY, TokenType.THEN, TokenType.USING,
 }  # fmt: skip
@@ -66,6 +75,8 @@ def _is_name(token: Token, index: int, tokens: Sequence[Token]) -> bool:
     after = tokens[index + 1].token_type if index + 1 < len(tokens) else TokenType.SEMICOLON
     if after is TokenType.VAR and tokens[index + 1].text.upper() == "NULLS":
         after = TokenType.DESC  # ORDER BY values NULLS LAST
+    if after is TokenType.NOT and index + 2 < len(tokens) and tokens[index + 2].token_type in _NEGATED:
+        after = tokens[index + 2].token_type
     if token.token_type is TokenType.ALL and before in _BY:
         return after in (TokenType.DOT, *_OPERATORS)  # GROUP BY ALL
     if token.token_type is TokenType.FOR and before in (TokenType.VAR, TokenType.R_PAREN):
@@ -78,7 +89,7 @@ def _is_name(token: Token, index: int, tokens: Sequence[Token]) -> bool:
         return True
     if token.token_type in _PARSED_AS_NAMES and before not in _TABLES:
         return False
-    return before in _BEFORE and after in _AFTER
+    return before in _BEFORE and after in (_AFTER if token.token_type in _QUANTIFIERS else _AFTER_NAME)
 
 
 def joined(sql: str, tokens: list[Token]) -> list[Token]:

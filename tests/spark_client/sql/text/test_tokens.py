@@ -38,9 +38,24 @@ def test_a_word_before_a_sign_is_a_name(word, sign):
     assert written(tree) == query
 
 
+@pytest.mark.parametrize("word", ["cross", "describe", "fetch", "for", "on", "using"])
+def test_a_word_beside_a_predicate_or_a_clause_is_a_name(word):
+    for query, count in (
+        (f"SELECT f(a) FILTER(WHERE {word} BETWEEN 0 AND {word}), {word} NOT BETWEEN {word} AND 1 FROM t", 5),
+        (f"SELECT {word} LIKE 'x', a NOT LIKE {word}, {word} NOT IN (1), {word} RLIKE 'a' FROM t", 5),
+        (f"SELECT CASE {word} WHEN {word} THEN {word} ELSE {word} END FROM t LIMIT 1", 4),
+        (f"SELECT f(a) OVER (ORDER BY {word} ROWS BETWEEN 1 PRECEDING AND CURRENT ROW) FROM t", 2),
+        (f"SELECT {word} EXCEPT SELECT {word} INTERSECT SELECT {word} LIMIT 3", 3),
+    ):
+        names = [each.name for each in Text(query, None, {}).tree.find_all(exp.Column)]
+        assert [name for name in names if name != "a"] == [word] * (count - names.count("a"))
+
+
 @pytest.mark.parametrize(
     "query",
     [
+        "SELECT * EXCEPT (a) FROM t WHERE b LIKE ALL ('x') AND c NOT LIKE ANY ('y')",
+        "SELECT f(a) OVER (ORDER BY a ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) FROM t",
         "SELECT ALL a FROM t GROUP BY ALL ORDER BY ALL LIMIT ALL", "SELECT count(DISTINCT a), (SELECT 1) FROM t",
         "SELECT a FROM t GROUP BY a WITH ROLLUP", "SELECT CASE WHEN a THEN -1 END FROM t JOIN u ON -1 = a",
         "SELECT CAST(a AS DATE), a::INT, CASE WHEN NOT a THEN 1 ELSE 2 END FROM t",
@@ -55,6 +70,12 @@ def test_a_word_of_a_clause_stays_one(query):
     words = {"all", "distinct", "rollup", "when", "not", "values", "like", "join", "lateral", "null", "true", "limit"}
     assert not words & {each.name.lower() for each in tree.find_all(exp.Column)}
     assert written(tree) == query
+
+
+def test_a_word_after_a_quantifier_is_a_name():
+    for quantifier, word in (("DISTINCT", "limit"), ("DISTINCT", "end"), ("ALL", "rows")):
+        tree = Text(f"SELECT {quantifier} {word} FROM t", None, {}).tree
+        assert [each.name for each in tree.find_all(exp.Column)] == [word]
 
 
 @pytest.mark.parametrize("rest", ["MODELS", "TABLES LIKE 'a''b'"])
