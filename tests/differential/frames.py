@@ -107,8 +107,9 @@ def _call(it: _Drawing) -> Both:
 def _grouped(it: _Drawing) -> Both:
     keys = it.draw.some([field for field in it.scope.fields if field.type in ORDERABLE], 1, 2)
     listed = [it.draw.of((repr(key.text.ours), f"F.col({key.text.ours!r})")) for key in keys]
-    if it.draw.chance(20):
-        listed[-1] = f"F.expr({it.text(keys[-1].type)!r}).alias('key')"
+    # Spark takes equal expressions for one key of CUBE.
+    if it.draw.chance(20) and (text := it.text(keys[-1].type)) not in [key.text.ours for key in keys[:-1]]:
+        listed[-1] = f"F.expr({text!r}).alias('key')"
     how = it.draw.of(("group_by", "rollup", "cube", "grouping_sets")) if it.draw.chance(50) else "group_by"
     it.scope.tags.add(f"df {how}")
     arguments = ", ".join(listed)

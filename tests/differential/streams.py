@@ -23,6 +23,10 @@ __all__ = ["draw_stream"]
 
 FAR = dt.timedelta(days=20)
 """How long after all other rows a last row follows, which closes their windows."""
+LOOKED_UP = "(SELECT l.* FROM s AS l {} looked_up FOR SYSTEM_TIME AS OF PROCTIME() AS r ON r.n = l.v)"
+"""The rows for which there is an entry, or all rows with LEFT JOIN."""
+OPAQUE = "if(length(uuid()) > 0, v, 0)"
+"""`v`, in a condition that Spark does not move below the watermark, where it would not count the other rows."""
 MERGING = ("sum_bigint", "vsum_bigint", "rsum_bigint", "count_bigint", "max_bigint", "median_bigint", "bsum_bigint")
 
 
@@ -110,21 +114,62 @@ def _joined(draw: Choices, source: Both) -> Both:
 
 
 def _late(draw: Choices, settings: Settings, files: list[Any], closed: str) -> Case:
+    tags = {"stream", "stream with late rows"}
+    rows = both("s")
+    if draw.chance(30):
+        kind = draw.of(("LEFT JOIN", "JOIN"))
+        tags.add("stream of a lookup join")
+        rows = Both(
+            LOOKED_UP.format(kind), "s" if kind == "LEFT JOIN" else f"(SELECT * FROM s WHERE {OPAQUE} IN (0, 1, 2))"
+        )
+    shape = draw.weighted([(70, _late_grouped), (30, _late_joined)])
+    if shape is _late_joined:
+        # Spark takes nulls for equal in a full join of streams, and counts no rows with nulls in an inner one.
+        files = [[(id_, k or "c", v, at) for id_, k, v, at in file] for file in files]
+    queries = shape(draw, rows, tags)
+    started = started_stream(draw, files, draw.of(DELAYS), queries)
+    texts = both("{}.where({})", started, repr(closed))
+    return Case(settings, (), texts.ours, texts.sparks, tags)
+
+
+def _windows(draw: Choices, tags: set[str]) -> tuple[Windows, str]:
+    """Windows, and Spark's own."""
+    kind, step = draw.of(("TUMBLE", "HOP")), draw.of((10, 30, 60))
+    tags.add(kind)
+    windows = Windows(kind, step * draw.between(1, 3), step)
+    slide = windows.step if kind == "HOP" else windows.size
+    return windows, f"window(at, '{windows.size} minutes', '{slide} minutes')"
+
+
+def _late_joined(draw: Choices, rows: Both, tags: set[str]) -> Both:
+    """A join within windows, compared with Spark's own join of two streams by their windows."""
+    tags.add("stream joined with late rows")
+    windows, window = _windows(draw, tags)
+    least, how = draw.below(3), draw.of(("JOIN", "LEFT JOIN", "RIGHT JOIN", "FULL JOIN"))
+    source = Both(windows.call(rows.ours, "at"), f"(SELECT *, {window} AS w FROM {rows.sparks})")
+    bounds = Both(
+        ", ".join(f"coalesce(l.window_{end}, r.window_{end}) AS window_{end}" for end in ("start", "end")),
+        ", ".join(f"CAST(coalesce(l.w, r.w).{end} AS timestamp_ntz) AS window_{end}" for end in ("start", "end")),
+    )
+    on = Both("l.window_start = r.window_start AND l.window_end = r.window_end", "l.w = r.w")
+    right = both("(SELECT * FROM {} WHERE {} > {})", source, Both("v", OPAQUE), str(least))
+    text = both("SELECT {}, l.id, r.id AS other FROM {} AS l {} {} AS r ON {} AND l.k = r.k",
+                bounds, source, how, right, on)  # fmt: skip
+    return Both(f"remote.sql({text.ours!r})", f"spark.sql({text.sparks!r})")
+
+
+def _late_grouped(draw: Choices, rows: Both, tags: set[str]) -> Both:
     calls = _calls(draw)
     if session := draw.chance(35):
         gap = draw.of((10, 20, 60))
-        source = f"SESSION(TABLE s PARTITION BY k, DESCRIPTOR(at), INTERVAL '{gap}' MINUTES)"
+        tags.add("SESSION")
+        source = f"SESSION(TABLE {rows.ours} PARTITION BY k, DESCRIPTOR(at), INTERVAL '{gap}' MINUTES)"
         window = f"session_window(at, '{gap} minutes')"
     else:
-        kind, step = draw.of(("TUMBLE", "HOP")), draw.of((10, 30, 60))
-        windows = Windows(kind, step * draw.between(1, 3), step)
-        source = windows.call("s", "at")
-        window = f"window(at, '{windows.size} minutes', '{(windows.step if kind == 'HOP' else windows.size)} minutes')"
+        windows, window = _windows(draw, tags)
+        source = windows.call(rows.ours, "at")
     ours = f"SELECT window_start, window_end, k, {calls.ours} FROM {source} GROUP BY window_start, window_end, k"
     name = "session_window" if session else "window"
     bounds = ", ".join(f"CAST({name}.{end} AS timestamp_ntz) AS window_{end}" for end in ("start", "end"))
-    sparks = f"SELECT {bounds}, k, {calls.sparks} FROM s GROUP BY {window}, k"
-    queries = Both(f"remote.sql({ours!r})", f"spark.sql({sparks!r})")
-    texts = both("{}.where({})", started_stream(draw, files, draw.of(DELAYS), queries), repr(closed))
-    tags = {"stream", "stream with late rows", "SESSION" if session else windows.kind}
-    return Case(settings, (), texts.ours, texts.sparks, tags)
+    sparks = f"SELECT {bounds}, k, {calls.sparks} FROM {rows.sparks} GROUP BY {window}, k"
+    return Both(f"remote.sql({ours!r})", f"spark.sql({sparks!r})")
