@@ -27,7 +27,7 @@ from spark_client.parquet.writing import Mode as WriteMode
 from spark_client.parquet.writing import ParquetFile, WriteOptions, write
 from spark_client.planning.aggregate.grouping import RemoteGrouping, positions_of
 from spark_client.planning.dead_letters import replayed
-from spark_client.planning.over.planner import add_over, select_over
+from spark_client.planning.over.planner import add_over, computed_over, select_over
 from spark_client.planning.process.inputs import ByTable, Mode, Names, inputs_of, names_of
 from spark_client.planning.process.normalising import normalised_inputs
 from spark_client.planning.process.planner import plan_process
@@ -307,7 +307,7 @@ class RemoteSession:
 
         Args:
             frame: A table or a stream.
-            calls: The call of each new column, by name.
+            calls: The call of each new column, by name. An aggregate over a window may be part of an expression.
             **options: Call options and error policies, for all calls that do not set them.
 
         Returns:
@@ -321,7 +321,7 @@ class RemoteSession:
             InvalidOption: An option is unknown or malformed.
             UnsupportedType: A column has a type that cannot be sent to a function.
         """
-        overs = {name: call for name, call in calls.items() if isinstance(call, OverExpression)}
+        overs = {n: call for n, call in calls.items() if isinstance(call, OverExpression) or computed_over([call])}
         if overs and options:
             raise PlanError("options of an aggregate over a window are set with `with_options` of its function")
         if overs and len(overs) == len(calls):

@@ -2,7 +2,7 @@
 
 import re
 
-__all__ = ["OTHER_FRAME", "OTHER_FRAME_HINT", "root_cause"]
+__all__ = ["COLUMN_VALUE", "OTHER_FRAME", "OTHER_FRAME_HINT", "UNKNOWN_VALUE", "root_cause"]
 
 _OURS = re.compile(r"^(?:spark_client|remote_udf)(?:\.\w+)*\.errors\.(\w+): (.*)$")
 _RAISED = re.compile(r"^(?:\w+\.)*(\w*(?:Error|Exception|Warning|Exit|Interrupt|Iteration))(?:: (.*))?$")
@@ -21,6 +21,10 @@ OTHER_FRAME = re.compile(
     r"\[CANNOT_RESOLVE_DATAFRAME_COLUMN\] Cannot resolve dataframe column \"([^\"]*)\""
 )
 """Spark's errors about a column that a frame does not have, with its name, in classic sessions and on Connect."""
+COLUMN_VALUE = re.compile(r"(function [^\[\]]* is a remote aggregate[^\[\]]*) \[call (\d+)\]")
+"""The name of a column that is the call of a remote aggregate: what to do, and the number of the call."""
+UNKNOWN_VALUE = re.compile(f"with name `{COLUMN_VALUE.pattern}")
+"""Spark's error about such a column, which no frame of Spark has."""
 OTHER_FRAME_HINT = (
     "the column was taken from another DataFrame. A result of remote calls has new columns, so name the column, "
     'F.col("{0}"), or take it from the result, result["{0}"]'

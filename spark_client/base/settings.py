@@ -12,7 +12,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
 from spark_client.base.errors import PlanError
-from spark_client.base.root_cause import OTHER_FRAME, OTHER_FRAME_HINT
+from spark_client.base.root_cause import OTHER_FRAME, OTHER_FRAME_HINT, UNKNOWN_VALUE
 
 __all__ = ["planning", "read_once"]
 
@@ -25,7 +25,7 @@ _values: ContextVar[dict[tuple[SparkSession, Callable[..., Any]], Any] | None] =
 def planning() -> Iterator[None]:
     """Plan one query: until the end of the block or of the decorated function `read_once` reads each setting once.
 
-    Raises PlanError in place of Spark's error about a column of another frame.
+    Raises PlanError in place of Spark's error about a column of another frame, or about a remote aggregate.
     """
     if _values.get() is not None:
         yield
@@ -34,6 +34,8 @@ def planning() -> Iterator[None]:
     try:
         yield
     except AnalysisException as error:
+        if (value := UNKNOWN_VALUE.search(str(error))) is not None:
+            raise PlanError(value[1]) from None
         if (found := OTHER_FRAME.search(str(error))) is None:
             raise
         name = (found[1] or found[2]).replace("`", "").split(",")[0]

@@ -1,10 +1,9 @@
 """RemoteAggregate: an aggregate function of a server as a callable on columns."""
 
 import dataclasses
-import functools
 import uuid
 from collections.abc import Mapping
-from typing import Any, NoReturn, Unpack
+from typing import Any, Unpack
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -18,6 +17,7 @@ from spark_client.base.config import ClientConfig
 from spark_client.base.errors import PlanError
 from spark_client.base.notebooks import function_html
 from spark_client.base.options import call_options, session_options
+from spark_client.functions.column_values import ColumnValue, is_value, values_in
 from spark_client.functions.scalar import FunctionDoc, column_of
 from spark_client.functions.window import WindowSpec
 
@@ -40,8 +40,15 @@ class RemoteAggregate:
     def __call__(self, *arguments: object) -> "AggregateExpression":
         """Return the aggregate over these arguments: Columns, names of columns, or literals of any other type.
 
-        Raises PlanError if the number of arguments is wrong.
+        Raises PlanError if the number of arguments is wrong, or one is computed of another remote aggregate.
         """
+        for number, argument in enumerate(arguments, 1):
+            if is_value(argument) or values_in(argument, ColumnValue):
+                raise PlanError(
+                    f"call of {self.spec.key}: argument {number} has a remote aggregate, and an aggregate of an "
+                    "aggregate needs two groupings: compute the inner one under a name in remote.group_by(df, ...)"
+                    ".agg(...), and group its result"
+                )
         try:
             self.spec.check_count(len(arguments))
         except StreamError as error:
@@ -57,49 +64,9 @@ class RemoteAggregate:
     __doc__ = FunctionDoc(__doc__)
 
 
-class PassedToSpark(PlanError, AttributeError):
-    """A call of a remote aggregate was passed to a method of Spark."""
-
-
-class _OnlyRemote:
-    """A call that only methods of the remote session can evaluate.
-
-    For Spark it is a Column: so Spark accepts it, asks it for what only a Column has, and gets an error that says what
-    to use. So does an expression around the call.
-    """
-
-    @property  # type: ignore[misc] # Python does not require a setter
-    def __class__(self) -> type:
-        return _column_class(is_classic=isinstance(self._session(), SparkSession))
-
-    def __getattr__(self, name: str) -> NoReturn:
-        if name.startswith("__"):  # what Python asks of any object, such as a copy that has no fields yet
-            raise AttributeError(name)
-        raise PassedToSpark(self._instead())
-
-    def _in_expression(self, _other: object = None) -> NoReturn:
-        raise PassedToSpark(self._instead())
-
-    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = _in_expression
-    __mod__ = __rmod__ = __pow__ = __rpow__ = __neg__ = __invert__ = __getitem__ = _in_expression
-    __lt__ = __le__ = __gt__ = __ge__ = __and__ = __rand__ = __or__ = __ror__ = _in_expression
-
-    def _session(self) -> SparkSession:
-        raise NotImplementedError
-
-    def _instead(self) -> str:
-        raise NotImplementedError
-
-
-@functools.cache
-def _column_class(*, is_classic: bool) -> type:
-    """The class of columns in sessions of Spark classic or of Connect."""
-    return type(F.lit(True))
-
-
 @dataclasses.dataclass(frozen=True, eq=False)
-class AggregateExpression(_OnlyRemote):
-    """A call of a remote aggregate. Pass it to `agg`, together with Spark's own aggregates."""
+class AggregateExpression(ColumnValue):
+    """A call of a remote aggregate. Pass it to `agg`, alone or in an expression, beside Spark's own aggregates."""
 
     function: RemoteAggregate
     arguments: tuple[object, ...]
@@ -110,12 +77,16 @@ class AggregateExpression(_OnlyRemote):
     def _session(self) -> SparkSession:
         return self.function.spark
 
-    def _instead(self) -> str:
+    def instead(self) -> str:
+        """Who the call is, and what to do where Spark cannot evaluate it."""
         return (
             f"function {self.function.spec.key} is a remote aggregate, which Spark cannot evaluate, alone or in an "
-            "expression: call it in remote.group_by(df, ...).agg(...) under a name, alias(name), and compute with that "
-            "column in a select after it; or write remote.sql in place of spark.sql"
+            "expression: write it in remote.group_by(df, ...).agg(...), or remote.sql in place of spark.sql"
         )
+
+    def given_name(self) -> str | None:
+        """The alias of the call; None if it has none."""
+        return self.name
 
     def alias(self, name: str) -> "AggregateExpression":
         """Return the call with this name for its column."""
@@ -151,8 +122,10 @@ class AggregateExpression(_OnlyRemote):
 
     def column_name(self, frame: DataFrame) -> str:
         """The name of the column: its alias, or a name as Spark makes it, `my_avg(price)`."""
-        if self.name is not None:
-            return self.name
+        return self.own_text(frame) if self.name is None else self.name
+
+    def own_text(self, frame: DataFrame) -> str:
+        """The name of the column without an alias."""
         shown = [
             argument if isinstance(argument, str) else frame.select(column_of(argument)).columns[0]
             for argument in self.arguments
@@ -177,7 +150,8 @@ class AggregateExpression(_OnlyRemote):
 
     def _with(self, **changed: Any) -> "AggregateExpression":
         # dataclasses.replace would make an object of `__class__`.
-        return AggregateExpression(**{**vars(self), **changed})
+        own = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        return AggregateExpression(**{**own, **changed})
 
     def plan(self, applied: tuple[AppliedField, ...]) -> AggregateCall:
         """The call with the options of call and session. Raises InvalidOption or PlanError."""
@@ -197,8 +171,8 @@ class AggregateExpression(_OnlyRemote):
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class OverExpression(_OnlyRemote):
-    """An aggregate over a window of each row. Pass it to `remote.with_columns` or `remote.select`."""
+class OverExpression(ColumnValue):
+    """An aggregate over a window of each row, for `remote.with_columns` and `remote.select`, also in an expression."""
 
     expression: AggregateExpression
     window: WindowSpec
@@ -206,12 +180,25 @@ class OverExpression(_OnlyRemote):
     def _session(self) -> SparkSession:
         return self.expression.function.spark
 
-    def _instead(self) -> str:
+    def instead(self) -> str:
+        """Who the call is, and what to do where Spark cannot evaluate it."""
         return (
             f"function {self.expression.spec.key} is a remote aggregate, which Spark cannot evaluate over a window, "
             "alone or in an expression: use remote.with_columns(df, {name: ...}) in place of df.withColumn, or "
-            "remote.select in place of df.select, and compute with that column in a select after it"
+            "remote.select in place of df.select"
         )
+
+    def column_name(self, frame: DataFrame) -> str:
+        """The name of the column: its alias, or a name as Spark makes it, `my_avg(price)`."""
+        return self.expression.column_name(frame)
+
+    def own_text(self, frame: DataFrame) -> str:
+        """The name of the column without an alias."""
+        return self.expression.own_text(frame)
+
+    def given_name(self) -> str | None:
+        """The alias of the call; None if it has none."""
+        return self.expression.name
 
     def alias(self, name: str) -> "OverExpression":
         """Return the expression with this name for its column."""

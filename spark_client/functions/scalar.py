@@ -21,6 +21,7 @@ from spark_client.base.options import call_options, session_options
 from spark_client.base.types import spark_type
 from spark_client.executor.scalar.column import evaluate_scalar, result_type
 from spark_client.functions.column_calls import ColumnCall, with_call
+from spark_client.functions.column_values import is_value
 
 __all__ = ["FunctionDoc", "RemoteFunction", "SparkFunction", "column_of", "plan_call"]
 
@@ -173,6 +174,8 @@ def column_of(argument: object) -> Column:
 
     Raises PlanError for a value that is no literal of Spark.
     """
+    if is_value(argument):
+        return argument.as_column()
     if isinstance(argument, Column):
         return argument
     if isinstance(argument, str):

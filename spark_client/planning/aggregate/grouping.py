@@ -60,7 +60,8 @@ class RemoteGrouping:
 
         Args:
             *aggregates: Remote aggregates and Spark's own, in any order. Spark's own must refer to columns by name,
-                `F.sum("price")`, not by frame, `F.sum(df["price"])`.
+                `F.sum("price")`, not by frame, `F.sum(df["price"])`. A remote aggregate may be part of an expression,
+                `F.round(mean("price"), 2)`, with other remote aggregates, keys by name and literals.
 
         Returns:
             A row per key: the key's columns, then a column per aggregate. A remote aggregate with

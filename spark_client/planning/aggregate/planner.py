@@ -8,6 +8,7 @@ segment, so that the data is read once.
 """
 
 from collections.abc import Sequence
+from functools import partial
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -26,6 +27,7 @@ from spark_client.executor.scalar.rows import OutputColumn, Source
 from spark_client.functions.aggregate import AggregateExpression, OverExpression
 from spark_client.planning.aggregate.builtins import is_distinct, known_builtin, of_stream
 from spark_client.planning.aggregate.changelogs import changelog_query
+from spark_client.planning.aggregate.computed import with_computed
 from spark_client.planning.aggregate.emitting import plan_emitting
 from spark_client.planning.aggregate.panes import pane_query, with_updates, with_window_time, with_zone
 from spark_client.planning.aggregate.query import AggregateQuery, GroupBy, Remote, Strategy
@@ -40,6 +42,10 @@ __all__ = ["plan_fired", "plan_group_by"]
 
 def plan_group_by(group_by: GroupBy, expressions: Sequence[AggregateExpression | Column]) -> DataFrame:
     """Return keys, then a column per expression in their order. Raises PlanError, InvalidOption or UnsupportedType."""
+    return with_computed(group_by.frame, expressions, partial(_plan_group_by, group_by))
+
+
+def _plan_group_by(group_by: GroupBy, expressions: Sequence[AggregateExpression | Column]) -> DataFrame:
     for expression in expressions:
         if isinstance(expression, OverExpression) or not isinstance(expression, (AggregateExpression, Column)):
             raise PlanError(f"agg takes calls of remote aggregates and Spark's own, not {expression!r}")
@@ -76,7 +82,7 @@ def plan_fired(
     timed = with_zone(with_window_time(group_by))
     if not expressions:
         raise PlanError("agg needs an aggregate")
-    result = plan_emitting(timed, expressions, options)
+    result = with_computed(timed.frame, expressions, lambda calls: plan_emitting(timed, calls, options))
     return result if len(timed.keys) == len(group_by.keys) else result.drop(WINDOW_TIME)
 
 

@@ -4,7 +4,7 @@ Spark gathers and sorts the rows of each partition; mapInArrow adds the values. 
 and order share an operator. The rows of a changelog are its net rows.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -20,6 +20,7 @@ from spark_client.executor.aggregate.over import OverInput, OverPlan, map_over
 from spark_client.executor.aggregate.segment_columns import AggregateInput
 from spark_client.executor.engine.policy import ERROR_TYPE
 from spark_client.functions.aggregate import OverExpression
+from spark_client.functions.column_values import computed, error_of, is_value, shown, values_in
 from spark_client.functions.scalar import column_of
 from spark_client.functions.window import Ordered, WindowSpec
 from spark_client.planning.argument_types import require_arguments
@@ -29,16 +30,16 @@ from spark_client.planning.sort_directions import is_direction
 from spark_client.windows.intervals import interval_column
 from spark_client.windows.netting import net_rows
 
-__all__ = ["add_over", "plan_over", "select_over", "with_hidden_over"]
+__all__ = ["add_over", "computed_over", "plan_over", "select_over", "with_hidden_over"]
 
 DAY = 86_400
 """Seconds per day. Offsets of a day or more are added in the calendar, in which days differ in length."""
 
 
-def add_over(frame: DataFrame, calls: Mapping[str, OverExpression]) -> DataFrame:
-    """Return `frame` with a column per call. A column of the same name is replaced in its position."""
+def add_over(frame: DataFrame, calls: Mapping[str, OverExpression | Column]) -> DataFrame:
+    """Return `frame` with a column per call, or expression around calls; it replaces one of the same name in place."""
     names = {name: hidden(f"over_{index}") for index, name in enumerate(calls)}
-    wide = plan_over(frame, {names[name]: call for name, call in calls.items()})
+    wide = _with_computed(frame, {names[name]: call for name, call in calls.items()})
     wide, passed = _renamed(frame, wide)
     same = identifiers_of(frame).key
     left = {same(name): name for name in calls}
@@ -48,6 +49,26 @@ def add_over(frame: DataFrame, calls: Mapping[str, OverExpression]) -> DataFrame
         columns += [column] if call is None else _shown(wide, call, names[call])
     columns += [column for call in left.values() for column in _shown(wide, call, names[call])]
     return wide.select(*columns)
+
+
+def computed_over(calls: Iterable[object]) -> dict[str, OverExpression]:
+    """The calls inside expressions, by the names of their columns."""
+    return {name: call for each in calls for name, call in values_in(each, OverExpression).items()}
+
+
+def _with_computed(frame: DataFrame, calls: Mapping[str, OverExpression | Column]) -> DataFrame:
+    """The frame, then columns among which are those of the calls and expressions, with their error columns."""
+    expressions = {name: call for name, call in calls.items() if not is_value(call)}
+    inside = computed_over(expressions.values())
+    wide = plan_over(frame, {name: call for name, call in calls.items() if is_value(call, OverExpression)} | inside)
+    if not inside:
+        return wide
+    columns = []
+    for name, expression in expressions.items():
+        columns.append(column_of(expression).alias(name))
+        if (error := error_of(wide, values_in(expression, OverExpression))) is not None:
+            columns.append(error.alias(error_column(name)))
+    return computed(wide, [F.col("*"), *columns], frame, inside)
 
 
 def with_hidden_over(
@@ -72,14 +93,22 @@ def select_over(
 ) -> tuple[DataFrame, list[str | Column]]:
     """Return a frame that has the values of the calls in hidden columns, and the columns to select from it."""
     calls = {hidden(f"over_{i}"): each for i, each in enumerate(columns) if isinstance(each, OverExpression)}
-    if not calls:
+    inside = computed_over(columns)
+    if not calls and not inside:
         return frame, [each for each in columns if not isinstance(each, OverExpression)]
-    wide = plan_over(frame, calls)
+    wide = plan_over(frame, calls | inside)
     chosen: list[str | Column] = []
     for index, each in enumerate(columns):
+        own = values_in(each, OverExpression)
         if isinstance(each, OverExpression):
-            name = each.expression.column_name(frame)
+            name = each.column_name(frame)
             chosen += _shown(wide, name, hidden(f"over_{index}"))
+        elif own:
+            (name,) = computed(wide, [column_of(each)], frame, own).columns
+            title = shown(frame, name, own)
+            chosen.append(each if title == name else column_of(each).alias(title))
+            if (error := error_of(wide, own)) is not None:
+                chosen.append(error.alias(error_column(title)))
         elif isinstance(each, str) and each == "*":
             chosen += [quoted(name) for name in frame.columns]
         else:

@@ -75,11 +75,12 @@ def test_append_with_a_watermark_emits_each_window_once_and_drops_late_rows(func
     stream = stream_of(spark, source).withWatermark("at", "10 seconds")
     total = functions.function("total")
     frame = functions.group_by(stream, F.window("at", "10 seconds"), "k").agg(
-        total("v").alias("t"), F.sum("v").alias("s"), total("v").filter(F.col("v") > 4).alias("some")
-    )
+        total("v").alias("t"), F.sum("v").alias("s"), total("v").filter(F.col("v") > 4).alias("some"),
+        (total("v").sum + 1).alias("more"),
+    )  # fmt: skip
     found = run(frame, tmp_path, "append")
     assert windows(found) == [(0, "x", 6), (0, "y", 2), (10, "x", 3), (10, "y", 7), (30, "x", 11)]
-    assert all(row.t.sum == row.s for row in found)
+    assert all(row.t.sum == row.s == row.more - 1 for row in found)
     assert sorted(row.some.sum for row in found) == [0, 0, 5, 7, 11]
 
 
