@@ -1,10 +1,10 @@
 """The import graph, read from the code, including imports within functions or for type checkers only."""
 
 import ast
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
-__all__ = ["circles", "folder_graph", "module_graph"]
+__all__ = ["circles", "folder_graph", "imported_names", "module_graph"]
 
 Graph = Mapping[str, set[str]]
 
@@ -53,6 +53,15 @@ def circles(graph: Graph) -> list[list[str]]:
         if node not in number:
             visit(node)
     return sorted(found)
+
+
+def imported_names(nodes: Iterable[ast.AST]) -> Iterator[str]:
+    """The modules that these statements import."""
+    for node in nodes:
+        if isinstance(node, ast.Import):
+            yield from (each.name for each in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module is not None:
+            yield node.module
 
 
 def _name(package: Path, path: Path) -> str:

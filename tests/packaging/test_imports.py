@@ -1,10 +1,11 @@
 """The structure of the code: no import cycles, and each layer imports only the layers below it."""
 
+import ast
 from pathlib import Path
 
 import pytest
 
-from tests.packaging.imports import circles, folder_graph, module_graph
+from tests.packaging.imports import circles, folder_graph, imported_names, module_graph
 
 ROOT = Path(__file__).parents[2]
 CLIENT = ROOT / "spark_client"
@@ -76,6 +77,29 @@ def upward(folders, root, floors):
         return place[folder.removeprefix(root).removeprefix(".").partition(".")[0]]
 
     return [(folder, other) for folder in folders for other in folders[folder] if floor(other) > floor(folder)]
+
+
+IN_PROCESS = CLIENT / "executor/stream/in_process.py"
+"""The module for `local:` and LocalTransport. It imports the server when they are used: clusters do not have it."""
+
+
+@pytest.mark.parametrize(
+    ("package", "others"),
+    [(CLIENT, {"udf_server"}), (SERVER, {"spark_client"}), (SHARED, {"udf_server", "spark_client"})],
+)
+def test_each_package_knows_those_below_only(package, others):
+    importing = {
+        path
+        for path in package.rglob("*.py")
+        for name in imported_names(ast.walk(ast.parse(path.read_text())))
+        if name.partition(".")[0] in others
+    }
+    assert importing == ({IN_PROCESS} if package == CLIENT else set())
+
+
+def test_the_client_imports_the_server_only_when_it_is_used():
+    first = ast.parse(IN_PROCESS.read_text()).body
+    assert [name for name in imported_names(first) if name.startswith("udf_server")] == []
 
 
 def test_a_circle_is_seen_through_a_function_and_a_folder(made):

@@ -2,20 +2,14 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from http import HTTPStatus
 from types import MappingProxyType
 from typing import Any
 
-import pyarrow as pa
-
-from remote_udf.arrow import BatchWriter, read_columns, read_schema, write_schema
 from remote_udf.errors import ErrorCode, StreamError
 from remote_udf.functions import FunctionKind, split_name
-from remote_udf.messages import encode, read_response
-from remote_udf.outcomes import read_errors
 from remote_udf.v1 import message_pb2 as pb
-from remote_udf.version import PROTOCOL_VERSION
 from udf_server.base.metrics import ServerMetrics
 from udf_server.base.texts import argument_columns, with_text_keys
 from udf_server.hosting.registry import Registry
@@ -23,6 +17,7 @@ from udf_server.limits.budgets import Budgets
 from udf_server.page.catalogue import Catalogue, catalogue
 from udf_server.page.site import Credentials, Refused
 from udf_server.security.access import Access, Caller
+from udf_server.streams.in_process import Exchange
 from udf_server.streams.service import UdfService
 
 __all__ = ["LocalSource"]
@@ -88,35 +83,19 @@ class LocalSource:
         function = self._registry.find(*_split(name), may_see=caller.may_call)
         if function.spec.kind is not FunctionKind.SCALAR:
             raise Refused(HTTPStatus.BAD_REQUEST, f"function {function.spec.key} is not a scalar function")
-        columns = argument_columns(function, texts)
-        names = [f"a{index}" for index in range(len(columns))]
-        schema = pa.schema([pa.field(name, column.type) for name, column in zip(names, columns, strict=True)])
-        opening = pb.Open(
-            protocol_version=PROTOCOL_VERSION, function=function.spec.name, version=function.spec.version,
-            arguments=write_schema(schema), options={"output-mode": "ordered"},
-            context=pb.CallContext(operation_id="page", job="page", stage=-1, micro_batch=-1),
-        )  # fmt: skip
-        data = BatchWriter(schema).write(pa.record_batch(columns, schema=schema)) if columns else None
-        stream = _Stream(credentials)
+        columns = {f"a{index}": column for index, column in enumerate(argument_columns(function, texts))}
+        context = pb.CallContext(operation_id="page", job="page", stage=-1, micro_batch=-1)
+        exchange = Exchange(function.spec, columns, 1, context=context, options={"output-mode": "ordered"})
         began = time.monotonic()
-        await self._service.execute(
-            stream.requests(
-                encode(pb.ExecuteRequest(open=opening)),
-                encode(pb.ExecuteRequest(batch=pb.Batch(rows=1)), data),
-                encode(pb.ExecuteRequest(finish=pb.Finish())),
-            ),
-            stream,
-        )
-        return {**stream.outcome(), "seconds": time.monotonic() - began}
+        await self._service.execute(exchange.requests(), _Context(credentials, exchange.receive))
+        return {**_outcome(exchange), "seconds": time.monotonic() - began}
 
 
-class _Stream:
-    """A replacement for the gRPC context of a call. It keeps the messages that the service writes."""
+class _Context:
+    """A replacement for the gRPC context of a call."""
 
-    def __init__(self, credentials: Credentials) -> None:
-        self._credentials = credentials
-        self._written: list[bytes] = []
-        self._opened = asyncio.Event()
+    def __init__(self, credentials: Credentials, write: Callable[[bytes], Awaitable[None]]) -> None:
+        self._credentials, self.write = credentials, write
 
     def invocation_metadata(self) -> Credentials:
         return self._credentials
@@ -127,31 +106,17 @@ class _Stream:
     def peer(self) -> str:
         return PEER
 
-    async def write(self, message: bytes) -> None:
-        self._written.append(message)
-        self._opened.set()
 
-    async def requests(self, opening: bytes, *rest: bytes) -> AsyncIterator[bytes]:
-        yield opening
-        await self._opened.wait()
-        for message in rest:
-            yield message
-
-    def outcome(self) -> dict[str, Any]:
-        schema = None
-        for message in self._written:
-            envelope, data = read_response(message)
-            if envelope.HasField("error"):
-                return _error(envelope.error.code, envelope.error.message)
-            if envelope.HasField("opened"):
-                schema = read_schema(envelope.opened.result)
-            if envelope.HasField("result") and schema is not None and data is not None:
-                errors = read_errors(envelope.result.errors) if envelope.result.errors else {}
-                if errors:
-                    return _error(errors[0].code.value, errors[0].message)
-                value = read_columns(data, schema, 1)[0].to_pylist(maps_as_pydicts="strict")[0]
-                return {"value": with_text_keys(value)}
-        return _error("CANCELLED", "the stream ended without a result")
+def _outcome(exchange: Exchange) -> dict[str, Any]:
+    try:
+        if not exchange.answered:
+            return _error("CANCELLED", "the stream ended without a result")
+    except StreamError as error:
+        return _error(error.code.value, error.message)
+    values, errors, _ = exchange.outcomes()
+    if errors:
+        return _error(errors[0].code.value, errors[0].message)
+    return {"value": with_text_keys(values.to_pylist(maps_as_pydicts="strict")[0])}
 
 
 def _split(name: str) -> tuple[str, str]:

@@ -11,6 +11,7 @@ from remote_udf.effective_options import canonical
 from remote_udf.options import AGGREGATE_OPTIONS
 from remote_udf.row_kinds import RowKind
 from remote_udf.segments import AppliedField
+from remote_udf.v1 import message_pb2 as pb
 from udf_server.aggregate.base import AggregateFunction
 from udf_server.aggregate.declaration import Aggregate, declare_aggregate
 from udf_server.aggregate.segments import BundledKeySegment, BundledKeySegmentApplied
@@ -28,11 +29,11 @@ from udf_server.stores.key_values import KeyValueStores
 from udf_server.stores.memory import MemoryStore
 from udf_server.streams.accounting import StreamLimits
 from udf_server.streams.execute_stream import ExecuteStream
+from udf_server.streams.in_process import Exchange
 from udf_server.streams.services import StreamServices
 from udf_server.testing.bundling import Rows, bundles_of
 from udf_server.testing.clock import ManualClock
 from udf_server.testing.columns import argument_column, segment_columns
-from udf_server.testing.exchange import Exchange
 from udf_server.testing.results import AppliedResult, RunResult
 
 __all__ = ["FunctionEnvironment"]
@@ -155,8 +156,8 @@ class FunctionEnvironment:
         count = len(columns[0]) if columns else rows or 0
         return Exchange(
             function.spec, {f"a{index}": column for index, column in enumerate(columns)}, count,
-            batch_rows=batch_rows or min(max(count, 1), self._limits.unanswered_rows),
-            options=canonical(options, source="FunctionEnvironment.run"), partition=partition, together=together,
+            context=_context(partition), batch_rows=batch_rows or min(max(count, 1), self._limits.unanswered_rows),
+            options=canonical(options, source="FunctionEnvironment.run"), together=together,
         )  # fmt: skip
 
     async def apply(
@@ -190,8 +191,9 @@ class FunctionEnvironment:
         columns = segment_columns(aggregate, segments, key)
         text = canonical(options, source="FunctionEnvironment.apply", known=(AGGREGATE_OPTIONS,))
         exchange = Exchange(
-            aggregate.spec, columns, len(segments), batch_rows=max(len(segments), 1), options=text, applied=wanted
-        )
+            aggregate.spec, columns, len(segments), context=_context(), batch_rows=max(len(segments), 1), options=text,
+            applied=wanted,
+        )  # fmt: skip
         result = await self._exchanged(aggregate, exchange)
         return AppliedResult(_applied(aggregate, segments, wanted, result), result.errors, result.counts)
 
@@ -264,7 +266,11 @@ class FunctionEnvironment:
         )  # fmt: skip
         stream = ExecuteStream(services, caller=Caller(caller))
         await stream.run(exchange.requests(), exchange.receive)
-        return exchange.result()
+        return RunResult(*exchange.outcomes())
+
+
+def _context(partition: int = 0) -> pb.CallContext:
+    return pb.CallContext(operation_id="test", stage=-1, partition=partition, micro_batch=-1)
 
 
 def _applied(

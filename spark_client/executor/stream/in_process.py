@@ -2,16 +2,13 @@
 
 import asyncio
 import contextlib
-import functools
 import os
 import queue
-import random
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Container, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from remote_udf.v1 import service_pb2
-from remote_udf.version import PROTOCOL_VERSION, __version__
 from spark_client.base.server_load import ServerLoad
 from spark_client.base.transport import Question, Responses, TransportLost
 
@@ -33,19 +30,11 @@ class LocalTransport:
     def __init__(self, *functions: "Function", seed: int = 0, message_bytes: int = 64 << 20) -> None:
         """`seed` is for the jitter of retries. Raises FunctionClash if two functions have the same name and version."""
         # Imported here, because the server's package is installed only where functions are tested.
-        from udf_server.base.metrics import ServerMetrics  # noqa: PLC0415
-        from udf_server.hosting.function_host import FunctionHost  # noqa: PLC0415
-        from udf_server.hosting.registry import Registry  # noqa: PLC0415
-        from udf_server.streams.accounting import StreamLimits  # noqa: PLC0415
-        from udf_server.streams.execute_stream import ExecuteStream  # noqa: PLC0415
-        from udf_server.streams.services import StreamServices  # noqa: PLC0415
+        from udf_server.streams.in_process import InProcessServer  # noqa: PLC0415
 
-        self._host = FunctionHost(Registry([("local", function) for function in functions]))
-        self.metrics = ServerMetrics()
+        self._server = InProcessServer(functions, seed=seed, message_bytes=message_bytes)
+        self.metrics = self._server.metrics
         """The metrics that a server would publish for these functions; `metrics.registry` is a Prometheus registry."""
-        limits, drawn = StreamLimits(message_bytes=message_bytes), random.Random(seed)
-        services = StreamServices(self._host, self.metrics, limits, new_random=lambda: drawn)
-        self._new_stream = functools.partial(ExecuteStream, services)
         self._streams: set[_LocalStream] = set()
         self._lock = threading.Lock()
         self._closed = False
@@ -56,10 +45,9 @@ class LocalTransport:
     @classmethod
     def load(cls, plugin: str) -> "LocalTransport":
         """Load the functions of a module ("geo_udfs") or file ("./geo_udfs.py"). Raises PluginError, which names it."""
-        from udf_server.plugins.loading import build_plugin_manager, load_functions  # noqa: PLC0415
+        from udf_server.streams.in_process import functions_of  # noqa: PLC0415
 
-        manager = build_plugin_manager([plugin], entry_points=False)
-        return cls(*(function for _, function in load_functions(manager)))
+        return cls(*functions_of(plugin))
 
     def servers(self) -> Sequence[str]:
         return (_LocalStream.server,)
@@ -68,7 +56,7 @@ class LocalTransport:
         with self._lock:
             if self._closed:
                 raise TransportLost("the local transport is closed")
-            stream = _LocalStream(self._loop, requests, self._new_stream().run, self._forget)
+            stream = _LocalStream(self._loop, requests, self._server.execute, self._forget)
             self._streams.add(stream)
             stream.start()
         return stream
@@ -80,12 +68,7 @@ class LocalTransport:
         """There is no other server to choose."""
 
     def list_functions(self, seconds: float = 0.0) -> Sequence[service_pb2.ListFunctionsResponse]:
-        answer = service_pb2.ListFunctionsResponse(
-            functions=[function.spec.to_proto() for function in self._host.registry],
-            server_version=__version__,
-            protocol_versions=[PROTOCOL_VERSION],
-        )
-        return [answer]
+        return [self._server.list_functions()]
 
     def close(self) -> None:
         """Cancel open streams, run the `close` hooks of functions that were used, and stop. Safe to call twice."""
@@ -96,7 +79,7 @@ class LocalTransport:
             streams = list(self._streams)
         for stream in streams:
             stream.cancel()
-        asyncio.run_coroutine_threadsafe(self._host.close(), self._loop).result()
+        asyncio.run_coroutine_threadsafe(self._server.host.close(), self._loop).result()
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
 
@@ -121,7 +104,7 @@ class LocalTransport:
 
 
 Run = Callable[[AsyncIterator[bytes], Callable[[bytes], Awaitable[None]]], Awaitable[None]]
-"""ExecuteStream.run."""
+"""InProcessServer.execute."""
 
 
 class _LocalStream:

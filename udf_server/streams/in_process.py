@@ -1,7 +1,12 @@
-"""Exchange: both directions of one Execute stream, without a network."""
+"""Execute without a network: a server of functions in this process, and its client.
+
+The web UI, the test kits of both ends and the target `local:` use it.
+"""
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
 
 import pyarrow as pa
 
@@ -12,25 +17,69 @@ from remote_udf.messages import encode, read_error, read_response
 from remote_udf.outcomes import RowError, read_errors
 from remote_udf.segments import AppliedField, applied_to_proto, applied_type
 from remote_udf.v1 import message_pb2 as pb
-from remote_udf.version import PROTOCOL_VERSION
-from udf_server.testing.results import RunResult
+from remote_udf.v1.service_pb2 import ListFunctionsResponse
+from remote_udf.version import PROTOCOL_VERSION, __version__
+from udf_server.base.functions import Function
+from udf_server.base.metrics import ServerMetrics
+from udf_server.hosting.function_host import FunctionHost
+from udf_server.hosting.registry import Registry
+from udf_server.plugins.loading import build_plugin_manager, load_functions
+from udf_server.streams.accounting import StreamLimits
+from udf_server.streams.execute_stream import ExecuteStream
+from udf_server.streams.services import StreamServices
 
-__all__ = ["Exchange"]
+__all__ = ["Exchange", "InProcessServer", "functions_of"]
+
+
+class InProcessServer:
+    """Serves functions to this process. They run as on a server, including hooks, options and deadlines."""
+
+    def __init__(self, functions: Iterable[Function], *, seed: int, message_bytes: int) -> None:
+        """`seed` is for the jitter of retries. Raises FunctionClash if two functions have the same name and version."""
+        drawn = random.Random(seed)
+        self.host, self.metrics = FunctionHost(Registry([("local", each) for each in functions])), ServerMetrics()
+        limits = StreamLimits(message_bytes=message_bytes)
+        self._services = StreamServices(self.host, self.metrics, limits, new_random=lambda: drawn)
+
+    async def execute(self, requests: AsyncIterator[bytes], write: Callable[[bytes], Awaitable[None]]) -> None:
+        """Serve one stream."""
+        await ExecuteStream(self._services).run(requests, write)
+
+    def list_functions(self) -> ListFunctionsResponse:
+        """List the functions."""
+        return ListFunctionsResponse(
+            functions=[function.spec.to_proto() for function in self.host.registry],
+            server_version=__version__,
+            protocol_versions=[PROTOCOL_VERSION],
+        )
+
+
+def functions_of(plugin: str) -> list[Function]:
+    """The functions of a module ("geo_udfs") or file ("./geo_udfs.py"). Raises PluginError, which names it."""
+    return [function for _, function in load_functions(build_plugin_manager([plugin], entry_points=False))]
 
 
 class Exchange:
-    """Both directions of one stream, in memory."""
+    """The client of one stream: it sends rows and collects their outcomes."""
 
     def __init__(
-        self, spec: FunctionSpec, columns: Mapping[str, pa.Array], rows: int, *, batch_rows: int,
-        options: Mapping[str, str], applied: Sequence[AppliedField] = (), partition: int = 0,
+        self, spec: FunctionSpec, columns: Mapping[str, pa.Array], rows: int, *, context: pb.CallContext,
+        batch_rows: int = 1, options: Mapping[str, str] = MappingProxyType({}), applied: Sequence[AppliedField] = (),
         together: asyncio.Barrier | None = None,
     ) -> None:  # fmt: skip
-        """`applied` says what to return for the segments of an aggregate function.
+        """Create an exchange.
 
-        With `together`, rows are sent once as many streams have been opened as the barrier has parties.
+        Args:
+            spec: The function.
+            columns: The arguments of the rows, by name.
+            rows: The number of rows.
+            context: What the function is told about the call.
+            batch_rows: The number of rows of a batch.
+            options: Options of the call, as canonical text.
+            applied: What to return for the segments of an aggregate function.
+            together: Rows are sent once as many streams have been opened as the barrier has parties.
         """
-        self._partition, self._together = partition, together
+        self._context, self._together = context, together
         self._spec = spec
         self._columns = list(columns.values())
         self._rows = rows
@@ -47,12 +96,13 @@ class Exchange:
         self._counts = pb.StreamCounts()
 
     async def requests(self) -> AsyncIterator[bytes]:
+        """The messages of the client, which wait for those of the server."""
         spec = self._spec
         opening = pb.Open(
             protocol_version=PROTOCOL_VERSION, function=spec.name, version=spec.version,
             arguments=write_schema(self._schema), options=self._options,
             applied=applied_to_proto(self._applied),
-            context=pb.CallContext(operation_id="test", stage=-1, partition=self._partition, micro_batch=-1),
+            context=self._context,
         )  # fmt: skip
         yield encode(pb.ExecuteRequest(open=opening))
         await self._opened.wait()
@@ -73,6 +123,7 @@ class Exchange:
         yield encode(pb.ExecuteRequest(finish=pb.Finish()))
 
     async def receive(self, message: bytes) -> None:
+        """Take a message of the server."""
         envelope, data = read_response(message)
         kind = envelope.WhichOneof("response")
         if kind == "opened":
@@ -99,8 +150,18 @@ class Exchange:
         if result.errors:
             self._errors |= {rows[index]: error for index, error in read_errors(result.errors).items()}
 
-    def result(self) -> RunResult:
-        """The outcomes; raises StreamError if the stream failed, AssertionError if rows were lost."""
+    @property
+    def answered(self) -> int:
+        """The number of rows with an outcome. Raises StreamError if the stream failed."""
+        if self._error is not None:
+            raise self._error
+        return sum(len(part) for part, _ in self._parts)
+
+    def outcomes(self) -> tuple[pa.Array, Mapping[int, RowError], pb.StreamCounts]:
+        """The values in the order of the rows, the errors by row, and what the server counted.
+
+        Raises StreamError if the stream failed, AssertionError if rows were lost.
+        """
         if self._error is not None:
             raise self._error
         rows = [row for part, _ in self._parts for row in part]
@@ -109,4 +170,4 @@ class Exchange:
         arrays = [array for _, array in self._parts]
         values = pa.concat_arrays(arrays) if arrays else pa.nulls(0, self._result)
         order = pa.array(sorted(range(len(rows)), key=rows.__getitem__), pa.int64())
-        return RunResult(values.take(order), self._errors, self._counts)
+        return values.take(order), self._errors, self._counts
