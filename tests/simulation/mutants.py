@@ -30,6 +30,7 @@ from udf_server.hosting.registry import Registry
 from udf_server.hosting.thread_executor import ThreadExecutor
 from udf_server.runners.async_rows import AsyncRows
 from udf_server.runners.batches import RowBatch
+from udf_server.runners.hosted_call import HostedCall
 from udf_server.runners.isolation import Outcomes
 from udf_server.runners.outputs import Output
 from udf_server.runners.pool import CoroutinePool
@@ -225,6 +226,7 @@ MUTANTS = (
     Mutant("values of a common call go to other rows of their stream", MergedRows, "settle", _reversed_values),
     Mutant("a common call goes on after its streams were lost", MergedCall, "left", nothing),
     Mutant("deadlines of common calls are not checked", MergedCall, "check", nothing),
+    Mutant("calls of many rows that are overdue are not given up", HostedCall, "check", nothing),
     Mutant("a cancelled attempt of a common call keeps its instance", Attempt, "cancel", _keeps_instance),
     Mutant("a common call keeps its instance", Batchers, "freed", nothing),
     *LIMIT_MUTANTS,

@@ -9,14 +9,8 @@ import asyncio
 import collections
 import functools
 import threading
-from contextlib import AbstractContextManager
-from typing import Any
 
-from udf_server.base.call_scope import CallScope, current_scope
-from udf_server.hosting.loop_executor import LoopExecutor
 from udf_server.runners.batch_calls import BatchCalls
-from udf_server.runners.isolation import Outcomes
-from udf_server.runners.pool import GRACE_SECONDS
 from udf_server.runners.runner import InputBatch, Runner, RunnerSetup
 from udf_server.runners.work import Work
 
@@ -60,26 +54,13 @@ class Vectorized(Runner):
             working = list(self._working)
             self._working.clear()
         for work in working:
-            if work.task is not None and work.executor is not None:
-                work.executor.post(work.task.cancel)
+            work.cancel_task()
 
     def tick(self) -> None:
         now = self.setup.clock()
         for work in list(self._working):
-            if work.paused or work.sending:
-                continue
-            if work.began and now > work.deadline:
-                self._overdue(work, now)
-            elif not work.began and work.executor and self._is_blocked(work, work.executor, now):
-                # A call of another stream blocks the loop.
-                work.posted = now
-                self.setup.spawn(self._leave_executor(work.executor))
-
-    def _is_blocked(self, work: Work, executor: LoopExecutor, now: float) -> bool:
-        """Whether this or another stream has found that the loop of the work is blocked."""
-        if self.setup.hosted.running_executor is not executor:
-            return True
-        return not work.queued and now > work.posted + self.options.timeout + GRACE_SECONDS
+            if not work.paused:
+                work.check(now, work.deadline, self.options.timeout)
 
     def _start(self) -> None:
         """Start as many batches as allowed."""
@@ -97,7 +78,7 @@ class Vectorized(Runner):
                 self.setup.hosted.thread_executor.submit(self.setup.party, self._job)
             return
         while (work := self._next_work()) is not None:
-            self._start_on_loop(work)
+            work.post()
 
     def _go_on(self) -> None:
         """Continue after the client has read results."""
@@ -109,13 +90,9 @@ class Vectorized(Runner):
             if not self._has_room():
                 return None
             batch = self._waiting.popleft()
-            outcomes, setup = Outcomes(batch.rows, self.function.result), self.setup
-            work = Work(batch, self.timeout_of(batch), outcomes, self._stop, setup.clock, setup.room, self._lent)
+            work = Work(self.setup, self, batch, self.timeout_of(batch), self._stop)
             self._working[work] = None
             return work
-
-    def _lent(self) -> AbstractContextManager[None]:
-        return self.setup.hosted.thread_executor.lent()
 
     def _has_room(self) -> bool:
         """Whether one more batch may begin now. Call with the lock held."""
@@ -127,64 +104,21 @@ class Vectorized(Runner):
         in_flight = sum(min(work.batch.calls, self._most_rows) for work in self._working)
         return in_flight + min(self._waiting[0].calls, self._most_rows) <= capacity
 
-    def _start_on_loop(self, work: Work) -> None:
-        work.executor, work.posted, work.queued = self.setup.hosted.loop_executor, self.setup.clock(), False
-        work.executor.post(self._create_task, work, work.executor)
-
-    def _overdue(self, work: Work, now: float) -> None:
-        if work.executor is None:
-            self._give_up(work, self._write_off_thread)
-        elif not work.told:
-            work.told = now
-            assert work.task is not None
-            work.executor.post(work.task.cancel)
-            work.executor.post(setattr, work, "answered", True)
-        elif now - work.told > GRACE_SECONDS:
-            if work.answered:
-                self._give_up(work, self.setup.hosted.write_off_call)
-            elif self._give_up(work, lambda: None):
-                self.setup.spawn(self._leave_executor(work.executor))
-
-    def _give_up(self, work: Work, write_off: Any) -> bool:
-        """Time out the rows without an outcome. Returns False if the work has ended by itself meanwhile."""
-        if not work.claim():
-            return False
-        with work.lock:
-            work.stopped = True
-            # The call may still return and write to the original.
-            work.outcomes = work.outcomes.copied()
+    def remove(self, work: Work) -> None:
         with self._lock:
             self._working.pop(work, None)
-        work.outcomes.fail_rest(self.setup.timeout_error(1))
-        try:
-            write_off()
-        except Exception as error:
-            self.setup.fail(error)
-            return False
-        self.setup.spawn(self._encode_aside(work))
-        return True
 
-    def _write_off_thread(self) -> None:
+    def leave_thread(self) -> None:
         with self._lock:
             self._threads -= 1
-        self.setup.hosted.thread_executor.write_off()
+
+    def send_aside(self, work: Work) -> None:
+        self.setup.spawn(self._encode_aside(work))
 
     async def _encode_aside(self, work: Work) -> None:
         # It does not wait for the client: that would block an executor's thread, and new calls wait anyway.
         await asyncio.get_running_loop().run_in_executor(None, lambda: list(self._calls.send_rest(work)))
         self._start()
-
-    async def _leave_executor(self, executor: LoopExecutor) -> None:
-        """Replace a loop that the function blocks. Work that has not begun there is moved to the new loop."""
-        try:
-            self.setup.hosted.replace_loop_executor(executor)
-            await self.setup.hosted.open()
-        except Exception as error:
-            self.setup.fail(error)
-            return
-        for work in list(self._working):
-            if work.executor is executor and not work.began:
-                self._start_on_loop(work)
 
     # The methods below run on the function's threads or its event loop.
 
@@ -206,28 +140,14 @@ class Vectorized(Runner):
             self.setup.post(self._start)
         return True
 
-    def _create_task(self, work: Work, executor: LoopExecutor) -> None:
-        if not self._stop.is_set() and work.executor is executor:
-            work.queued = True
-            work.task = asyncio.get_running_loop().create_task(self._run_in_turn(work, executor))
-
-    async def _run_in_turn(self, work: Work, executor: LoopExecutor) -> None:
-        party, turns = self.setup.party, executor.turns
-        current_scope.set(CallScope(party))
-        turns.join(party)
-        try:
-            if not turns.enter(work):
-                await turns.turn(party, work)
-            if work.executor is executor and await self._calls.run(work):
-                self._leave(work)
-        finally:
-            turns.leave(work)
+    async def run(self, work: Work) -> None:
+        if await self._calls.run(work):
+            self._leave(work)
 
     def _leave(self, work: Work) -> None:
         """Remove work whose outcomes were sent. Work that failed stays, so that no other begins meanwhile."""
         if not work.sent:
             return
-        with self._lock:
-            self._working.pop(work, None)
+        self.remove(work)
         self.setup.metrics.observe_rows([work.seconds], [work.batch.calls])
         self.setup.post(self._start)

@@ -1,72 +1,98 @@
-"""Work holds the state of one batch while a vectorized function processes it."""
+"""Work is the call of a vectorized function for one batch of a stream, with its outcomes until they are sent."""
 
-import asyncio
 import contextlib
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager
-from typing import Any
+from collections.abc import Coroutine, Iterator, Sequence
+from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
 
-from udf_server.base.token import Token
-from udf_server.hosting.loop_executor import LoopExecutor
+from udf_server.runners.hosted_call import HostedCall
 from udf_server.runners.isolation import Outcomes
 from udf_server.runners.outputs import Taken
-from udf_server.runners.room import Room
-from udf_server.runners.runner import InputBatch
+from udf_server.runners.runner import InputBatch, RunnerSetup
 
 __all__ = ["Work"]
 
 
-class Work:
+class Owner(Protocol):
+    """What begins the work of a stream and sends its outcomes."""
+
+    async def run(self, work: "Work") -> None:
+        """Call the function for the batch on the event loop that runs this."""
+
+    def remove(self, work: "Work") -> None:
+        """Count the work no more among those that run."""
+
+    def leave_thread(self) -> None:
+        """Count one thread less."""
+
+    def send_aside(self, work: "Work") -> None:
+        """Send the outcomes of work that was given up."""
+
+
+class Work(HostedCall):
     """One batch. The first to claim it emits the outcomes: the thread or task that calls, or the deadline check."""
 
     def __init__(
-        self, batch: InputBatch, timeout: float, outcomes: Outcomes, stop: threading.Event, clock: Callable[[], float],
-        room: Room, lent: Callable[[], AbstractContextManager[object]],
-    ) -> None:  # fmt: skip
-        """While its thread waits for the client, the context `lent` is entered."""
+        self, setup: RunnerSetup, owner: Owner, batch: InputBatch, timeout: float, stop: threading.Event
+    ) -> None:
+        super().__init__(setup.hosted, setup.party, setup.clock, setup.spawn)
+        self._setup, self._owner = setup, owner
         self.batch = batch
         self._timeout = timeout
         self.lock = threading.Lock()
         """Held while outcomes are taken or given up."""
         self._stop = stop
-        self._clock = clock
-        self._room = room
-        self._lent = lent
+        self._room = setup.room
         self._waiting = 0
         self._paused = 0.0
-        self.outcomes = outcomes
+        self.outcomes = Outcomes(batch.rows, setup.function.result)
         """Outcomes of the rows that are called."""
-        self.results = room.claim()
+        self.results = self._room.claim()
         """The bytes of the outcomes until they are written."""
         self.called: np.ndarray[Any, Any] | None = None
         """Indexes of the rows that are called; None for all of them."""
         self._placed = 0
         """Number of rows of the batch whose outcomes were taken, if not all rows are called."""
-        self.began = 0.0
-        """When the first call began; 0.0 before."""
         self.seconds = 0.0
         """Time that its calls took, set after the last call."""
-        self.sending = False
-        """Whether its calls have ended."""
         self.sent = False
         """Whether all of its outcomes were sent by the thread or task that called the function."""
         self.stopped = False
         """Whether it was given up, so that no more calls are needed."""
-        self.executor: LoopExecutor | None = None
-        self.posted = 0.0
-        """When it was passed to its executor."""
-        self.queued = False
-        """Whether its executor has taken it. It begins when it has its turn."""
-        self.task: asyncio.Task[None] | None = None
-        self.told = 0.0
-        """When the coroutine was cancelled because of its deadline; 0.0 if it was not."""
-        self.answered = False
-        """Whether its loop has reacted to that cancellation."""
-        self._claim = Token()
+
+    def run(self) -> Coroutine[Any, Any, None]:
+        return self._owner.run(self)
+
+    @property
+    def wanted(self) -> bool:
+        return not self._stop.is_set()
+
+    def take(self) -> bool:
+        if not self.claim():
+            return False
+        with self.lock:
+            self.stopped = True
+            # The call may still return and write to the original.
+            self.outcomes = self.outcomes.copied()
+        self._owner.remove(self)
+        return True
+
+    def leave_thread(self) -> None:
+        self._owner.leave_thread()
+
+    def given_up(self, error: Exception | None) -> None:
+        """Time out the rows without an outcome."""
+        self.outcomes.fail_rest(self._setup.timeout_error(1))
+        if error is None:
+            self._owner.send_aside(self)
+        else:
+            self._setup.fail(error)
+
+    def failed(self, error: Exception) -> None:
+        self._setup.fail(error)
 
     @property
     def first_row(self) -> int:
@@ -80,7 +106,7 @@ class Work:
 
     def too_late(self, seconds: float) -> TimeoutError | None:
         """An error if the deadline passes within this time."""
-        return TimeoutError() if self._clock() + seconds >= self.deadline else None
+        return TimeoutError() if self.clock() + seconds >= self.deadline else None
 
     @property
     def abandoned(self) -> bool:
@@ -98,19 +124,19 @@ class Work:
         with self.lock:
             self._waiting += 1
             if self._waiting == 1:
-                self._paused = self._clock()
+                self._paused = self.clock()
         try:
             yield
         finally:
             with self.lock:
                 self._waiting -= 1
                 if not self._waiting:
-                    self.began += self._clock() - self._paused
+                    self.began += self.clock() - self._paused
 
     def wait(self) -> None:
         """Block until the client has read enough of the sent results."""
         if self._room.backed_up:
-            with self.pausing(), self._lent():
+            with self.pausing(), self.hosted.thread_executor.lent():
                 self._room.wait()
 
     async def available(self) -> None:
@@ -121,9 +147,9 @@ class Work:
 
     def claim(self) -> bool:
         """Mark the calls as ended. Returns True for the first call only. Safe to call from any thread."""
-        if not self._claim.take():
+        if not self.open.take():
             return False
-        self.seconds, self.sending = self._clock() - self.began, True
+        self.seconds = self.clock() - self.began
         return True
 
     def positions(self, placed: Taken) -> Sequence[int]:
