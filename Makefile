@@ -26,7 +26,8 @@ WORKERS ?= 2
 # Tests without Spark wait more than they compute.
 UNIT_WORKERS ?= 4
 # Compiling a query or its expressions takes Spark longer than a few rows are worth. Its usual files of checkpoints, for which it
-# asks by FileContext, start about five processes each, `readlink` and `chmod`. `make test-all` has all of it, as jobs do.
+# asks by FileContext, start about five processes each, `readlink` and `chmod`. `make test-all` has all of it, as jobs do, in a
+# quarter of the files and in benchmarks.
 FILES := org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager
 QUICK := --conf spark.ui.enabled=false --conf spark.sql.codegen.wholeStage=false \
 	--conf spark.sql.codegen.factoryMode=NO_CODEGEN --conf spark.sql.streaming.checkpointFileManagerClass=$(FILES)
@@ -71,7 +72,8 @@ test: jdk prepared ## the tests but the long ones; TESTS=tests/spark for some of
 
 .PHONY: test-all
 test-all: jdk prepared ## the tests and the long ones; names the slowest
-	@$(RUN) -m pytest -q -n $(WORKERS) --dist loadfile --no-loadscope-reorder --durations=40 $(SHUFFLED) $(TESTS)
+	@PYSPARK_SUBMIT_ARGS='$(QUICK) pyspark-shell' \
+		$(RUN) -m pytest -q -n $(WORKERS) --dist loadfile --no-loadscope-reorder --as-jobs --durations=40 $(SHUFFLED) $(TESTS)
 
 # Both at once: an installation keeps one core busy.
 .PHONY: prepared

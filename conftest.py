@@ -18,8 +18,9 @@ hypothesis.settings.load_profile("random" if RANDOM else "fixed")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Adds what `make test ORDER=8` sets."""
+    """Adds what `make test ORDER=8` and `make test-all` set."""
     parser.addoption("--order", metavar="SEED", help="shuffle the files, and the tests in them")
+    parser.addoption("--as-jobs", action="store_true", help="in a quarter of the files Spark compiles as in jobs")
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -7,6 +7,7 @@ import logging
 import os
 import sys
 import threading
+import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -49,9 +50,10 @@ def _log_levels_are_set_back() -> Iterator[None]:
             logging.getLogger(name).setLevel(before.get(name, logging.NOTSET))
 
 
-# Short queries in many short-lived JVMs: the optimizing compiler takes more CPU time than it saves.
+# Short queries in many short-lived JVMs: the optimizing compiler takes more CPU time than it saves. Without it a JVM
+# has 48 MB for compiled code, and a long session keeps searching them for code that it may discard.
 # Hadoop starts `chmod` for each file that it writes: VFORK starts it without a helper between.
-JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Djdk.lang.Process.launchMechanism=VFORK"
+JVM = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC -Djdk.lang.Process.launchMechanism=VFORK"
 # `make test` makes it, see class_archive.py. A JVM that finds none, or one that does not fit, starts as usual.
 ARCHIVE = Path(__file__).parents[1] / "build/spark.jsa"
 if " " not in str(ARCHIVE) and ARCHIVE.exists():
@@ -177,7 +179,7 @@ SPARK_MODE = os.environ.get("REMOTE_UDF_TEST_SPARK", "classic")
 
 
 @pytest.fixture(scope="session")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+def started_spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """The process's Spark session, with two local executors' worth of cores."""
     from pyspark.sql import SparkSession
 
@@ -195,14 +197,34 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     # More than one, for rows of a key must meet; few, for each partition has a task, and on streams a state store.
     session.conf.set("spark.sql.shuffle.partitions", "2")
     session.conf.set("spark.sql.session.timeZone", SESSION_ZONE)
-    _sessions.append((session, dict(session.conf.getAll)))
     yield session
-    _sessions.clear()
     session.stop()
 
 
-_sessions: list[tuple[Any, dict[str, str]]] = []
-"""The session, once it has been started, with its settings then."""
+AS_JOBS = {"spark.sql.codegen.wholeStage": "true", "spark.sql.codegen.factoryMode": "FALLBACK"}
+"""What `QUICK` of the Makefile sets otherwise."""
+CHECKPOINT_FILES = "spark.sql.streaming.checkpointFileManagerClass"
+
+
+def runs_as_jobs(file: Path) -> bool:
+    """Whether `make test-all` has Spark compile queries and write checkpoints as by default. It does in a quarter.
+
+    The name determines it, so that a file fails again where it has failed.
+    """
+    name = file.relative_to(Path(__file__).parent).as_posix()
+    return zlib.crc32(name.encode()) % 4 == 2
+
+
+@pytest.fixture(scope="module")
+def spark(started_spark: Any, request: pytest.FixtureRequest) -> Iterator[Any]:
+    """The process's Spark session. No file depends on settings of those that ran before it."""
+    before = dict(started_spark.conf.getAll)
+    if request.config.getoption("as_jobs") and runs_as_jobs(request.path):
+        for key, value in AS_JOBS.items():
+            started_spark.conf.set(key, value)
+        started_spark.conf.unset(CHECKPOINT_FILES)
+    yield started_spark
+    set_back(started_spark, before)
 
 
 def set_back(session: Any, settings: dict[str, str]) -> None:
@@ -212,14 +234,6 @@ def set_back(session: Any, settings: dict[str, str]) -> None:
         session.conf.unset(key)
     for key, value in settings.items() - found.items():
         session.conf.set(key, value)
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _settings_are_set_back() -> Iterator[None]:
-    """No file depends on settings of those that ran before it in its process."""
-    yield
-    for session, settings in _sessions:
-        set_back(session, settings)
 
 
 @pytest.fixture

@@ -35,12 +35,6 @@ async def plus(x: int) -> int:
     return x + 1
 """
 
-INTERPRETED = (
-    "--conf spark.ui.enabled=false --conf spark.sql.codegen.wholeStage=false "
-    "--conf spark.sql.codegen.factoryMode=NO_CODEGEN pyspark-shell"
-)
-"""Compiling small queries takes long. The same tests have Spark compile them in classic sessions."""
-
 
 def run(arguments, **environment):
     return subprocess.run(
@@ -65,11 +59,11 @@ def test_executors_with_processes_of_their_own_reach_the_embedded_server(plugin,
 
 @pytest.mark.timeout(930)
 def test_every_test_marked_so_passes_on_spark_connect():
-    """It runs in a separate process, since one process has either a classic session or a Connect one."""
-    done = run(
-        ["-m", "pytest", "-q", "-x", "-m", "connect", "-p", "no:cacheprovider", "-p", "no:xdist", "tests/spark"],
-        REMOTE_UDF_TEST_SPARK="connect",
-        PYSPARK_SUBMIT_ARGS=INTERPRETED,
-    )
+    """It runs in a separate process, since one process has either a classic session or a Connect one.
+
+    The classic session has all examples of property tests.
+    """
+    options = ["-q", "-x", "-m", "connect", "-p", "no:cacheprovider", "-p", "no:xdist", "--hypothesis-profile=quick"]
+    done = run(["-m", "pytest", *options, "tests/spark"], REMOTE_UDF_TEST_SPARK="connect")
     assert done.returncode == 0, done.stdout[-5000:] + done.stderr[-2000:]
     assert "passed" in done.stdout.splitlines()[-1]
