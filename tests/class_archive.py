@@ -12,7 +12,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
-from pyspark import SparkContext
+from pyspark import SparkConf, SparkContext
+from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 from pyspark.sql import Window as W
 from pyspark.sql import functions as F
@@ -50,13 +51,15 @@ def main(archive: Path) -> None:
         f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xlog:disable -XX:ArchiveClassesAtExit={archive}"
     )
     with tempfile.TemporaryDirectory() as folder:
-        builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
-        builder = builder.config("spark.sql.shuffle.partitions", "1").config("spark.driver.bindAddress", "127.0.0.1")
-        spark = builder.config("spark.sql.warehouse.dir", f"{folder}/warehouse").getOrCreate()
+        conf = SparkConf().setMaster("local[2]").setAppName("classes").set("spark.ui.enabled", "false")
+        conf.set("spark.sql.shuffle.partitions", "1").set("spark.driver.bindAddress", "127.0.0.1")
+        conf.set("spark.sql.warehouse.dir", f"{folder}/warehouse")
+        gateway = launch_gateway(conf)
+        spark = SparkSession(SparkContext(conf=conf, gateway=gateway))
         spark.sparkContext.setLogLevel("OFF")
         use(spark, Path(folder))
         spark.stop()
-    process = SparkContext._gateway.proc  # type: ignore[union-attr]
+    process = gateway.proc
     process.stdin.close()  # the JVM writes the archive when it ends, and it ends with its input
     process.wait(120)
 

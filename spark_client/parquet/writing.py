@@ -79,13 +79,13 @@ def write(spark: SparkSession, frame: DataFrame, path: str, options: WriteOption
     tags, tag = JobTags(spark), f"remote-udf-write-{staging.write}"
     try:
         with _tagged(tags, tag):
-            answer = _run_once(spark, begin, BeginPlan(staging, options.mode in ("error", "ignore")))
+            answer = run_once(spark, begin, BeginPlan(staging, options.mode in ("error", "ignore")))
             if answer == "ready":
                 rows = apply_after_operator(frame, write_files, plan, FILES).collect()
         if answer == "ready":
             files = tuple(OutputFile(*row) for row in rows)
             committing = True
-            _run_once(spark, commit, CommitPlan(plan, files, _replaced(spark, options)))
+            run_once(spark, commit, CommitPlan(plan, files, _replaced(spark, options)))
     except BaseException as error:
         # Only an error of the task itself says that no attempt is running: after an interrupt the task may go on.
         if committing and not isinstance(error, PythonException):
@@ -127,7 +127,7 @@ def _clean_up(spark: SparkSession, staging: Staging, tags: JobTags, tag: str) ->
         with contextlib.suppress(Exception):
             tags.cancel(tag)
         with contextlib.suppress(Exception):
-            _run_once(spark, abort, staging)
+            run_once(spark, abort, staging)
     except BaseException as error:
         error.add_note(
             f"write_parquet: the clean-up of {staging.write} was interrupted. If the next write to {staging.path!r} is "
@@ -136,7 +136,7 @@ def _clean_up(spark: SparkSession, staging: Staging, tags: JobTags, tag: str) ->
         raise
 
 
-def _run_once(spark: SparkSession, run: Callable[[Plan, Batches], Batches], plan: Plan) -> str:
+def run_once(spark: SparkSession, run: Callable[[Plan, Batches], Batches], plan: Plan) -> str:
     """The answer of an operator over one row."""
     (row,) = apply_operator(spark.range(0, 1, 1, 1), run, plan, "answer string").collect()
     return str(row["answer"])

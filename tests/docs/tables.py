@@ -148,15 +148,11 @@ def divided() -> str:
 
 def metrics() -> str:
     server, rows = ServerMetrics(), []
-    for value in vars(server).values():
-        if isinstance(value, MetricWrapperBase):
-            family = value.describe()[0]
-            labels: Iterable[str] = value._labelnames
-        elif isinstance(value, (BulkHistogram, DroppedLines)):
-            family = next(iter(value.describe()))
-            labels = value._labels
-        else:
+    for name, value in vars(server).items():
+        if not isinstance(value, MetricWrapperBase | BulkHistogram | DroppedLines):
             continue
+        family = next(iter(value.describe()))
+        labels = value.labels if isinstance(value, DroppedLines) else vars(ServerMetrics)[name].labels
         name = family.name + ("_total" if family.type == "counter" else "")
         rows.append((f"`{name}`", family.type, ", ".join(f"`{label}`" for label in labels), family.documentation))
     return table(("metric", "type", "labels", "meaning"), rows)

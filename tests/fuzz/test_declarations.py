@@ -32,7 +32,7 @@ TYPES = st.recursive(
     ),
     max_leaves=4,
 )
-KINDS = st.sampled_from(list(inspect._ParameterKind))
+KINDS = st.sampled_from(list(type(inspect.Parameter.KEYWORD_ONLY)))
 NAMES = st.sampled_from(["a", "b", "c", "context", "self", "ctx", "r"])
 ODD = st.one_of(
     st.none(), st.booleans(), st.integers(), st.text(max_size=6), st.lists(st.integers(), max_size=2), PLAIN,

@@ -85,7 +85,7 @@ class Scripted:
     """The n-th stream is played by the n-th script, and further ones by the last."""
 
     def __init__(self, *scripts: Script) -> None:
-        self._scripts = list(scripts)
+        self.scripts = list(scripts)
         self.streams: list[Played] = []
 
     def servers(self) -> Sequence[str]:
@@ -98,7 +98,7 @@ class Scripted:
         pass
 
     def execute(self, requests: Iterator[bytes], avoid: Container[str] = ()) -> "Played":
-        script = self._scripts[min(len(self.streams), len(self._scripts) - 1)]
+        script = self.scripts[min(len(self.streams), len(self.scripts) - 1)]
         self.streams.append(Played(script, requests))
         return self.streams[-1]
 
@@ -108,14 +108,14 @@ class ScriptedServers(Scripted):
 
     def __init__(self, **scripts: Script) -> None:
         super().__init__()
-        self._by_address = scripts
+        self.by_address = scripts
 
     def servers(self) -> Sequence[str]:
-        return tuple(self._by_address)
+        return tuple(self.by_address)
 
     def execute(self, requests: Iterator[bytes], avoid: Container[str] = ()) -> "Played":
-        address = next((each for each in self._by_address if each not in avoid), next(iter(self._by_address)))
-        played = Played(self._by_address[address], requests)
+        address = next((each for each in self.by_address if each not in avoid), next(iter(self.by_address)))
+        played = Played(self.by_address[address], requests)
         played.server = address
         self.streams.append(played)
         return played

@@ -75,7 +75,7 @@ class Talk:
         self._limits, self._guards = limits or StreamLimits(), {} if guard is None else {guard.key: guard}
         self._requests: asyncio.Queue[bytes | None] = asyncio.Queue()
         self._answers: asyncio.Queue[bytes] = asyncio.Queue()
-        self._stream: asyncio.Task[None] | None = None
+        self._task: asyncio.Task[None] | None = None
         self.reads = asyncio.Event()
         """Cleared to have the client read nothing."""
         self.reads.set()
@@ -89,14 +89,18 @@ class Talk:
         )  # fmt: skip
         stream = ExecuteStream(services, caller=self._caller)
         self._running = weakref.ref(stream)
-        self._stream = asyncio.create_task(stream.run(self._incoming(), self._outgoing))
+        self._task = asyncio.create_task(stream.run(self._incoming(), self._outgoing))
         return self
 
+    async def lose(self) -> None:
+        """Ends the stream as gRPC does if a client is gone. Safe to call twice."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
+            self._task = None  # a task that was cancelled refers to its frames, and the frames to the stream
+
     async def __aexit__(self, *exception: object) -> None:
-        assert self._stream is not None
-        self._stream.cancel()
-        await asyncio.wait([self._stream])
-        self._stream = None  # a task that was cancelled refers to its frames, and the frames to the stream
+        await self.lose()
         if self._cache is None:
             await self.host.close()
 
@@ -146,8 +150,8 @@ class Talk:
 
     async def ended(self) -> None:
         """Returns once the server has ended the stream by itself."""
-        assert self._stream is not None
-        await asyncio.wait_for(asyncio.shield(self._stream), 20)
+        assert self._task is not None
+        await asyncio.wait_for(asyncio.shield(self._task), 20)
 
     def metric(self, name: str, **labels: str) -> float:
         return self.metrics.registry.get_sample_value(name, labels) or 0.0

@@ -5,7 +5,7 @@ of series is bounded.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Generic, TypeVar
+from typing import Generic, TypeVar, cast
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
@@ -47,6 +47,10 @@ class _Metric(Generic[MetricT]):
             **more: Further arguments, such as `buckets`.
         """
         self._kind, self._arguments, self._first, self._more = kind, arguments, first, more
+
+    @property
+    def labels(self) -> Sequence[str]:
+        return cast("Sequence[str]", self._arguments[2]) if len(self._arguments) > 2 else ()
 
     def made(self, registry: CollectorRegistry) -> MetricT:
         metric = self._kind(*self._arguments, registry=registry, **self._more)

@@ -135,7 +135,7 @@ def flush_outputs() -> None:
 class DroppedLines(Collector):
     """The metric of lines that were dropped because nobody read the output of this process."""
 
-    _labels = ("output",)
+    labels = ("output",)
 
     def __init__(self, registry: CollectorRegistry | None = None) -> None:
         if registry is not None:
@@ -148,7 +148,7 @@ class DroppedLines(Collector):
         metric = CounterMetricFamily(
             "udf_output_lines_dropped",
             "Lines of the log and of what functions print that were dropped, because nobody reads stdout or stderr.",
-            labels=self._labels,
+            labels=self.labels,
         )
         for name in ("stdout", "stderr"):
             metric.add_metric([name], _OUTPUTS[name].dropped if name in _OUTPUTS else 0)

@@ -60,7 +60,7 @@ class ThreadExecutor:
         self._name = name
         self._losable = losable
         self._lost = 0
-        self._alive = 0
+        self.alive = 0
         self._idle = 0
         self._jobs: FairQueue[Job] = FairQueue()
         self._changed = threads.condition()
@@ -74,7 +74,7 @@ class ThreadExecutor:
     @property
     def crowded(self) -> bool:
         """Whether jobs wait for a thread. If so, a job that can be interrupted submits itself again and returns."""
-        return (len(self._jobs) > 0 and not self._idle) or self._alive > self._allowed
+        return (len(self._jobs) > 0 and not self._idle) or self.alive > self._allowed
 
     @property
     def waiting(self) -> int:
@@ -97,7 +97,7 @@ class ThreadExecutor:
             used = sum(now - self._seconds[ident] for ident, now in seconds.items())
             self._seconds = seconds
             if load.saturated and used > COMPUTING * load.seconds:
-                self._allowed = max(min(self._allowed, self._alive) * 3 // 4, min(load.useful_threads, self.limit))
+                self._allowed = max(min(self._allowed, self.alive) * 3 // 4, min(load.useful_threads, self.limit))
             elif self._allowed < self.limit:
                 self._allowed = min(self._allowed + self._allowed // 8 + 1, self.limit)
                 self._staff()
@@ -115,7 +115,7 @@ class ThreadExecutor:
         """
         with self._changed:
             self._lost += 1
-            self._alive -= 1
+            self.alive -= 1
             self._staff()
             if self._lost > self._losable:
                 raise FunctionBlocked(
@@ -130,13 +130,13 @@ class ThreadExecutor:
         So a client that does not read takes no thread from other streams, and one thread per stream of its own.
         """
         with self._changed:
-            self._alive -= 1
+            self.alive -= 1
             self._staff()
         try:
             yield
         finally:
             with self._changed:
-                self._alive += 1
+                self.alive += 1
 
     def stop(self) -> None:
         """End idle threads and drop queued jobs. Running jobs finish, or remain if they hang."""
@@ -147,8 +147,8 @@ class ThreadExecutor:
     def _staff(self) -> None:
         # Lost threads beyond the limit keep their places: there are never more threads than `limit` and `losable`.
         kept = max(self._lost - self._losable, 0)
-        if self._idle < len(self._jobs) and self._alive + kept < self._allowed:
-            self._alive += 1
+        if self._idle < len(self._jobs) and self.alive + kept < self._allowed:
+            self.alive += 1
             self._threads.start(f"udf-{self._name}", self._work)
         self._changed.notify()
 
@@ -168,11 +168,11 @@ class ThreadExecutor:
             with self._changed:
                 self._idle += 1
                 found = None
-                while not self._stopped and self._alive <= self._allowed and (found := self._jobs.pop(NOMINAL)) is None:
+                while not self._stopped and self.alive <= self._allowed and (found := self._jobs.pop(NOMINAL)) is None:
                     self._changed.wait()
                 self._idle -= 1
                 if found is None:
-                    self._alive -= 1
+                    self.alive -= 1
                     return
             party, job = found
             began = self._clock()

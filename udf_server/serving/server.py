@@ -119,7 +119,7 @@ class Server:
             self._host, self.metrics, stream_limits, admission, guards=self._guards, budgets=self._budgets,
             cache=self._cache,
         )  # fmt: skip
-        self._service = UdfService(
+        self.service = UdfService(
             services,
             self._access,
             alone=not share_port,
@@ -127,7 +127,7 @@ class Server:
             # A process of several uses one core, and so does one without a limit: threads share an interpreter.
             load=ReportedLoad(cores=1 if share_port else limited_cores() or 1),
         )
-        self._upkeep = Upkeep(self._host, self._service, self._cache, self._budgets, self.metrics)
+        self._upkeep = Upkeep(self._host, self.service, self._cache, self._budgets, self.metrics)
         self._grpc: GrpcServer | None = None
         self._http: HttpServer | None = None
         self._watch: LoopWatch | None = None
@@ -152,7 +152,7 @@ class Server:
             self._http = self._start_http()
             self.metrics_url = self._http.url
             self._grpc = GrpcServer(
-                self.config, self._service, reflects=not self._access.restricted, share_port=self._share_port,
+                self.config, self.service, reflects=not self._access.restricted, share_port=self._share_port,
                 on_reload=functools.partial(self.metrics.reloads, "tls"),
             )  # fmt: skip
             self.target = await self._grpc.start()
@@ -178,16 +178,16 @@ class Server:
         self._stopped = True
         limit = self.config.drain_seconds if drain_seconds is None else drain_seconds
         await self._set_ready(False)
-        self._service.drain()
-        log.info("draining", extra={"streams": self._service.streams, "seconds": limit})
+        self.service.drain()
+        log.info("draining", extra={"streams": self.service.streams, "seconds": limit})
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(limit):
-                await self._service.wait_idle()
+                await self.service.wait_idle()
                 await self._cache.wait_for_orphans()
         # Streams that are cancelled from here on leave no calls behind.
         await self._cache.orphans.close()
-        if self._service.streams:
-            log.warning("streams cancelled after the drain timeout", extra={"streams": self._service.streams})
+        if self.service.streams:
+            log.warning("streams cancelled after the drain timeout", extra={"streams": self.service.streams})
             await self._grpc.stop(grace=0)
         else:
             await self._grpc.stop(grace=FLUSH_SECONDS)
@@ -255,7 +255,7 @@ class Server:
         if not config.page:
             return None
         source = LocalSource(
-            self.registry, self.metrics, self._access, self._service, asyncio.get_running_loop(), self._is_ready,
+            self.registry, self.metrics, self._access, self.service, asyncio.get_running_loop(), self._is_ready,
             try_calls=config.try_calls, tokens_allowed=tokens_allowed(config), device=self._device,
             weights=config.weights, budgets=self._budgets,
         )  # fmt: skip
@@ -267,7 +267,7 @@ class Server:
             await self._grpc.set_ready(ready)
 
     def _is_ready(self) -> bool:
-        return self._upkeep.is_alive() and self._grpc is not None and not self._service.draining
+        return self._upkeep.is_alive() and self._grpc is not None and not self.service.draining
 
 
 @contextlib.asynccontextmanager

@@ -64,7 +64,7 @@ class ExecuteStream:
         """Releases what the stream holds when it ends. Code that acquires something registers its release here."""
         self._shared: SharedMemory | None = None
         self._session = Session(self._limits.unanswered_rows)
-        self._call: ServedCall | None = None
+        self.call: ServedCall | None = None
         """None before the function is open."""
         self._outbox = Outbox(self._clock)
         self._held.callback(self._outbox.drop)
@@ -95,8 +95,8 @@ class ExecuteStream:
                 traceback.clear_frames(error.__traceback__)
                 raise
             finally:
-                if self._call is not None:
-                    self._call.report(end, self._clock() - self._began)
+                if self.call is not None:
+                    self.call.report(end, self._clock() - self._began)
                 self._span.end("" if end in {"finished", "cancelled"} else end)
                 self._pass_calls_on(held)
 
@@ -131,26 +131,26 @@ class ExecuteStream:
             finally:
                 self._main = None
         except Exception as error:
-            if self._call is not None:
-                self._call.cancel()
+            if self.call is not None:
+                self.call.cancel()
             return self._failed(error), "failed"
         finally:
             self._end_calls()
 
     def _end_calls(self) -> None:
         """Cancel the calls that run, except for those whose outcomes are kept, if the cache has room for them."""
-        if self._call is None:
+        if self.call is None:
             return
-        runner = self._call.runner
+        runner = self.call.runner
         if isinstance(runner, CachedRunner) and self._cache is not None:
             runner.let_go()
             if runner.running and self._cache.orphans.has_room(sum(runner.running.values()), self._caller.identity):
                 return
-        self._call.cancel()
+        self.call.cancel()
 
     def _pass_calls_on(self, held: contextlib.ExitStack) -> None:
         """Pass the calls that go on without this stream to the cache, with all that is held for them."""
-        call, cache = self._call, self._cache
+        call, cache = self.call, self._cache
         runner = call.runner if call is not None else None
         if call is None or cache is None or not isinstance(runner, CachedRunner) or not runner.running:
             return
@@ -181,12 +181,12 @@ class ExecuteStream:
     def _failed(self, error: Exception) -> pb.ExecuteResponse:
         """Log and count the error that ended the stream. Returns the Error message for the client."""
         refusal = as_stream_error(error)
-        function = self._call.hosted.spec.key if self._call else ""
+        function = self.call.hosted.spec.key if self.call else ""
         if refusal.code is ErrorCode.INTERNAL:
             log.error("stream failed", exc_info=error, extra={"function": function})
-        elif self._call is not None:
+        elif self.call is not None:
             log.warning("stream refused", extra={"function": function, "code": refusal.code, "why": refusal.message})
-        if self._call is None:
+        if self.call is None:
             stream_refused(self._caller, self._wanted or "", refusal)
             self._services.metrics.rejected.labels(refusal.code).inc()
         return error_message(refusal)
@@ -205,8 +205,8 @@ class ExecuteStream:
             elif isinstance(action, Stop):
                 return self._cancelled()
             elif await self._drained(requests, tasks):
-                assert self._call is not None
-                accounts = self._call.accounts
+                assert self.call is not None
+                accounts = self.call.accounts
                 finished = pb.Finished(counts=accounts.balanced(), times=accounts.times())
                 return pb.ExecuteResponse(finished=finished), "finished"
             else:
@@ -227,7 +227,7 @@ class ExecuteStream:
             opening = await open_function(self._services, request, self._caller, self._held)
         finally:
             alive.cancel()
-        call = self._call = ServedCall(
+        call = self.call = ServedCall(
             self._services, opening, request, self._held, caller=self._caller, span=self._span
         )
         runner = call.start(
@@ -260,15 +260,15 @@ class ExecuteStream:
 
     async def _feed(self, batch: InputBatch, size: int) -> None:
         """Pass a batch to the runner once there is room for it."""
-        call = self._call
+        call = self.call
         assert call is not None and call.runner is not None
         await call.accounts.receive(batch, size)
         call.runner.feed(batch)
 
     async def _drained(self, requests: AsyncIterator[bytes], tasks: asyncio.TaskGroup) -> bool:
         """Wait until every row is answered. Returns False if the client cancels first."""
-        assert self._call is not None
-        answered = self._spawn(self._call.accounts.all_answered(), tasks)
+        assert self.call is not None
+        answered = self._spawn(self.call.accounts.all_answered(), tasks)
         more: asyncio.Task[bytes | None] = tasks.create_task(_next(requests))
         try:
             await asyncio.wait((answered, more), return_when=asyncio.FIRST_COMPLETED)
@@ -285,17 +285,17 @@ class ExecuteStream:
     @property
     def progress(self) -> StreamProgress | None:
         """What the stream has answered, for the session of its caller; None before it is opened."""
-        return self._call.progress if self._call else None
+        return self.call.progress if self.call else None
 
     @property
     def waiting_seconds(self) -> float | None:
         """How long its oldest message has waited for a first call of the function; None without unanswered rows."""
-        return self._call.waiting_seconds if self._call else None
+        return self.call.waiting_seconds if self.call else None
 
     @property
     def results_held(self) -> tuple[HostedFunction | None, int]:
         """The function of the stream, and the bytes of its unsent results."""
-        call = self._call
+        call = self.call
         return (call.hosted, call.room.held if call.room else 0) if call else (None, 0)
 
     def end_if_idle(self, opening: float, idle: float) -> None:
@@ -303,7 +303,7 @@ class ExecuteStream:
 
         The client of an idle stream opens a new stream when it has rows again.
         """
-        accounts = self._call.accounts if self._call else None
+        accounts = self.call.accounts if self.call else None
         if not (why := self._heartbeats.idle(opening if self._wanted is None else None, idle, accounts)):
             return
         self._fail(StreamError(ErrorKind.WORKER, ErrorCode.IDLE, f"the stream is idle: {why}", retryable=True))
@@ -314,8 +314,8 @@ class ExecuteStream:
     def drain(self) -> None:
         """Tell the client that the server is about to stop, so that it changes servers between two batches."""
         self._draining = True
-        if self._call is not None:
-            self._heartbeats.send(rows_done=self._call.accounts.rows_done, draining=True)
+        if self.call is not None:
+            self._heartbeats.send(rows_done=self.call.accounts.rows_done, draining=True)
 
     def _fail(self, error: BaseException) -> None:
         if self._error is None:
@@ -327,7 +327,7 @@ class ExecuteStream:
         return self._background.spawn(tasks, coroutine, self._fail)
 
     def _cancelled(self) -> tuple[pb.ExecuteResponse, str]:
-        counts = self._call.accounts.counts if self._call else None
+        counts = self.call.accounts.counts if self.call else None
         return pb.ExecuteResponse(cancelled=pb.Cancelled(counts=counts)), "cancelled"
 
 

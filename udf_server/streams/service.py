@@ -48,7 +48,7 @@ class UdfService:
         self._access = access or Access(None)
         self._weights = weights or {}
         self._services = services
-        self._host, self._metrics, self._admission = services.host, services.metrics, services.admission
+        self._host, self._metrics, self.admission = services.host, services.metrics, services.admission
         self._open: dict[ExecuteStream, None] = {}
         self._by_caller: collections.Counter[str] = collections.Counter()
         self._lists: weakref.WeakValueDictionary[str, asyncio.Semaphore] = weakref.WeakValueDictionary()
@@ -70,7 +70,7 @@ class UdfService:
 
     def end_idle_streams(self) -> None:
         """End the streams whose clients are idle. Call about once a second."""
-        idle = self._admission.limits.idle_seconds
+        idle = self.admission.limits.idle_seconds
         for stream in list(self._open):
             stream.end_if_idle(min(OPEN_SECONDS, idle), idle)
 
@@ -83,14 +83,14 @@ class UdfService:
                 held[hosted.spec.key] += size
         for hosted in self._host.hosted():
             self._metrics.result_bytes.labels(hosted.spec.name, hosted.spec.version).set(held[hosted.spec.key])
-        self._metrics.held_bytes.set(self._admission.bytes)
+        self._metrics.held_bytes.set(self.admission.bytes)
         waits = (stream.waiting_seconds for stream in self._open)
         crowded = any(hosted.crowded for hosted in self._host.hosted())
         self._load.look(self.streams, crowded, (seconds for seconds in waits if seconds is not None))
         self._metrics.load.set(self._load.load(self.streams))
         for name in self._access.settings:
             if name != OTHERS:
-                self._metrics.caller_holds(name, self._by_caller[name], self._admission.rows_of(name))
+                self._metrics.caller_holds(name, self._by_caller[name], self.admission.rows_of(name))
 
     async def wait_idle(self) -> None:
         """Wait until no stream is open."""
@@ -139,7 +139,7 @@ class UdfService:
         try:
             await self._run(stream, requests, answers)
             # A client that does not read still counts as a stream, and holds the message that gRPC has: no other one.
-            with self._admission.rooms.holding(answers.unsent, who):
+            with self.admission.rooms.holding(answers.unsent, who):
                 await answers.sent()
         finally:
             self._by_caller[who] -= 1
@@ -207,7 +207,7 @@ class UdfService:
             raise
 
     def _refusal(self, caller: Caller) -> message_pb2.Error | None:
-        limits, who = self._admission.limits, caller.identity
+        limits, who = self.admission.limits, caller.identity
         if self.draining:
             code, message = ErrorCode.SHUTTING_DOWN, "the server is shutting down"
         elif (streams := self._by_caller.total()) >= limits.streams:

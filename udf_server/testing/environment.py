@@ -23,6 +23,7 @@ from udf_server.base.values import ListCodec
 from udf_server.cache.outcome_cache import OutcomeCache
 from udf_server.hosting.executors import Executors
 from udf_server.hosting.function_host import FunctionHost
+from udf_server.hosting.hosted_function import HostLimits
 from udf_server.hosting.registry import Registry
 from udf_server.security.access import Caller
 from udf_server.stores.key_values import KeyValueStores
@@ -56,6 +57,7 @@ class FunctionEnvironment:
     def __init__(
         self, *, seed: int = 0, message_bytes: int = 64 << 20, cache: OutcomeCache | None = None,
         clock: ManualClock | None = None, device: str = CPU, key_values: str = "memory:",
+        limits: HostLimits | None = None,
     ) -> None:  # fmt: skip
         """Create an environment.
 
@@ -67,14 +69,17 @@ class FunctionEnvironment:
             device: The device that `open` finds in its FunctionContext.
             key_values: The `cache_url` of the key-value stores of functions, such as "file:///tmp/kept". Functions
                 that are declared with `durable_store=True` need one that is not in memory.
+            limits: Threads, instances and the seconds of hooks, as settings of a server bound them.
         """
         self._random = random.Random(seed)
-        self._limits = StreamLimits(message_bytes=message_bytes)
-        self._metrics = ServerMetrics()
-        self._cache = cache or OutcomeCache(MemoryStore(CACHE_BYTES), self._metrics)
+        self._stream_limits = StreamLimits(message_bytes=message_bytes)
+        self.metrics = ServerMetrics()
+        """The metrics that a server would publish for the functions; `metrics.registry` is a Prometheus registry."""
+        self._cache = cache or OutcomeCache(MemoryStore(CACHE_BYTES), self.metrics)
         self._executors = Executors(clock=clock, later=clock.later) if clock is not None else Executors()
         self._device = device
         self._stores = KeyValueStores(key_values)
+        self._limits = limits
         self._declared: dict[int, Aggregate] = {}
         self._hosts: dict[int, FunctionHost] = {}
 
@@ -156,7 +161,8 @@ class FunctionEnvironment:
         count = len(columns[0]) if columns else rows or 0
         return Exchange(
             function.spec, {f"a{index}": column for index, column in enumerate(columns)}, count,
-            context=_context(partition), batch_rows=batch_rows or min(max(count, 1), self._limits.unanswered_rows),
+            context=_context(partition),
+            batch_rows=batch_rows or min(max(count, 1), self._stream_limits.unanswered_rows),
             options=canonical(options, source="FunctionEnvironment.run"), together=together,
         )  # fmt: skip
 
@@ -258,11 +264,12 @@ class FunctionEnvironment:
     async def _exchanged(self, function: Function, exchange: Exchange, caller: str = "") -> RunResult:
         if id(function) not in self._hosts:
             self._hosts[id(function)] = FunctionHost(
-                Registry([("test", function)]), executors=self._executors, device=self._device, stores=self._stores
-            )
+                Registry([("test", function)]), limits=self._limits, executors=self._executors, device=self._device,
+                stores=self._stores,
+            )  # fmt: skip
         services = StreamServices(
-            self._hosts[id(function)], self._metrics, self._limits, cache=self._cache, clock=self._executors.clock,
-            new_random=lambda: self._random,
+            self._hosts[id(function)], self.metrics, self._stream_limits, cache=self._cache,
+            clock=self._executors.clock, new_random=lambda: self._random,
         )  # fmt: skip
         stream = ExecuteStream(services, caller=Caller(caller))
         await stream.run(exchange.requests(), exchange.receive)

@@ -204,7 +204,7 @@ def test_a_query_that_fails_leaves_nothing_new(remote, spark, tmp_path):
 
 
 def test_a_commit_that_may_go_on_after_an_interrupt_is_left_alone(remote, spark, tmp_path, monkeypatch):
-    session, path, run_once = remote(one_more), str(tmp_path / "out"), writing._run_once
+    session, path, run_once = remote(one_more), str(tmp_path / "out"), writing.run_once
     session.write_parquet(spark.range(3), path)
     commits = []
 
@@ -215,7 +215,7 @@ def test_a_commit_that_may_go_on_after_an_interrupt_is_left_alone(remote, spark,
         return run_once(spark, run, plan)
 
     with monkeypatch.context() as patches:
-        patches.setattr(writing, "_run_once", interrupted)
+        patches.setattr(writing, "run_once", interrupted)
         with pytest.raises(KeyboardInterrupt) as error:
             session.write_parquet(spark.range(7, 9), path, mode="overwrite")
     assert "the commit of" in str(error.value.__notes__)
@@ -239,7 +239,7 @@ def test_a_commit_that_fails_is_undone(remote, spark, tmp_path, monkeypatch):
 
 
 def test_an_interrupt_of_the_first_job_does_not_block_the_path(remote, spark, tmp_path, monkeypatch):
-    session, path, run_once = remote(one_more), str(tmp_path / "out"), writing._run_once
+    session, path, run_once = remote(one_more), str(tmp_path / "out"), writing.run_once
 
     def interrupted(spark, run, plan):
         answer = run_once(spark, run, plan)
@@ -248,7 +248,7 @@ def test_an_interrupt_of_the_first_job_does_not_block_the_path(remote, spark, tm
         return answer
 
     with monkeypatch.context() as patches:
-        patches.setattr(writing, "_run_once", interrupted)
+        patches.setattr(writing, "run_once", interrupted)
         with pytest.raises(KeyboardInterrupt):
             session.write_parquet(spark.range(3), path)
     assert everything_in(tmp_path) == []
@@ -295,7 +295,7 @@ def test_an_interrupt_ends_the_tasks_before_it_cleans_up(remote, spark, tmp_path
 
 @pytest.mark.parametrize("second", [KeyboardInterrupt, RuntimeError])
 def test_a_second_interrupt_says_that_the_next_write_says_what_to_do(remote, spark, tmp_path, monkeypatch, second):
-    session, path, run_once = remote(one_more), str(tmp_path / "out"), writing._run_once
+    session, path, run_once = remote(one_more), str(tmp_path / "out"), writing.run_once
 
     def interrupted(spark, run, plan):
         if run is abort:
@@ -304,7 +304,7 @@ def test_a_second_interrupt_says_that_the_next_write_says_what_to_do(remote, spa
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patches:
-        patches.setattr(writing, "_run_once", interrupted)
+        patches.setattr(writing, "run_once", interrupted)
         with pytest.raises(KeyboardInterrupt) as error:
             session.write_parquet(spark.range(3), path)
     assert ("was interrupted" in str(getattr(error.value, "__notes__", ""))) == (second is KeyboardInterrupt)

@@ -89,4 +89,4 @@ def test_letters_of_a_micro_batch_that_runs_again_are_replaced_if_it_is_named(sp
         # The state is that of a driver that was killed before the commit.
         for commit in ("0", ".0.crc"):
             (tmp_path / "checkpoint" / "commits" / commit).unlink(missing_ok=True)
-    assert [(row.id, row._micro_batch) for row in spark.read.parquet(letters).collect()] == [(1, 0)]
+    assert [(row.id, row["_micro_batch"]) for row in spark.read.parquet(letters).collect()] == [(1, 0)]

@@ -115,7 +115,7 @@ def test_a_micro_batch_that_runs_again_replaces_its_letters(remote, spark, sourc
         (checkpoint / "commits" / commit).unlink()
     run_once(2)
     found = spark.read.parquet(letters)
-    assert sorted((row.x, row._micro_batch, row._run) for row in found.collect()) == [
+    assert sorted((row.x, row["_micro_batch"], row["_run"]) for row in found.collect()) == [
         (x, micro_batch, *ids) for x, micro_batch in ((3, 0), (13, 0), (23, 0), (33, 1), (43, 1))
     ]
     assert sorted(row.x for row in session.replay(letters).collect()) == [3, 13, 23, 33, 43]

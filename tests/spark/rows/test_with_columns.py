@@ -222,8 +222,12 @@ def test_dead_letters_hold_the_failed_rows_and_the_result_the_others(remote, spa
     assert letters.columns == ["id", "word", *LETTERS]
     assert sorted(row.id for row in letters.collect()) == list(range(3, 100, 10))
     first = letters.where("id = 3").first()
-    assert (first.word, first._function, first._error.message) == ("w", "no_threes@1", "ValueError: 3 ends in three")
-    assert (first._micro_batch, first._partition, letters.select("_run").distinct().count()) == (None, 0, 1)
+    assert (first.word, first["_function"], first["_error"].message) == (
+        "w",
+        "no_threes@1",
+        "ValueError: 3 ends in three",
+    )
+    assert (first["_micro_batch"], first["_partition"], letters.select("_run").distinct().count()) == (None, 0, 1)
 
 
 @pytest.mark.connect

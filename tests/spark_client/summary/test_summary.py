@@ -7,7 +7,9 @@ from types import SimpleNamespace
 
 import pytest
 from pyarrow import fs
+from pyspark import worker_util
 from pyspark.accumulators import Accumulator, _accumulatorRegistry
+from pyspark.serializers import CPickleSerializer
 
 from spark_client.base.errors import SummaryUnavailable
 from spark_client.base.statistics import Statistics, TaskReport
@@ -63,8 +65,8 @@ def test_two_summaries_count_each_for_itself(collector):
         collector.take([report()])
         with JobSummary(None, context, collector) as inner:
             collector.take([report(partition=1)])
+    collector.take([report(partition=2)])  # neither is told any more
     assert (outer.total()[1].rows, inner.total()[1].rows) == (20, 10)
-    assert collector._sinks == ()
 
 
 def test_of_a_task_that_ran_twice_the_last_attempt_counts(summary, collector):
@@ -96,9 +98,13 @@ def test_old_tasks_are_folded_and_still_count(summary, collector, monkeypatch):
     with summary:
         for partition in range(12):
             collector.take([report(partition=partition)])
-    assert len(summary._tasks) == 5
     assert (summary.total()[0], summary.total()[1].rows) == (12, 120)
     assert summary.total()[1].latencies == {report().statistics.latencies.copy().popitem()[0]: 12}
+    # Another attempt takes the place of one of the five latest tasks, and counts beside one of the others.
+    for partition, tasks in ((7, 12), (6, 13)):
+        with summary:
+            collector.take([report(partition=partition, attempt=2)])
+        assert summary.total()[0] == tasks
 
 
 def test_it_reads_as_text_and_html(summary, collector):
@@ -119,7 +125,7 @@ def test_without_calls_it_says_so(summary):
     assert summary.text().startswith("no remote call has ended in 0.")
 
 
-def test_the_accumulator_travels_empty_and_comes_back_as_reports():
+def test_the_accumulator_travels_empty_and_comes_back_as_reports(monkeypatch):
     """Does what Spark does: the plan is pickled, a task adds, the driver's accumulator takes the update."""
     collector, taken = Collector(), []
     collector.open(SimpleNamespace(take=taken.append))
@@ -129,9 +135,14 @@ def test_the_accumulator_travels_empty_and_comes_back_as_reports():
     in_task = pickle.loads(plan)
     in_task.report(report())
     in_task.report(report(partition=1))
-    accumulator += pickle.loads(pickle.dumps(_accumulatorRegistry.pop(-7)._value))
+    sent = io.BytesIO()
+    monkeypatch.setattr(worker_util, "_accumulatorRegistry", {-7: _accumulatorRegistry.pop(-7)})
+    worker_util.send_accumulator_updates(sent)
+    sent.seek(4)  # after their number
+    ((_, update),) = CPickleSerializer().load_stream(sent)
+    accumulator += update
     assert [each.partition for each in taken] == [0, 1]
-    assert accumulator._value is collector
+    assert accumulator.value is collector
 
 
 def test_spark_connect_without_a_directory_has_no_summary_and_says_what_to_do():

@@ -11,6 +11,7 @@ from tests.udf_server.aggregate_functions import BundledAverage, ClassicAverage,
 from udf_server import BundledKeySegment as Segment
 from udf_server import BundledKeySegmentApplied as Applied
 from udf_server import RowKind
+from udf_server.aggregate.declaration import declare_aggregate
 
 AVERAGES = [BundledAverage, ClassicAverage, VectorizedAverage]
 every_way = pytest.mark.parametrize("average", AVERAGES, ids=lambda kind: kind.__name__)
@@ -31,7 +32,7 @@ def as_dicts(applied):
 @every_way
 async def test_the_worked_example_of_the_flip_call_by_call(environment, average):
     """FLIP-491, "Group By Example": odd and even averages, three bundles of three rows."""
-    accumulator = environment._aggregate(average).accumulator
+    accumulator = declare_aggregate(average).accumulator
 
     async def bundle(*segments):
         for segment in segments:
@@ -57,7 +58,7 @@ async def test_the_worked_example_of_the_flip_call_by_call(environment, average)
 
 @every_way
 async def test_several_accumulators_are_merged_before_the_first_row(environment, average):
-    make = environment._aggregate(average).accumulator.decode
+    make = declare_aggregate(average).accumulator.decode
     before = make(pa.array([{"sum": 6, "count": 2}, {"sum": 9, "count": 1}, {"sum": 0, "count": 0}]))
     applied = (await environment.apply(average, [Segment((), [(1,)], before)])).to_list()
     assert as_dicts(applied) == [Applied({"sum": 16, "count": 4}, 5, 4)]
@@ -65,7 +66,7 @@ async def test_several_accumulators_are_merged_before_the_first_row(environment,
 
 @every_way
 async def test_a_segment_without_rows_keeps_its_value_and_one_without_anything_has_a_new_one(environment, average):
-    make = environment._aggregate(average).accumulator.decode
+    make = declare_aggregate(average).accumulator.decode
     before = make(pa.array([{"sum": 6, "count": 2}]))
     applied = (await environment.apply(average, [Segment(("a",), [], before), Segment(("b",), [])])).to_list()
     assert as_dicts(applied) == [

@@ -46,7 +46,7 @@ async def test_taking_a_row_back_from_a_function_that_cannot_is_an_error_of_its_
 
 @every_way
 async def test_merging_with_a_function_that_cannot_is_an_error_of_its_segment(environment, average):
-    one = environment._aggregate(average).accumulator.decode(pa.array([{"sum": 4, "count": 2}]))[0]
+    one = declare_aggregate(average).accumulator.decode(pa.array([{"sum": 4, "count": 2}]))[0]
     segments = [Segment((1,), [], [one]), Segment((2,), [(1,)], [one, one]), Segment((3,), [(3,)])]
     result = await environment.apply(poor(average), segments)
     assert list(result.errors) == [1]

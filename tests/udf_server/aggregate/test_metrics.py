@@ -37,7 +37,7 @@ class Picky(udf.AggregateFunction):
 def metric(environment, function, name, **labels):
     spec = declare_aggregate(function).spec
     labels = {"function": spec.name, "version": spec.version, **labels}
-    return environment._metrics.registry.get_sample_value(name, labels)
+    return environment.metrics.registry.get_sample_value(name, labels)
 
 
 @every_way
@@ -58,7 +58,7 @@ async def test_bundles_segments_and_rows_by_change_are_counted(environment, aver
 
 @every_way
 async def test_accumulators_count_as_merged_where_a_segment_has_several(environment, average):
-    accumulator = environment._aggregate(average).accumulator
+    accumulator = declare_aggregate(average).accumulator
     before = accumulator.decode(pa.array([{"sum": 1, "count": 1}] * 3, accumulator.type))
     await environment.apply(average, [Segment((1,), [], before), Segment((2,), [(1,)], before[:1]), Segment((3,), [])])
     assert metric(environment, average, "udf_merged_accumulators_total") == 3
@@ -87,6 +87,6 @@ async def test_a_scalar_function_has_no_bundles(environment):
         return x
 
     await environment.run(same, [1])
-    registry = environment._metrics.registry
+    registry = environment.metrics.registry
     assert registry.get_sample_value("udf_rows_total", {"function": "same", "version": "1", "outcome": "ok"}) == 1
     assert registry.get_sample_value("udf_bundle_rows_count", {"function": "same", "version": "1"}) is None

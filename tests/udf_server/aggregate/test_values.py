@@ -14,6 +14,7 @@ from tests.udf_server.aggregate_functions import CountAll
 from udf_server import BundledKeySegment as Segment
 from udf_server import BundledKeySegmentApplied as Applied
 from udf_server.aggregate.bundle import Bundle
+from udf_server.aggregate.declaration import declare_aggregate
 
 
 async def test_the_key_is_seen_with_its_nested_decimal_and_null_parts(environment):
@@ -136,7 +137,7 @@ async def test_an_accumulator_of_any_type_comes_back_as_it_was(environment, type
         def get_values(self, accumulators):
             return pa.array([0] * len(accumulators))
 
-    codec = environment._aggregate(KeepsArrow).accumulator
+    codec = declare_aggregate(KeepsArrow).accumulator
     for kind in (Keeps, KeepsArrow):
         seen.clear()
         segments = [Segment((1,), [(1,), (1,)], [value], True), Segment((2,), [(1,)], [value], True)]

@@ -9,14 +9,8 @@ import pytest
 
 import udf_server as udf
 from remote_udf.errors import ErrorCode, ErrorKind, StreamError
-from udf_server.hosting.function_host import FunctionHost
 from udf_server.hosting.hosted_function import HostLimits
-from udf_server.hosting.registry import Registry
 from udf_server.testing import FunctionEnvironment
-
-
-def with_limits(environment, function, **limits):
-    environment._hosts[id(function)] = FunctionHost(Registry([("test", function)]), limits=HostLimits(**limits))
 
 
 async def test_open_runs_once_before_the_first_call_and_close_after_the_last():
@@ -160,7 +154,7 @@ async def test_a_stream_whose_open_hook_fails_says_so_and_the_next_tries_again(e
 
 
 @pytest.mark.parametrize("blocking", [True, False])
-async def test_an_open_hook_that_takes_too_long_fails(environment, blocking):
+async def test_an_open_hook_that_takes_too_long_fails(blocking):
     release, attempts = threading.Event(), []
 
     @udf.scalar
@@ -176,10 +170,10 @@ async def test_an_open_hook_that_takes_too_long_fails(environment, blocking):
             else:
                 await asyncio.sleep(3600)
 
-    with_limits(environment, f, open_seconds=1.0)
-    with pytest.raises(StreamError, match="function f@1: open failed: not done after 1 s"):
-        await asyncio.wait_for(environment.run(f, [1]), 10)
-    assert (await asyncio.wait_for(environment.run(f, [1]), 10)).to_pylist() == [1]
+    async with FunctionEnvironment(limits=HostLimits(open_seconds=1.0)) as environment:
+        with pytest.raises(StreamError, match="function f@1: open failed: not done after 1 s"):
+            await asyncio.wait_for(environment.run(f, [1]), 10)
+        assert (await asyncio.wait_for(environment.run(f, [1]), 10)).to_pylist() == [1]
     release.set()
 
 
@@ -219,8 +213,7 @@ async def test_a_close_hook_that_hangs_does_not_keep_the_server_from_stopping(ca
         else:
             await asyncio.sleep(3600)
 
-    environment = FunctionEnvironment()
-    with_limits(environment, f, close_seconds=0.1)
+    environment = FunctionEnvironment(limits=HostLimits(close_seconds=0.1))
     await environment.run(f, [1])
     await asyncio.wait_for(environment.__aexit__(), 10)
     assert "close hook timed out" in caplog.messages
@@ -260,8 +253,7 @@ async def test_a_blocked_function_does_not_keep_the_server_from_stopping():
         return a
 
     f.on_close(lambda: None)
-    environment = FunctionEnvironment()
-    with_limits(environment, f, close_seconds=0.1)
+    environment = FunctionEnvironment(limits=HostLimits(close_seconds=0.1))
     running = asyncio.create_task(environment.run(f, [1]))
     assert await asyncio.to_thread(entered.wait, 20)
     running.cancel()

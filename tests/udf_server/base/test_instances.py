@@ -186,10 +186,17 @@ async def test_calls_that_join_no_others_have_objects_for_themselves_too():
 
 
 async def test_a_call_that_finds_no_free_instance_before_its_deadline_times_out():
-    now = [0.0]
-    instances = Instances(Instance(lambda: "done", [], []), lambda: pytest.fail("none is made"))
+    now, entered, release = [0.0], threading.Event(), threading.Event()
+
+    def wait():
+        entered.set()
+        assert release.wait(20)
+        return "done"
+
+    instances = Instances(Instance(wait, [], []), lambda: pytest.fail("none is made"))
     await instances.open(FunctionContext("f", "1"), own=True, clock=lambda: now[0])
-    running = instances._take()
+    running = asyncio.create_task(asyncio.to_thread(instances.caller))
+    assert await asyncio.to_thread(entered.wait, 20)
 
     def call():
         current_scope.set(CallScope(deadline=0.05))
@@ -198,7 +205,8 @@ async def test_a_call_that_finds_no_free_instance_before_its_deadline_times_out(
 
     with pytest.raises(TimeoutError, match="all 1 instances were busy until the call's deadline"):
         await asyncio.to_thread(call)
-    instances._give(running)
+    release.set()
+    assert await running == "done"
     assert await asyncio.to_thread(instances.caller) == "done"
 
 

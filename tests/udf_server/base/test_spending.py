@@ -87,15 +87,17 @@ async def test_streams_bear_the_share_of_their_rows_in_a_common_call(environment
 @pytest.mark.parametrize("delay", [None, "1 s"])
 async def test_a_report_for_each_row_of_a_call_makes_no_context_of_a_row(environment, monkeypatch, delay):
     @udf.scalar(batched=True, batch_rows=3_000, max_queue_delay=delay)
-    async def embed(x: list[int], context: udf.BatchContext) -> list[float]:
+    async def embed(x: list[int], context: udf.BatchContext) -> list[int]:
         for _ in x:
             context.spend(tokens=1)
-        return [sum(each for each in context._shares().values())] * len(x)
+        return x
 
     monkeypatch.setattr("udf_server.base.context._Rows.__iter__", None)
     monkeypatch.setattr("udf_server.base.context._Rows.__getitem__", None)
     results = await environment.run_streams(embed, [([1] * 2_000,), ([2] * 1_000,)])
-    assert [set(result.to_pylist()) for result in results] == [{1.0}, {1.0}]
+    assert [set(result.to_pylist()) for result in results] == [{1}, {2}]
+    labels = {"function": "embed", "version": "1", "caller": "", "unit": "tokens"}
+    assert environment.metrics.registry.get_sample_value("udf_spent_total", labels) == 3_000
 
 
 def test_nothing_is_spent_if_nothing_is_reported(serve):

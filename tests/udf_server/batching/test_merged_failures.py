@@ -139,8 +139,7 @@ async def test_a_thread_that_hangs_for_streams_that_are_gone_returns_its_instanc
         await lost.open()
         lost.send(batch(0, 0, [1]))
         await eventually(began.is_set)
-        lost._stream.cancel()  # as gRPC does if a client is gone
-        await asyncio.wait([lost._stream])
+        await lost.lose()
         await first.open(options={"timeout": "30 s"})  # its calls are separate, so it does not check the other one
         first.send(batch(0, 0, [2]), finish())
         try:

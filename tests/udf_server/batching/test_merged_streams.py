@@ -4,6 +4,7 @@ import asyncio
 import collections
 import gc
 import itertools
+import weakref
 from typing import Any
 
 import pyarrow as pa
@@ -45,8 +46,7 @@ async def test_rows_of_a_stream_that_ended_are_taken_out():
             await eventually(lambda: other.unread == 0)
             first.send(batch(1, 1, [1]), finish())
             await eventually(lambda: first.unread == 0)
-            other._stream.cancel()  # as gRPC does if a client is gone
-            await asyncio.wait([other._stream])
+            await other.lose()
             gate.set()
             await first.receive()
             await first.receive()
@@ -104,21 +104,22 @@ async def test_a_stream_that_has_ended_is_freed_without_the_collector(kind):
             while not (await talk.receive()).HasField("finished"):
                 pass
             await talk.ended()
-            talk._stream = asyncio.create_task(asyncio.sleep(0))
+            await talk.lose()
             await eventually(lambda: talk.running is None)
     finally:
         gc.enable()
 
 
 def test_the_queue_keeps_few_parts_whose_rows_were_taken():
-    queue, stuck = RowQueue(), object()
-    column = pa.array([1])
+    queue, stuck, kept = RowQueue(), object(), []
     for number in range(10_000):
-        stream = stuck if number == 0 else None
+        stream, column = stuck if number == 0 else None, pa.array([1])
+        kept.append(weakref.ref(column))
         queue.push(Party("caller"), Part(stream, InputBatch(0, 1, None), [column], None, 1, 1.0, float(number)))
         queue.take(10, 1000, mix_callers=True, held_up={stuck})
     assert (queue.rows, queue.oldest(())) == (1, 0.0)
-    assert len(queue._parts) < 200
+    del column
+    assert sum(each() is not None for each in kept) < 200
 
 
 async def test_callers_and_then_streams_get_equal_shares():

@@ -77,6 +77,6 @@ def test_outcomes_are_the_same_with_and_without_a_cache(first, second, execution
             assert await run(first, other, **cached) == expected[0]
             assert await run(second, other, **cached, cache_mode="refresh") == expected[1]
             called = [len(table) - skipped for table, (_, _, skipped) in zip((first, second), expected, strict=True)]
-            assert counted(environment._metrics) == 2 * sum(called)
+            assert counted(environment.metrics) == 2 * sum(called)
 
     asyncio.run(compare())

@@ -115,7 +115,7 @@ async def test_a_row_that_waits_keeps_its_own_deadline(environment):
     result = await hasty
     assert result.errors[0].code is ErrorCode.TIMEOUT and "100 ms" in result.errors[0].message
     labels = {"function": "f", "version": "1", "outcome": "late"}
-    assert environment._metrics.registry.get_sample_value("udf_cache_rows_total", labels) == 1
+    assert environment.metrics.registry.get_sample_value("udf_cache_rows_total", labels) == 1
     function_loop(environment, gate).post(gate.open.set)
     assert (await patient).to_pylist() == [-1] and gate.calls == [1]
 

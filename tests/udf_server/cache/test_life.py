@@ -66,7 +66,7 @@ class World:
     async def __aenter__(self):
         async with self.talk() as talk:
             await answered(talk, [99])  # what the first stream makes for all is made now
-            runner = weakref.ref(talk.stream._call.runner)
+            runner = weakref.ref(talk.stream.call.runner)
         await eventually(lambda: gc.collect() >= 0 and talk.running is None and runner() is None)
         await self.cache.store.clear()
         gc.disable()

@@ -28,7 +28,8 @@ class World:
 
     def __init__(self, execution="async", most=10_000, fails=False, store=None, **options):
         self.calls, self.cancelled, self.gate = [], [], threading.Event()
-        self.cache = OutcomeCache(store or MemoryStore(1 << 20), ServerMetrics())
+        self.metrics = ServerMetrics()
+        self.cache = OutcomeCache(store or MemoryStore(1 << 20), self.metrics)
         self.cache.orphans = Orphans(most)
         self.admission = Admission()
 
@@ -234,4 +235,4 @@ async def test_calls_of_orphans_are_counted():
     async with World() as world:
         await world.lose(range(4))
         world.cache.observe()
-        assert world.cache._metrics.registry.get_sample_value("udf_cache_orphaned_rows") == 4
+        assert world.metrics.registry.get_sample_value("udf_cache_orphaned_rows") == 4

@@ -27,7 +27,7 @@ def test_a_ready_server_is_well(serve):
 
 def test_a_draining_server_lives_and_is_not_ready(serve):
     serving = serve(same)
-    serving.server._service.draining = True
+    serving.server.service.drain()
     asked = ask(serving)
     assert asked.exit_code == 1
     assert "503 Service Unavailable" in asked.output

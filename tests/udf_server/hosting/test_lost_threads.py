@@ -74,11 +74,11 @@ def test_threads_that_live_and_that_are_lost_are_all_threads(seed):
             job = hanging.pop(random.randrange(len(hanging)))
             job.released.set()
         wait_until(lambda: executor.lost == sum(job.given_up for job in hanging))
-        wait_until(lambda: executor._alive + executor.lost == threads.running <= LIMIT + LOSABLE)
+        wait_until(lambda: executor.alive + executor.lost == threads.running <= LIMIT + LOSABLE)
     for job in hanging:
         job.released.set()
     executor.stop()
-    wait_until(lambda: executor._alive == executor.lost == threads.running == 0)
+    wait_until(lambda: executor.alive == executor.lost == threads.running == 0)
 
 
 def test_lost_threads_beyond_the_limit_are_not_replaced_until_one_returns():

@@ -41,7 +41,7 @@ def test_a_server_lives_is_ready_and_shows_its_metrics(serve):
 
 def test_a_server_that_stops_is_not_ready(serve):
     serving = serve(same)
-    serving.server._service.draining = True
+    serving.server.service.drain()
     assert get(f"{serving.server.metrics_url}/readyz")[0] == 503
     assert get(f"{serving.server.metrics_url}/livez")[0] == 200
 

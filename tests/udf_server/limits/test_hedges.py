@@ -43,7 +43,7 @@ class Service:
 
 
 def hedges(environment: FunctionEnvironment, name: str = "f") -> dict[str, float]:
-    registry = environment._metrics.registry
+    registry = environment.metrics.registry
     return {
         outcome: registry.get_sample_value(
             "udf_hedges_total", {"function": name, "version": "1", "outcome": outcome}

@@ -348,7 +348,7 @@ def test_with_an_access_file_the_page_wants_a_token(serve, tokens):
 
 def test_a_call_is_refused_while_the_server_drains(serve):
     serving = serve(half, try_calls=True)
-    serving.server._service.draining = True
+    serving.server.service.drain()
     assert tried(serving.server.metrics_url, "half", "3")[1]["error"]["code"] == "SHUTTING_DOWN"
 
 

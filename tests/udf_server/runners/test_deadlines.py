@@ -10,9 +10,7 @@ import pytest
 import udf_server as udf
 from remote_udf.errors import ErrorCode, StreamError
 from tests.udf_server.talk import Talk, batch, eventually, finish
-from udf_server.hosting.function_host import FunctionHost
 from udf_server.hosting.hosted_function import HostLimits
-from udf_server.hosting.registry import Registry
 from udf_server.testing import FunctionEnvironment
 
 FOREVER = 3600.0
@@ -292,9 +290,7 @@ async def test_rows_of_other_streams_survive_a_call_that_blocks_their_loop(envir
 
 async def test_a_function_that_loses_too_many_calls_is_refused(released):
     function = sleepers("threads", released, timeout="50 ms")
-    async with FunctionEnvironment() as environment:
-        limits = HostLimits(threads=8, lost_calls=2)
-        environment._hosts[id(function)] = FunctionHost(Registry([("test", function)]), limits=limits)
+    async with FunctionEnvironment(limits=HostLimits(threads=8, lost_calls=2)) as environment:
         with pytest.raises(StreamError, match="have not returned") as raised:
             await environment.run(function, [-1] * 6, buffer_capacity=1)
     assert (raised.value.code, raised.value.retryable) == (ErrorCode.OVERLOADED, True)

@@ -179,9 +179,7 @@ async def test_ordered_a_slow_row_holds_back_its_own_batch_only():
 
 async def test_streams_of_one_function_take_turns_on_its_threads():
     """One stream with enough rows to keep every thread busy does not shut out another."""
-    from udf_server.hosting.function_host import FunctionHost
     from udf_server.hosting.hosted_function import HostLimits
-    from udf_server.hosting.registry import Registry
     from udf_server.testing import FunctionEnvironment
 
     order = []
@@ -195,8 +193,7 @@ async def test_streams_of_one_function_take_turns_on_its_threads():
         threading.Event().wait(0.001)
         return a
 
-    async with FunctionEnvironment() as environment:
-        environment._hosts[id(f)] = FunctionHost(Registry([("test", f)]), limits=HostLimits(threads=1))
+    async with FunctionEnvironment(limits=HostLimits(threads=1)) as environment:
         first = asyncio.create_task(environment.run(f, [1] * 300, batch_rows=5))
         assert await asyncio.to_thread(enough.wait, 20)
         await environment.run(f, [2] * 5)

@@ -38,7 +38,7 @@ async def test_callers_that_read_go_on_while_another_one_has_filled_the_server(s
     serving = await asyncio.to_thread(serve, wide, access_file=path, max_server_bytes=LIMIT)
     token = await asyncio.to_thread(Path(security["etl"].token_file).read_text)
     opening = encode(pb.ExecuteRequest(open=pb.Open(protocol_version=1, function="wide", arguments=write_schema(X))))
-    admission = serving.server._service._admission
+    admission = serving.server.service.admission
     port = int(serving.target.rpartition(":")[2])
     async with Peer(port, [("authorization", f"Bearer {token}")], reads="nothing", window=1_000) as peer:
         while admission.bytes < LIMIT:
@@ -57,7 +57,7 @@ async def test_callers_that_read_go_on_while_another_one_has_filled_the_server(s
 async def test_a_message_that_is_not_read_counts_although_its_stream_has_ended(serve):
     serving = await asyncio.to_thread(serve, wide, idle_seconds=1)
     opening = encode(pb.ExecuteRequest(open=pb.Open(protocol_version=1, function="wide", arguments=write_schema(X))))
-    admission, service = serving.server._service._admission, serving.server._service
+    admission, service = serving.server.service.admission, serving.server.service
     async with Peer(int(serving.target.rpartition(":")[2]), reads="nothing", window=1_000) as peer:
         for _ in range(3):
             stream = peer.open()

@@ -149,7 +149,7 @@ def test_a_caller_has_no_more_rows_in_flight_than_its_limit_and_none_is_lost(ser
 
     @udf.scalar(name="ask", timeout="60 s", buffer_capacity=500)
     async def waits(x: int) -> int:
-        most[0] = max(most[0], serving.server._service._admission.rows_of("etl"))
+        most[0] = max(most[0], serving.server.service.admission.rows_of("etl"))
         await asyncio.sleep(0.001)
         return x
 

@@ -123,7 +123,8 @@ def test_a_worker_that_cannot_be_started_for_now_is_started_later(plugin, monkey
     parent = Processes(
         ServerConfig(port=0, metrics_port=0), 2, ["serve", "--plugin", plugin(PLUGIN), "--no-entry-points"]
     )
-    crashed, _ = parent.start()["processes"]
+    ready = parent.start()
+    crashed, _ = ready["processes"]
     try:
         popen, failed = subprocess.Popen, []
 
@@ -135,9 +136,9 @@ def test_a_worker_that_cannot_be_started_for_now_is_started_later(plugin, monkey
 
         monkeypatch.setattr(subprocess, "Popen", scarce)
         os.kill(crashed, signal.SIGKILL)
-        worker, _ = parent._workers
-        wait_until(lambda: worker.process.pid != crashed and worker.ready)
-        assert worker.is_alive()
+        wait_until(lambda: len(failed) == 2)
+        wait_until(lambda: 'udf_server_ready{process="0"} 1.0' in page(ready["metrics"] + "/metrics"))
+        assert page(ready["metrics"] + "/livez") == "ok\n"
     finally:
         parent.stop()
         parent.wait()

@@ -127,12 +127,21 @@ def test_functions_are_listed_with_their_types(serve, channel):
 
 @pytest.mark.parametrize("name", ["", SERVICE_NAME])
 def test_health_says_serving_and_then_not(serve, channel, name):
-    serving = serve(same)
+    started, release = threading.Event(), threading.Event()
+    serving = serve(wait_function(started, release))
     health = health_pb2_grpc.HealthStub(channel(serving.target))
     request = health_pb2.HealthCheckRequest(service=name)
     assert health.Check(request, timeout=20).status == health_pb2.HealthCheckResponse.SERVING
-    asyncio.run_coroutine_threadsafe(serving.server._set_ready(False), serving.loop).result(20)
+    first = threading.Thread(target=call_same, args=(channel(serving.target), [5]))
+    first.start()
+    assert started.wait(20)
+    stopping = asyncio.run_coroutine_threadsafe(serving.server.stop(20), serving.loop)
+    while not serving.server.service.draining:
+        threading.Event().wait(0.002)
     assert health.Check(request, timeout=20).status == health_pb2.HealthCheckResponse.NOT_SERVING
+    release.set()
+    stopping.result(20)
+    first.join(20)
 
 
 def test_requests_beside_streams_that_are_no_small_ones_are_not_parsed(serve, channel):
@@ -249,7 +258,7 @@ def test_a_draining_server_finishes_what_it_has_and_takes_nothing_new(serve, cha
     first.start()
     assert started.wait(20)
     stopping = asyncio.run_coroutine_threadsafe(serving.server.stop(20), serving.loop)
-    while not serving.server._service.draining:
+    while not serving.server.service.draining:
         threading.Event().wait(0.002)
     [(envelope, _)] = execute(channel(serving.target), opening("same"))
     assert (envelope.error.code, envelope.error.retryable) == ("SHUTTING_DOWN", True)
@@ -318,7 +327,7 @@ def test_a_lost_client_frees_the_stream(serve, channel):
     opened.set()
     assert started.wait(20)
     lost.cancel()
-    asyncio.run_coroutine_threadsafe(serving.server._service.wait_idle(), serving.loop).result(20)
+    asyncio.run_coroutine_threadsafe(serving.server.service.wait_idle(), serving.loop).result(20)
     release.set()
     assert serving.metric("udf_rows_in_flight", function="same", version="1") == 0
 

@@ -23,7 +23,7 @@ async def test_an_error_is_logged_and_does_not_end_the_heartbeat(monkeypatch, ca
             raise ZeroDivisionError("a bug")
 
     async with running_server(ServerConfig(port=0, metrics_port=0), Registry([("test", f)])) as server:
-        monkeypatch.setattr(server._service, "observe", observe)
+        monkeypatch.setattr(server.service, "observe", observe)
         await eventually(lambda: len(beats) > 2)
     (logged,) = (record for record in beats[1] if record.message == "upkeep failed")
     assert str(logged.exc_info[1]) == "a bug"

@@ -11,7 +11,6 @@ import pytest
 
 import udf_server as udf
 from tests.udf_server.file_stores import two_file_stores
-from tests.udf_server.talk import eventually
 from udf_server.base.metrics import ServerMetrics
 from udf_server.base.store import LARGEST_ENTRY, StoreError
 from udf_server.cache.outcome_cache import OutcomeCache
@@ -81,7 +80,9 @@ async def test_a_server_starts_without_its_cache_if_the_disk_is_full_and_uses_it
         for _ in range(2):
             now[0] += 60
             assert (await environment.run(function, [1, 2], cache_timeout="20 s")).to_pylist() == [3, 6]
-            await eventually(lambda: cache._writer is None)
+            async with asyncio.timeout(20):
+                while not await cache.store.stats():  # noqa: ASYNC110 - entries are written behind the answer
+                    await asyncio.sleep(0.001)
     assert called == [1, 2]
     await cache.close()
 

@@ -77,8 +77,8 @@ def test_a_full_server_slows_streams_down_and_loses_no_row(serve):
     for thread in threads:
         thread.join(100)
     assert found == [{row: row for row in range(1000)}] * 4
-    assert serving.server._service._admission.rows("f@1") == 0
-    assert serving.server._service._admission.bytes == 0
+    assert serving.server.service.admission.rows("f@1") == 0
+    assert serving.server.service.admission.bytes == 0
 
 
 def test_messages_have_no_more_rows_than_the_server_takes(serve):

@@ -144,7 +144,7 @@ def test_a_client_of_ours_goes_on_after_its_stream_was_idle(serve):
     stream = stream_of(call, transport_for(call.config))
     stream.submit(chunk_of([1]))
     assert everything(stream) == {0: 1}
-    for open_stream in list(serving.server._service._open):
+    for open_stream in list(serving.server.service._open):
         serving.loop.call_soon_threadsafe(open_stream.end_if_idle, 0.0, 0.0)
     wait_until(lambda: not serving.metric("udf_streams_open", function="same", version="1"))
     stream.submit(chunk_of([2], 1))
@@ -173,7 +173,7 @@ def test_streams_of_a_client_that_vanished_are_ended(serve, opened):
     try:
         assert read_response(next(opened(proxy.target, opening("same"))))[0].HasField("opened")
         proxy.swallow = True
-        wait_until(lambda: not serving.server._service.streams)
+        wait_until(lambda: not serving.server.service.streams)
     finally:
         proxy.close()
 

@@ -224,8 +224,7 @@ async def test_a_neighbour_of_a_client_that_reads_nothing_is_served(function):
             await rest_of(first, ROWS)
         finally:
             for talk in talks[1:]:
-                talk._stream.cancel()
-                await asyncio.wait([talk._stream])
+                await talk.lose()
 
 
 @each_mode
@@ -239,11 +238,9 @@ async def test_a_stream_whose_client_vanishes_in_the_middle_of_a_write_is_freed_
             talk.reads.clear()
             talk.send(batch(0, 0, range(ROWS)))
             await eventually(lambda: waits(talk, function))
-            stream, runner = weakref.ref(talk.stream), weakref.ref(talk.stream._call.runner)
-            room = weakref.ref(talk.stream._call.room)
-            talk._stream.cancel()
-            await asyncio.wait([talk._stream])
-            talk._stream = asyncio.create_task(asyncio.sleep(0))
+            stream, runner = weakref.ref(talk.stream), weakref.ref(talk.stream.call.runner)
+            room = weakref.ref(talk.stream.call.room)
+            await talk.lose()
             await eventually(lambda: stream() is None and runner() is None and room() is None)
     finally:
         gc.enable()

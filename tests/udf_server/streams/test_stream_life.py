@@ -65,7 +65,7 @@ async def test_a_stream_is_freed_when_it_ends_though_nothing_is_collected(functi
         talk.send(batch(0, 0, values))
         assert (await talk.receive()).result.rows == len(values)
         stream = weakref.ref(talk.running)
-        runner = weakref.ref(talk.running._call.runner)
+        runner = weakref.ref(talk.running.call.runner)
         talk.send(ENDS[end])
         await talk.ended()
         await eventually(lambda: stream() is None and runner() is None)

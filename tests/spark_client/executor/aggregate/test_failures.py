@@ -140,6 +140,11 @@ def ours():
     return {thread for thread in threading.enumerate() if thread.name.startswith(names)}
 
 
+def open_streams(transport):
+    samples = [each for family in transport.metrics.registry.collect() for each in family.samples]
+    return sum(each.value for each in samples if each.name == "udf_streams_open")
+
+
 @pytest.mark.parametrize("run", ["partial", "grouped", "over"])
 def test_an_operator_that_is_left_early_leaves_no_stream_and_no_thread(run):
     rows = [(key // 30, key) for key in range(3000)]
@@ -156,5 +161,5 @@ def test_an_operator_that_is_left_early_leaves_no_stream_and_no_thread(run):
         assert next(output).num_rows
         output.close()
         assert opening.streams
-        wait_until(lambda: not transport._streams)
+        wait_until(lambda: not open_streams(transport))
         wait_until(lambda: not ours() - before)

@@ -14,7 +14,6 @@ from spark_client.base.errors import DeadLetterFailed
 from spark_client.executor.engine.policy import ERROR_TYPE
 from spark_client.executor.files import file_system
 from spark_client.executor.scalar.dead_letter import LETTER_COLUMNS, DeadLetterWriter, Operator
-from spark_client.executor.scalar.earlier_letters import EarlierLetters
 from spark_client.executor.stream.runtime import Runtime
 from spark_client.executor.stream.task import TaskInfo
 from tests.spark_client.bucket import bucket_of
@@ -156,9 +155,8 @@ def test_operators_of_one_restart_do_not_replace_one_another(tmp_path):
 
 def test_the_directory_is_listed_once_per_restart(tmp_path, monkeypatch):
     put(stream_writer(tmp_path, 8), 1)
-    listed = []
-    look = EarlierLetters._look
-    monkeypatch.setattr(EarlierLetters, "_look", lambda self: listed.append(1) or look(self))
+    listed, selector = [], fs.FileSelector
+    monkeypatch.setattr(fs, "FileSelector", lambda *given, **named: listed.append(1) or selector(*given, **named))
     for micro_batch in (8, 9, 10):
         for partition in (0, 1):
             put(stream_writer(tmp_path, micro_batch, partition, query_run="second"), micro_batch)

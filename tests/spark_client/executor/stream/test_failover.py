@@ -87,7 +87,7 @@ def test_a_lost_server_is_replaced_although_the_next_one_in_turn_hangs(quick_wat
     monkeypatch.setattr("spark_client.executor.stream.connection.SILENT_SECONDS", (0.05, 0.05))
     transport = ScriptedServers(lost=hangs_once_open, hanging=hangs, good=honest)
     stream = stream_of(call_of(plus_one), transport)
-    transport._by_address["lost"] = gone
+    transport.by_address["lost"] = gone
     assert answered(stream) == {0: 2, 1: 3}
     stream.finish()
     assert [played.server for played in transport.streams] == ["lost", "lost", "hanging", "good"]
@@ -292,7 +292,7 @@ def test_a_stream_that_loses_its_server_in_a_rolling_update_waits_for_one_that_h
 
     transport = ScriptedServers(mine=opens_and_is_lost, old=has_other_version)
     stream = stream_of(call_of(plus_one), transport, clock=clock, sleep=clock.sleep)
-    transport._by_address["mine"] = back_later
+    transport.by_address["mine"] = back_later
     assert answered(stream) == {0: 2, 1: 3}
     stream.finish()
     assert "old" in [played.server for played in transport.streams]

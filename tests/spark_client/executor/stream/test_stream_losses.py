@@ -120,7 +120,7 @@ def test_rows_after_an_outage_try_anew():
     stream, _ = timed(call_of(plus_one), transport)
     stream.submit(chunk_of([1]))
     assert everything(stream)[0].code is ErrorCode.SERVER_UNAVAILABLE
-    transport._scripts[len(transport.streams) :] = [honest]
+    transport.scripts[len(transport.streams) :] = [honest]
     stream.submit(chunk_of([5, 6]))
     assert everything(stream) == {0: 6, 1: 7}
     assert stream.finish().rows_in == 2
