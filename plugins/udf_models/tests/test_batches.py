@@ -293,7 +293,7 @@ async def test_a_download_that_breaks_is_made_again_and_spent_once(tmp_path, con
     assert len(service.batches) == 1
     assert len(paths(service, "files/file-2/content")) == 2
     total = {
-        unit: environment._metrics.registry.get_sample_value(
+        unit: environment.metrics.registry.get_sample_value(
             "udf_spent_total", {"function": "complete_batch_small", "version": "1", "unit": unit, "caller": ""}
         )
         for unit in ("tokens_in", "tokens_out", "usd", "tokens_submitted", "usd_submitted")
