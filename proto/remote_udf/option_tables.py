@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from remote_udf.errors import InvalidOption
-from remote_udf.option_values import Reader
+from remote_udf.option_values import ValueReader
 
 __all__ = ["Option", "option", "read_values", "table_of"]
 
@@ -34,7 +34,7 @@ class Option:
 
 
 def option(
-    read: Reader[ValueT], default: DefaultT, doc: str, *, secret: bool = False, **more: object
+    read: ValueReader[ValueT], default: DefaultT, doc: str, *, secret: bool = False, **more: object
 ) -> ValueT | DefaultT:  # fmt: skip
     """Declare a field of a table. Its name, with hyphens, is that of the option.
 

@@ -16,7 +16,7 @@ from remote_udf.errors import InvalidOption
 
 __all__ = [
     "P95",
-    "Reader",
+    "ValueReader",
     "choice",
     "count",
     "duration",
@@ -42,7 +42,7 @@ ValueT = TypeVar("ValueT")
 
 
 @dataclass(frozen=True)
-class Reader(Generic[ValueT]):
+class ValueReader(Generic[ValueT]):
     """Reads a value when it is called. `format` converts it to a text, which it can read.
 
     `accepts` is the annotation of what it reads: a name of `remote_udf.option_types`, or Python code.
@@ -58,12 +58,12 @@ class Reader(Generic[ValueT]):
 
 def reader(
     accepts: str, shown: Callable[[Any], str] = str
-) -> Callable[[Callable[[Any], ValueT]], Reader[ValueT]]:  # fmt: skip
+) -> Callable[[Callable[[Any], ValueT]], ValueReader[ValueT]]:  # fmt: skip
     """Make a reader of a function that reads values. `shown` converts them to text."""
-    return lambda read: Reader(read, shown, accepts)
+    return lambda read: ValueReader(read, shown, accepts)
 
 
-def count(minimum: int) -> Reader[int]:
+def count(minimum: int) -> ValueReader[int]:
     """A reader of whole numbers of at least `minimum`."""
 
     @reader("Count")
@@ -123,7 +123,7 @@ def size(value: Any) -> int:
 EnumT = TypeVar("EnumT", bound=StrEnum)
 
 
-def choice(kind: type[EnumT], aliases: Mapping[str, EnumT] | None = None) -> Reader[EnumT]:
+def choice(kind: type[EnumT], aliases: Mapping[str, EnumT] | None = None) -> ValueReader[EnumT]:
     """A reader of the members of `kind`, by their values or by `aliases`. Case and underscores do not matter."""
     values = ", ".join(f'"{each}"' for each in kind)
 

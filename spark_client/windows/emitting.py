@@ -7,7 +7,7 @@ from datetime import timedelta
 from remote_udf.durations import format_seconds, parse_seconds
 from remote_udf.effective_options import canonical, resolve
 from remote_udf.option_tables import Option, option, table_of
-from remote_udf.option_values import Reader, switch
+from remote_udf.option_values import ValueReader, switch
 from spark_client.base.errors import PlanError
 from spark_client.base.options import EMIT_PREFIX
 from spark_client.executor.aggregate.firing import EmitOptions
@@ -25,7 +25,7 @@ def _shown_delay(seconds: float) -> str:
     return f"-{format_seconds(-seconds)}" if seconds < 0 else format_seconds(seconds)
 
 
-_delays = Reader(_delay, _shown_delay, "Duration")
+_delays = ValueReader(_delay, _shown_delay, "Duration")
 
 
 @dataclass(frozen=True)

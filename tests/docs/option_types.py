@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 
 from remote_udf.functions import FunctionKind
 from remote_udf.option_tables import Option
-from remote_udf.option_values import Reader
+from remote_udf.option_values import ValueReader
 from remote_udf.options import HOSTED_OPTIONS, SCALAR_OPTIONS
 from spark_client.base.options import KNOWN_OPTIONS
 from spark_client.windows.emitting import EMIT_OPTIONS
@@ -35,5 +35,5 @@ def _type(name: str, doc: str, tables: Iterable[Mapping[str, Option]]) -> str:
 
 
 def _accepted(option: Option) -> str:
-    assert isinstance(option.parse, Reader)
+    assert isinstance(option.parse, ValueReader)
     return option.parse.accepts

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from remote_udf.effective_options import canonical
 from remote_udf.errors import InvalidOption
 from remote_udf.option_tables import option, read_values, table_of
-from remote_udf.option_values import Reader, unknown
+from remote_udf.option_values import ValueReader, unknown
 from remote_udf.options import HOSTED_OPTIONS, SCALAR_OPTIONS
 from udf_server.base.errors import InvalidConfig
 from udf_server.hosting.turns import DEFAULT_CALLS
@@ -49,13 +49,13 @@ def _guards(tables: Mapping[str, Any]) -> Mapping[str, GuardSettings]:
     return {function: GuardSettings.parse(function, table) for function, table in tables.items()}
 
 
-def _table(read: Reader[Mapping[str, ValueT]], doc: str) -> Mapping[str, ValueT]:
+def _table(read: ValueReader[Mapping[str, ValueT]], doc: str) -> Mapping[str, ValueT]:
     """Declare a setting that is a table; none of them is set by default."""
     return field(default_factory=dict, metadata={"reader": read, "doc": doc})
 
 
 def _setting(
-    read: Reader[ValueT], default: DefaultT, doc: str, *, secret: bool = False, divided: bool = False,
+    read: ValueReader[ValueT], default: DefaultT, doc: str, *, secret: bool = False, divided: bool = False,
     least: int | None = None, most: int | None = None, choices: Sequence[str] = (),
 ) -> ValueT | DefaultT:  # fmt: skip
     """`divided` settings bound all worker processes together: each process gets its part, but not less than `least`."""

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from remote_udf.errors import InvalidOption
-from remote_udf.option_values import Reader, reader, size
+from remote_udf.option_values import ValueReader, reader, size
 from udf_server.base.errors import InvalidConfig
 
 __all__ = ["bytes_", "in_file", "invalid", "nonblank", "number", "switch", "texts", "whole_number"]
@@ -30,7 +30,7 @@ def switch(value: Any) -> bool:
     return found
 
 
-def _number_of(kind: Callable[[Any], NumberT], expected: str) -> Reader[NumberT]:
+def _number_of(kind: Callable[[Any], NumberT], expected: str) -> ValueReader[NumberT]:
     """A reader of numbers from text. A value from a file must be such a number."""
 
     @reader("Count")
@@ -71,7 +71,7 @@ def texts(value: Any) -> tuple[str, ...]:
         raise invalid(value, "a list of texts") from None
 
 
-def in_file(read: Callable[[Mapping[str, Any]], ValueT]) -> Reader[ValueT]:
+def in_file(read: Callable[[Mapping[str, Any]], ValueT]) -> ValueReader[ValueT]:
     """A reader of tables, which only a file has."""
 
     def checked(value: Any) -> ValueT:
@@ -82,4 +82,4 @@ def in_file(read: Callable[[Mapping[str, Any]], ValueT]) -> Reader[ValueT]:
         except (KeyError, ValueError, TypeError, AttributeError):
             raise invalid(value, "a table") from None
 
-    return Reader(checked, str, "Mapping[str, Any]")
+    return ValueReader(checked, str, "Mapping[str, Any]")

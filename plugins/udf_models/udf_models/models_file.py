@@ -12,7 +12,7 @@ from yarl import URL
 
 from remote_udf.errors import InvalidOption
 from remote_udf.option_tables import option, read_values, table_of
-from remote_udf.option_values import Reader, reader, size
+from remote_udf.option_values import ValueReader, reader, size
 from remote_udf.options import HOSTED_OPTIONS, SCALAR_OPTIONS
 from udf_models.batches.settings import batch_settings_of
 from udf_models.models import OPERATIONS, Model
@@ -32,13 +32,13 @@ _RESERVED = ("model", "messages", "input", "query", "documents", "stream", "n", 
 ValueT = TypeVar("ValueT")
 
 
-def _of(kind: type[ValueT], expected: str) -> Reader[ValueT]:
+def _of(kind: type[ValueT], expected: str) -> ValueReader[ValueT]:
     def read(value: Any) -> ValueT:
         if not isinstance(value, kind) or (kind is not bool and isinstance(value, bool)):
             raise InvalidOption(f"{value!r} is not {expected}")
         return value
 
-    return Reader(read, str, kind.__name__)
+    return ValueReader(read, str, kind.__name__)
 
 
 _text, _switch, _whole = _of(str, "a text"), _of(bool, "true or false"), _of(int, "a whole number")
