@@ -11,8 +11,8 @@ from remote_udf.types import spelled
 from udf_server.aggregate.declaration import Aggregate
 from udf_server.aggregate.segments import BundledKeySegment
 from udf_server.base.functions import Function
-from udf_server.base.texts import argument_columns
 from udf_server.hosting.registry import Registry
+from udf_server.page.texts import argument_columns
 from udf_server.testing import FunctionEnvironment
 
 __all__ = ["as_json", "described", "evaluate", "listed"]

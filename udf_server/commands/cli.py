@@ -22,11 +22,11 @@ from remote_udf.version import __version__
 from udf_server.base.errors import InvalidConfig
 from udf_server.base.functions import Function
 from udf_server.base.output import flush_outputs, queue_outputs
-from udf_server.base.texts import with_text_keys
 from udf_server.commands import cache
 from udf_server.commands.catalog import as_json, described, evaluate, listed
 from udf_server.commands.new_plugin import new_plugin
 from udf_server.hosting.registry import Registry
+from udf_server.page.texts import with_text_keys
 from udf_server.plugins.loading import build_plugin_manager, load_functions
 from udf_server.security.access import hashed, new_token
 from udf_server.serving.config import ENVIRONMENT_PREFIX, ServerConfig, load_config, settings

@@ -11,11 +11,11 @@ from remote_udf.errors import ErrorCode, StreamError
 from remote_udf.functions import FunctionKind, split_name
 from remote_udf.v1 import message_pb2 as pb
 from udf_server.base.metrics import ServerMetrics
-from udf_server.base.texts import argument_columns, with_text_keys
 from udf_server.hosting.registry import Registry
 from udf_server.limits.budgets import Budgets
 from udf_server.page.catalogue import Catalogue, catalogue
 from udf_server.page.site import Credentials, Refused
+from udf_server.page.texts import argument_columns, with_text_keys
 from udf_server.security.access import Access, Caller
 from udf_server.streams.in_process import Exchange
 from udf_server.streams.service import UdfService

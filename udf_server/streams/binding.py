@@ -2,13 +2,15 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 import pyarrow as pa
 
+from remote_udf.amounts import AMOUNTS
 from remote_udf.arrow import read_schema
 from remote_udf.effective_options import ScalarOptions, canonical
 from remote_udf.errors import ErrorCode, InvalidOption, UnsupportedType
-from remote_udf.functions import FunctionKind
+from remote_udf.functions import Execution, FunctionKind
 from remote_udf.options import AGGREGATE_OPTIONS
 from remote_udf.process_calls import ProcessCall
 from remote_udf.segments import applied_from_proto, checked_segments
@@ -17,9 +19,10 @@ from remote_udf.v1 import message_pb2 as pb
 from udf_server.aggregate.binding import bind_aggregate
 from udf_server.aggregate.declaration import Aggregate
 from udf_server.base.bundle_metrics import BundleMetrics, ProcessMetrics
-from udf_server.base.estimating import estimating
+from udf_server.base.errors import InvalidCost
 from udf_server.base.functions import Function
 from udf_server.base.metrics import ServerMetrics
+from udf_server.base.values import codec_for_type
 from udf_server.hosting.hosted_function import HostedFunction
 from udf_server.process.binding import bind_process, checked_process_segments
 from udf_server.process.declaration import ProcessFunction
@@ -75,7 +78,7 @@ def _scalar(hosted: HostedFunction, request: pb.Open, schema: pa.Schema) -> Boun
                 ErrorCode.INVALID_OPTION,
                 f"function {spec.key}: its declaration has no cost=..., so what its calls cost is not known before",
             )
-        function = estimating(function)
+        function = _estimating(function)
         options = replace(options, cache_ttl=0.0)  # what is kept are values, not estimates
     return Bound(function, options, options.to_text(), arguments)
 
@@ -109,3 +112,35 @@ def _process(
     targets = checked_process_segments(function, call, schema)
     called = bind_process(function, call, ProcessMetrics(metrics, spec.name, spec.version))
     return Bound(called, options.for_segments(), options.to_text(), Arguments(schema, targets))
+
+
+def _estimating(function: Function) -> Function:
+    """The function whose values are the estimates by its `cost`, `map<string, double>` by unit.
+
+    If a call is for many rows, each of them gets an equal part. Guards, retries and context of the function do not
+    apply: nothing is called.
+    """
+    spec = replace(function.spec, result=AMOUNTS)
+    alone = replace(
+        function, spec=spec, result=codec_for_type(AMOUNTS), context_parameter=None, context_position=None,
+        takes_batch_context=False, guarded=False,
+    )  # fmt: skip
+    many = spec.execution in (Execution.VECTORIZED, Execution.BATCHED)
+
+    def shares(arguments: tuple[Any, ...]) -> Any:
+        found = alone.estimated(arguments)
+        if not many:
+            return found
+        if not arguments:
+            raise InvalidCost(f"function {spec.key}: calls without arguments have no estimate by row")
+        rows = len(arguments[0])
+        each = {unit: amount / rows for unit, amount in found.items()}
+        return [each] * rows if spec.execution is Execution.BATCHED else pa.array([list(each.items())] * rows, AMOUNTS)
+
+    async def estimate(*arguments: Any) -> Any:
+        return shares(arguments)
+
+    def estimate_on_thread(*arguments: Any) -> Any:
+        return shares(arguments)
+
+    return replace(alone, call=estimate if function.is_async else estimate_on_thread)
