@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from udf_server.hosting.blocked_time import LATE_SECONDS, LOOK_SECONDS, BlockedTime, ThreadReading, read_thread
+from udf_server.hosting.loop_watch import LATE_SECONDS, LOOK_SECONDS, BlockedTime, ThreadReading, read_thread
 
 SLEEPING, RUNNABLE = False, True
 

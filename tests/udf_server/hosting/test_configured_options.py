@@ -9,8 +9,8 @@ from remote_udf.effective_options import canonical
 from remote_udf.errors import InvalidOption
 from tests.udf_server.aggregate_functions import CountAll
 from udf_server.aggregate.declaration import declare_aggregate
-from udf_server.hosting.configured import ignored_options
 from udf_server.hosting.function_host import FunctionHost
+from udf_server.hosting.function_options import ignored_options
 from udf_server.hosting.registry import Registry
 from udf_server.serving.config import ServerConfig
 
