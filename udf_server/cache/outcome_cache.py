@@ -6,7 +6,6 @@ It fails open: if the store is unreachable, slow or full, functions are called a
 import asyncio
 import collections
 import logging
-import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,11 +16,10 @@ import pyarrow as pa
 
 from udf_server.base.key_value_store import Seal
 from udf_server.base.metrics import ServerMetrics
-from udf_server.base.store import ENTRY_BYTES, LARGEST_ENTRY, Store, StoreError
-from udf_server.cache.backoff import Backoff
-from udf_server.cache.flights import Flights
-from udf_server.cache.orphans import Orphans
-from udf_server.stores.chunks import Recalled
+from udf_server.base.store import ENTRY_BYTES, LARGEST_ENTRY, Store
+from udf_server.cache.running_calls import Flights, Orphans
+from udf_server.cache.store_access import StoreAccess
+from udf_server.stores.blocks import Recalled
 from udf_server.stores.memory import MemoryStore
 from udf_server.stores.row_bytes import row_sizes
 
@@ -94,8 +92,11 @@ class OutcomeCache:
         """The entries that are queued, by function and key."""
         self._writer: asyncio.Task[None] | None = None
         self._closed = False
-        self._reading, self._writing = Backoff(clock), Backoff(clock)
-        """A store that is full can still be read."""
+        self._access = StoreAccess(
+            clock,
+            self.count_errors,
+            lambda operation, seconds: metrics.cache_seconds.labels(operation).observe(seconds),
+        )
 
     async def open(self) -> None:
         """Connect to the store. Raises InvalidConfig."""
@@ -113,7 +114,7 @@ class OutcomeCache:
             until, before = self._clock() + WRITE_SECONDS, -1
             # A server that stops does not wait for a store that fails or does not answer.
             while (
-                not (writer.done() or self._writing.fails(WRITE_SECONDS))
+                not (writer.done() or self._access.writing.fails(WRITE_SECONDS))
                 and before != self._queued
                 and self._clock() < until
             ):
@@ -134,7 +135,7 @@ class OutcomeCache:
 
     async def get(self, function: str, keys: Sequence[bytes], seconds: float) -> list[bytes | None]:
         """The entries of the keys, or None for each of them if the store fails or takes longer than `seconds`."""
-        found = await self._asked("get", self.store.get(function, keys), seconds)
+        found = await self._access.asked("get", self.store.get(function, keys), seconds)
         if found is None:
             found = [None] * len(keys)
         if self._unwritten.get(function):
@@ -151,7 +152,7 @@ class OutcomeCache:
         assert isinstance(self.store, MemoryStore)
         began = self._clock()
         recalled = self.store.recall(function, keys)
-        self._metrics.cache_seconds.labels("get").observe(self._clock() - began)
+        self._took("get", self._clock() - began)
         return recalled
 
     def used(self, recalled: Sequence[Recalled]) -> None:
@@ -168,7 +169,7 @@ class OutcomeCache:
         """
         if not self.store.shared:
             return [True] * len(keys)
-        claimed = await self._asked("claim", self.store.claim(function, keys, useless), seconds)
+        claimed = await self._access.asked("claim", self.store.claim(function, keys, useless), seconds)
         if claimed is None:
             # The store may have granted them all the same.
             self.release(function, keys)
@@ -208,6 +209,9 @@ class OutcomeCache:
     def count_errors(self, reason: str, count: int = 1) -> None:
         self._metrics.cache_errors.labels(reason).inc(count)
 
+    def _took(self, operation: str, seconds: float) -> None:
+        self._metrics.cache_seconds.labels(operation).observe(seconds)
+
     def _queue(self, write: _Write) -> None:
         if self._closed:
             return
@@ -226,8 +230,10 @@ class OutcomeCache:
         # A library may raise an error of its own instead of the cancellation, so the task also asks for `_closed`.
         while self._writes and not self._closed:
             write = self._writes[0]
-            await asyncio.sleep(self._writing.left(WRITE_SECONDS))
-            done = await self._asked("put" if write.seconds else "release", self._written_to(write), WRITE_SECONDS)
+            await asyncio.sleep(self._access.writing.left(WRITE_SECONDS))
+            done = await self._access.asked(
+                "put" if write.seconds else "release", self._written_to(write), WRITE_SECONDS
+            )
             # If the store is unavailable for long, later writes matter more than this one.
             if done or self._clock() > write.until:
                 self._writes.popleft()
@@ -249,45 +255,3 @@ class OutcomeCache:
         else:
             await self.store.put(write.function, write.entries, write.seconds)
         return True
-
-    async def _asked(self, operation: str, asked: Any, seconds: float) -> Any:
-        """The answer of the store; None if it fails, takes too long, or has just failed."""
-        began, side = self._clock(), self._reading if operation == "get" else self._writing
-        if side.left(seconds):
-            asked.close()
-            self.count_errors("unavailable")
-            return None
-        try:
-            async with asyncio.timeout(seconds):
-                answer = await asked
-        except Exception as error:
-            # Whatever it is, no row may fail because of it, and later writes must go on.
-            self._failed(operation, error, began, seconds if isinstance(error, TimeoutError) else math.inf)
-            return None
-        if side.fails(seconds) and operation != "release":  # which a store that is full may allow
-            self._worked(side)
-        self._metrics.cache_seconds.labels(operation).observe(self._clock() - began)
-        return answer
-
-    def _failed(self, operation: str, error: BaseException, began: float, patience: float) -> None:
-        self.count_errors(operation)
-        side, effect = self._writing, "nothing new is kept, and rows may be called by several servers"
-        if operation == "get":
-            side, effect = self._reading, "functions are called without it"
-            # It would not answer claims either, and rows wait for both.
-            self._writing.failed(began, patience)
-        side.failed(began, patience)
-        if not (side.logged or self._reading.logged):
-            side.logged = True
-            why = str(error) or type(error).__name__
-            unexpected = None if isinstance(error, (StoreError, OSError)) else error
-            log.warning(
-                "cache is unavailable; %s", effect, extra={"during": operation, "why": why}, exc_info=unexpected
-            )  # fmt: skip
-
-    def _worked(self, side: Backoff) -> None:
-        if side.logged:
-            log.info("cache is available again", extra={"for": "reading" if side is self._reading else "writing"})
-        side.worked()
-        if not self._writing.logged:
-            self._writing.worked()

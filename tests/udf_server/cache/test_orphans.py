@@ -13,8 +13,8 @@ from remote_udf.v1 import message_pb2 as pb
 from tests.udf_server.file_stores import two_file_stores
 from tests.udf_server.talk import Talk, batch, eventually
 from udf_server.base.metrics import ServerMetrics
-from udf_server.cache.orphans import Orphans
 from udf_server.cache.outcome_cache import OutcomeCache
+from udf_server.cache.running_calls import Orphans
 from udf_server.hosting.function_host import FunctionHost
 from udf_server.hosting.registry import Registry
 from udf_server.stores.memory import MemoryStore
