@@ -11,10 +11,10 @@ from udf_server.hosting.hosted_function import HostedFunction
 from udf_server.runners.hosted_call import HostedCall
 from udf_server.runners.returned import Returned
 
-__all__ = ["Attempt", "Gate"]
+__all__ = ["Attempt", "InstanceGate"]
 
 
-class Gate:
+class InstanceGate:
     """Lets as many threads pass at once as a function has instances. The others wait, with a call that is ready."""
 
     def __init__(self, instances: int, threads: Threads) -> None:
@@ -43,7 +43,7 @@ class Attempt(HostedCall):
         self, hosted: HostedFunction, evaluate: Callable[[], "Returned | Awaitable[Returned]"],
         done: Callable[["Attempt", Returned | None, BaseException | None], None], party: Party,
         post: Callable[..., None], spawn: Callable[[Coroutine[Any, Any, None]], object], clock: Callable[[], float],
-        freed: Callable[[], object], gate: Gate,
+        freed: Callable[[], object], gate: InstanceGate,
     ) -> None:  # fmt: skip
         """`evaluate` calls the function where it runs. The party is closed when the attempt has ended.
 

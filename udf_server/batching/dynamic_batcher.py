@@ -15,7 +15,7 @@ from remote_udf.effective_options import HostedOptions
 from remote_udf.threads import Threads
 from udf_server.base.fairness import Party
 from udf_server.base.posting import poster
-from udf_server.batching.attempt import Attempt, Gate
+from udf_server.batching.attempt import Attempt, InstanceGate
 from udf_server.batching.merged_call import MergedCall
 from udf_server.batching.row_queue import Part, RowQueue
 from udf_server.hosting.hosted_function import HostedFunction
@@ -33,7 +33,7 @@ class Batchers:
     def __init__(self, instances: int, threads: Threads) -> None:
         self.idle = self._instances = instances
         """Number of instances without a call; -1 while one more call is ready for the first of them."""
-        self.gate = Gate(instances, threads)
+        self.gate = InstanceGate(instances, threads)
         self._batchers: dict[Hashable, DynamicBatcher] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._going = self._wanted = False

@@ -1,4 +1,4 @@
-"""Answers sends the outcomes of the batches of one stream: at once, or when the rows before them have theirs."""
+"""BatchAnswers sends the outcomes of the batches of one stream: at once, or when the rows before them have theirs."""
 
 import asyncio
 import functools
@@ -14,10 +14,10 @@ from udf_server.runners.outputs import Mask
 from udf_server.runners.runner import RunnerSetup
 from udf_server.runners.selection import Indexes
 
-__all__ = ["Answers"]
+__all__ = ["BatchAnswers"]
 
 
-class Answers:
+class BatchAnswers:
     """The batches with rows that have no outcome or were not sent. Use it on the server's event loop."""
 
     def __init__(self, setup: RunnerSetup) -> None:

@@ -14,10 +14,10 @@ from udf_server.runners.outputs import Mask, Output, OutputWriter, Taken, error_
 from udf_server.runners.runner import InputBatch
 from udf_server.runners.selection import Indexes, Selection
 
-__all__ = ["CachedBatch", "Sharing", "Wait"]
+__all__ = ["BatchOwner", "CachedBatch", "RowWait"]
 
 
-class Sharing(Protocol):
+class BatchOwner(Protocol):
     """What a batch's runner does for the rows of other batches."""
 
     policy: tuple[object, ...]
@@ -39,7 +39,7 @@ class Sharing(Protocol):
 
 
 @dataclass(slots=True)
-class Wait:
+class RowWait:
     """A row waits for the outcome of an equal row."""
 
     since: float
@@ -53,7 +53,7 @@ class CachedBatch:
     """The rows of one batch by index. Use it on the server's event loop."""
 
     def __init__(
-        self, runner: Sharing, batch: InputBatch, columns: Sequence[pa.Array], keys: Sequence[bytes | None]
+        self, runner: BatchOwner, batch: InputBatch, columns: Sequence[pa.Array], keys: Sequence[bytes | None]
     ) -> None:
         self.runner = runner
         self.batch = batch
@@ -63,7 +63,7 @@ class CachedBatch:
         self._unkeyed = None if None not in keys else np.array([key is None for key in keys], np.bool_)
         self.selections: list[Selection] = []
         """The rows that were passed on to be called."""
-        self.waits: dict[int, Wait] = {}
+        self.waits: dict[int, RowWait] = {}
         """Rows that wait for the call of an equal row."""
         self.elsewhere: dict[bytes, int] = {}
         """Rows, by their key, that another server may be calling."""

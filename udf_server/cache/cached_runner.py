@@ -7,28 +7,88 @@ an entry gets its outcome at once. A row that is equal to one in flight waits fo
 import asyncio
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
 
 from remote_udf.errors import ErrorCode
 from remote_udf.options import CacheScope, OutputMode
 from remote_udf.outcomes import RowError
-from udf_server.cache.answers import Answers
+from udf_server.cache.answers import BatchAnswers
 from udf_server.cache.cached_batch import CachedBatch
-from udf_server.cache.collecting import Collected, CollectingWriter, Keys
 from udf_server.cache.keying import Keying
 from udf_server.cache.keys import RowKeys
 from udf_server.cache.looking_up import LookUps
 from udf_server.cache.outcome_cache import OutcomeCache
-from udf_server.cache.sharing import SharedCalls
-from udf_server.runners.outputs import Output
+from udf_server.cache.sharing import SingleFlight
+from udf_server.runners.outputs import Output, OutputWriter, Taken
+from udf_server.runners.room import Room
 from udf_server.runners.runner import FLUSH_SECONDS, TICKS_PER_TIMEOUT, InputBatch, Runner, RunnerSetup
 from udf_server.runners.selection import Indexes
-from udf_server.stores.entries import Entries
+from udf_server.stores.entries import EntryCodec
 
 __all__ = ["CachedRunner"]
 
 COLLECT_SECONDS = 0.1
 """Outcomes that nobody waits for are collected this long, unless another process could use them."""
 _KEPT_ERRORS = (ErrorCode.FUNCTION_ERROR, ErrorCode.RESULT_TYPE)
+_Keys = np.ndarray[Any, np.dtype[np.object_]]
+
+
+@dataclass(frozen=True, slots=True)
+class Collected(Output):
+    """Outcomes of rows that were called: `taken` by position, `indexes` of the rows in their batch."""
+
+    taken: Taken = field(kw_only=True)
+    indexes: Indexes = field(kw_only=True)
+    kept: "KeptOutcomes" = field(kw_only=True)
+
+
+class KeptOutcomes(NamedTuple):
+    """The outcomes that are to be kept: values by key, with their entries if the store has entries."""
+
+    keys: Sequence[bytes]
+    values: pa.Array
+    entries: Sequence[bytes]
+
+
+class CollectingWriter(OutputWriter):
+    """Passes outcomes of calls to the cache, not to the client, from any thread. Entries are made on that thread."""
+
+    def __init__(
+        self, result: pa.DataType, *, max_message_bytes: int, room: Room, entries: EntryCodec | None,
+        keys: Callable[[int], _Keys | None],
+    ) -> None:  # fmt: skip
+        """`keys` returns the keys of the batch that starts at a row; None if its outcomes are not kept.
+
+        Without `entries`, values are kept as they are.
+        """
+        super().__init__(result, ordered=False, max_message_bytes=max_message_bytes, room=room)
+        self._entries = entries
+        self._keys = keys
+
+    def write(self, batch: int, taken: Taken, rows: Sequence[int] | None = None) -> list[Output]:
+        assert rows is not None, "rows are collected as they complete"
+        indexes = np.array(rows, np.int64) - batch
+        # They outlive the call, whose function may reuse the memory of its array, or return a part of a large one.
+        taken = taken._replace(values=pa.concat_arrays([taken.values]))
+        collected = Collected(
+            b"", batch, len(indexes), 0, {}, taken.values.nbytes, taken.calls, taken.retries, taken=taken,
+            indexes=indexes, kept=self._kept(batch, taken, indexes),
+        )  # fmt: skip
+        return [self._counted(collected)]
+
+    def _kept(self, batch: int, taken: Taken, indexes: Indexes) -> KeptOutcomes:
+        keys = self._keys(batch)
+        if keys is None:
+            return KeptOutcomes((), taken.values, ())
+        values, mine = taken.values, keys[indexes].tolist()
+        if taken.errors or None in mine:
+            chosen = [place for place, key in enumerate(mine) if key is not None and place not in taken.errors]
+            values, mine = values.take(pa.array(chosen, pa.int64())), [mine[place] for place in chosen]
+        return KeptOutcomes(mine, values, () if self._entries is None else self._entries.of_values(values, mine))
 
 
 class CachedRunner(Runner):
@@ -51,9 +111,9 @@ class CachedRunner(Runner):
         scope = options.cache_scope or (CacheScope.CALLER if cache.callers_differ else CacheScope.ALL)
         private = caller if scope is CacheScope.CALLER else ""
         keying = Keying(setup, RowKeys(setup.function, setup.arguments.targets, options.cache_key, private))
-        self._entries = Entries(spec.result, cache.wall, cache.seal, cache.unseal)
-        self._answers = Answers(setup)
-        self._shared = SharedCalls(setup, cache, self._answers, budgets)
+        self._entries = EntryCodec(spec.result, cache.wall, cache.seal, cache.unseal)
+        self._answers = BatchAnswers(setup)
+        self._shared = SingleFlight(setup, cache, self._answers, budgets)
         self._look_ups = LookUps(setup, cache, keying, self._entries, self._answers, self._shared)
         self._running: dict[int, tuple[CachedBatch, set[int]]] = {}
         """After `let_go`: the rows whose call runs, by the first row of their batch."""
@@ -176,7 +236,7 @@ class CachedRunner(Runner):
         if kept:
             self._cache.keep(self._function, kept, self.options.cache_errors)
 
-    def _keys(self, first_row: int) -> Keys | None:
+    def _keys(self, first_row: int) -> _Keys | None:
         """The keys of a batch, on any thread; None if no row of it needs an outcome any more."""
         let_go = self._running.get(first_row)
         batch = let_go[0] if let_go else self._answers.batches.get(first_row)

@@ -9,14 +9,14 @@ import pyarrow as pa
 
 from remote_udf.options import CacheMode
 from udf_server.base.store import BEGINNING_BYTES
-from udf_server.cache.answers import Answers
+from udf_server.cache.answers import BatchAnswers
 from udf_server.cache.cached_batch import CachedBatch
 from udf_server.cache.keying import Keying
 from udf_server.cache.outcome_cache import OutcomeCache
-from udf_server.cache.sharing import SharedCalls
+from udf_server.cache.sharing import SingleFlight
 from udf_server.runners.runner import InputBatch, RunnerSetup
 from udf_server.runners.selection import Indexes
-from udf_server.stores.entries import Entries, Found
+from udf_server.stores.entries import EntryCodec, Found
 
 __all__ = ["LookUps"]
 
@@ -36,8 +36,8 @@ class LookUps:
     """The look-ups of one stream, one batch after the other. Use it on the server's event loop."""
 
     def __init__(
-        self, setup: RunnerSetup, cache: OutcomeCache, keying: Keying, entries: Entries, answers: Answers,
-        shared: SharedCalls,
+        self, setup: RunnerSetup, cache: OutcomeCache, keying: Keying, entries: EntryCodec, answers: BatchAnswers,
+        shared: SingleFlight,
     ) -> None:  # fmt: skip
         self._setup, self._cache, self._keying, self._entries = setup, cache, keying, entries
         self._answers, self._shared = answers, shared

@@ -1,4 +1,4 @@
-"""SharedCalls has equal rows in flight called once, over the streams of a server (single flight)."""
+"""SingleFlight has equal rows in flight called once, over the streams of a server (single flight)."""
 
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
@@ -10,13 +10,13 @@ from remote_udf.durations import format_seconds
 from remote_udf.errors import ErrorCode
 from remote_udf.options import OutputMode
 from remote_udf.outcomes import RowError
-from udf_server.cache.answers import Answers
-from udf_server.cache.cached_batch import CachedBatch, Sharing, Wait
+from udf_server.cache.answers import BatchAnswers
+from udf_server.cache.cached_batch import BatchOwner, CachedBatch, RowWait
 from udf_server.cache.outcome_cache import OutcomeCache
 from udf_server.runners.runner import Runner, RunnerSetup
 from udf_server.runners.selection import Indexes
 
-__all__ = ["SharedCalls"]
+__all__ = ["SingleFlight"]
 
 STUCK_SECONDS = 1.0
 """A row waits this long for the call of another stream whose client does not read, then it is called itself."""
@@ -25,11 +25,11 @@ Heirs = dict[CachedBatch, list[int]]
 """Rows that own the keys of others from now on, and must be called."""
 
 
-class SharedCalls(Sharing):
+class SingleFlight(BatchOwner):
     """Which rows of one stream are called, and which wait. Use it on the server's event loop."""
 
     def __init__(
-        self, setup: RunnerSetup, cache: OutcomeCache, answers: Answers, budgets: Sequence[object] = ()
+        self, setup: RunnerSetup, cache: OutcomeCache, answers: BatchAnswers, budgets: Sequence[object] = ()
     ) -> None:
         self.runner: Runner | None = None
         """Calls the function. None once the stream has ended, because a runner refers to who takes its outcomes."""
@@ -55,7 +55,7 @@ class SharedCalls(Sharing):
         now = self._setup.clock()
         for place in taken:
             row = int(rows[place])
-            batch.waits[row] = Wait(now)
+            batch.waits[row] = RowWait(now)
             self._flights.wait(keys[place], (batch, row))
         return np.delete(rows, taken)
 

@@ -24,7 +24,7 @@ class FunctionLoop(uvloop.Loop):
 
     def __init__(self) -> None:
         super().__init__()
-        self._due: dict[int, tuple[dict[_Timer, None], asyncio.TimerHandle]] = {}
+        self._due: dict[int, tuple[dict[_LoopTimer, None], asyncio.TimerHandle]] = {}
         """The timers of each millisecond that has some, and uvloop's timer for them."""
 
     def call_later(
@@ -44,11 +44,11 @@ class FunctionLoop(uvloop.Loop):
             due = self._due[tick] = {}, super().call_later(delay, self._call, tick)
         # A context without variables is false.
         own = contextvars.copy_context() if context is None else context
-        timer = _Timer(self, when, tick, callback, args, own)
+        timer = _LoopTimer(self, when, tick, callback, args, own)
         due[0][timer] = None
         return cast(asyncio.TimerHandle, timer)
 
-    def forget(self, timer: "_Timer") -> None:
+    def forget(self, timer: "_LoopTimer") -> None:
         """Forget a timer that was cancelled before it was due."""
         due = self._due.get(timer.tick)
         if due is not None:
@@ -64,7 +64,7 @@ class FunctionLoop(uvloop.Loop):
     def _call(self, tick: int) -> None:
         self._call_each(iter(self._due.pop(tick)[0]))
 
-    def _call_each(self, timers: Iterator["_Timer"]) -> None:
+    def _call_each(self, timers: Iterator["_LoopTimer"]) -> None:
         try:
             for timer in timers:
                 timer.call()
@@ -74,7 +74,7 @@ class FunctionLoop(uvloop.Loop):
             raise
 
 
-class _Timer:
+class _LoopTimer:
     """Has the methods of an `asyncio.TimerHandle`, which takes twice as long to make."""
 
     __slots__ = ("__weakref__", "_args", "_callback", "_cancelled", "_context", "_loop", "_when", "tick")

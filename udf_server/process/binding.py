@@ -108,7 +108,7 @@ class ProcessBinding:
 
     async def call_async(self, emission: Emission | None, *columns: pa.Array) -> pa.Array:
         results = _CallResults(self, emission, columns)
-        turns = _Turns()
+        turns = _SegmentTurns()
 
         async def run(index: int, segment: Segment) -> Processed:
             await turns.begin()
@@ -216,7 +216,7 @@ class _CallResults:
         return result
 
 
-class _Turns:
+class _SegmentTurns:
     """Limits the segments of an async function that are in flight, and the results that wait for an earlier segment."""
 
     def __init__(self) -> None:

@@ -25,7 +25,7 @@ from udf_server.runners.retries import RetryPolicy
 from udf_server.runners.returned import Returned
 from udf_server.runners.runner import RunnerSetup
 from udf_server.runners.selection import rows_without_null
-from udf_server.runners.work import Work
+from udf_server.runners.work import BatchWork
 
 __all__ = ["BatchCalls"]
 
@@ -43,7 +43,7 @@ class BatchCalls:
         self._stop = stop
         self._ordered = setup.options.output_mode is OutputMode.ORDERED
 
-    async def run(self, work: Work) -> bool:
+    async def run(self, work: BatchWork) -> bool:
         """Call the function for one batch and send the outcomes. Returns False if the batch was given up."""
         try:
             columns = self._prepare(work)
@@ -89,7 +89,7 @@ class BatchCalls:
         work.sent = not self._stop.is_set()
         return True
 
-    def run_blocking(self, work: Work) -> bool:
+    def run_blocking(self, work: BatchWork) -> bool:
         """Do the same as `run` on the calling thread, for a plain `def`."""
         try:
             # For a plain `def` nothing is awaited that suspends the coroutine, so this runs it to its end.
@@ -107,7 +107,7 @@ class BatchCalls:
         else:
             self._stop.wait(seconds)
 
-    async def _available(self, work: Work) -> None:
+    async def _available(self, work: BatchWork) -> None:
         """Wait until the client has read enough, or until the stream ends.
 
         Cancellation is ignored: a deadline that passes meanwhile does not apply to outcomes that already exist.
@@ -120,17 +120,17 @@ class BatchCalls:
                 await work.available()
                 return
 
-    def _begins(self, work: Work, call: Call) -> bool:
+    def _begins(self, work: BatchWork, call: Call) -> bool:
         """Whether the call may begin. Of rows that were dropped from their selection, none is called."""
         selection = work.batch.selection
         return selection is None or selection.take(call.rows[-1] + 1)
 
-    def _tell_retry(self, work: Work, call: Call, failure: BaseException | None) -> None:
+    def _tell_retry(self, work: BatchWork, call: Call, failure: BaseException | None) -> None:
         if failure is not None and call.attempt > 1:
             first = work.batch.first_row
             self._setup.retried(first, first + call.rows[0], call.attempt - 1, failure)
 
-    def _prepare(self, work: Work) -> list[pa.Array]:
+    def _prepare(self, work: BatchWork) -> list[pa.Array]:
         """The arguments of the rows that are called."""
         batch, spec = work.batch, self._function.spec
         columns = self._setup.arguments.columns(batch)
@@ -146,7 +146,7 @@ class BatchCalls:
         self._setup.began(batch.first_row)
         return columns
 
-    async def _attempt(self, work: Work, columns: Sequence[pa.Array], call: Call) -> Returned:
+    async def _attempt(self, work: BatchWork, columns: Sequence[pa.Array], call: Call) -> Returned:
         """Call the function once. Raises what it raises, except RowErrors, and WrongResult."""
         try:
             arguments = self._calling.arguments(columns, call.rows)
@@ -158,12 +158,12 @@ class BatchCalls:
         except RowErrors as named:
             return self._calling.named(named, len(call.rows))
 
-    def _returned(self, work: Work, call: Call, result: Any) -> Returned:
+    def _returned(self, work: BatchWork, call: Call, result: Any) -> Returned:
         # A function that emits has sent the outcomes of the first rows, and returns those of the others.
         rows = len(call.rows) - max(work.outcomes.sent - call.rows[0], 0)
         return self._calling.returned(result, rows) if rows else Returned(None)
 
-    def _call(self, work: Work, columns: Sequence[pa.Array], call: Call, arguments: list[Any]) -> Any:
+    def _call(self, work: BatchWork, columns: Sequence[pa.Array], call: Call, arguments: list[Any]) -> Any:
         if self._function.waits and not self._function.is_async:
             current_scope.set(CallScope(self._setup.party, work.deadline))
         if self._function.emits:
@@ -181,7 +181,7 @@ class BatchCalls:
         context = self._setup.call_context(row, len(call.rows), call.attempt, work.deadline, columns, offset)
         return self._function.call_with(arguments, context)
 
-    def _batch_context(self, work: Work, columns: Sequence[pa.Array], call: Call) -> BatchContext:
+    def _batch_context(self, work: BatchWork, columns: Sequence[pa.Array], call: Call) -> BatchContext:
         setup, deadline = self._setup, work.deadline
 
         def row(place: int) -> CallContext:
@@ -191,12 +191,12 @@ class BatchCalls:
 
         return BatchContext.of(setup.context, len(call.rows), call.attempt, deadline, setup.clock, row)
 
-    def _emission(self, work: Work, call: Call) -> Emission | None:
+    def _emission(self, work: BatchWork, call: Call) -> Emission | None:
         if not self._setup.takes_parts:
             return None
         return Emission(work, call.rows[0], self._setup.writer, functools.partial(self._setup.post, self._deliver))
 
-    def _send_settled(self, work: Work) -> Iterator[None]:
+    def _send_settled(self, work: BatchWork) -> Iterator[None]:
         """Send outcomes before the next call if they are large or the client is slow. Yields as `_send` does."""
         if not work.outcomes.slices or work.abandoned:
             return
@@ -211,13 +211,13 @@ class BatchCalls:
         if self._setup.room.backed_up:
             yield
 
-    def send_rest(self, work: Work) -> Iterator[None]:
+    def send_rest(self, work: BatchWork) -> Iterator[None]:
         """Send the unsent outcomes. Yields as `_send` does."""
         if not self._stop.is_set():
             work.results.add(work.outcomes.bytes - work.results.held)
             yield from self._send(work, work.outcomes.take())
 
-    def _send(self, work: Work, taken: Taken) -> Iterator[None]:
+    def _send(self, work: BatchWork, taken: Taken) -> Iterator[None]:
         """Send these outcomes, message by message. Yields if the client has to read some messages first."""
         writer, room = self._setup.writer, self._setup.room
         try:

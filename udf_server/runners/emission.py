@@ -7,7 +7,7 @@ import pyarrow as pa
 from remote_udf.errors import ErrorCode
 from udf_server.runners.outputs import Output, OutputWriter
 from udf_server.runners.returned import WrongResult
-from udf_server.runners.work import Work
+from udf_server.runners.work import BatchWork
 
 __all__ = ["Abandoned", "Emission"]
 
@@ -25,7 +25,9 @@ class Emission:
     Every method raises Abandoned if the results are not wanted any more.
     """
 
-    def __init__(self, work: Work, first: int, writer: OutputWriter, deliver: Callable[[list[Output]], None]) -> None:
+    def __init__(
+        self, work: BatchWork, first: int, writer: OutputWriter, deliver: Callable[[list[Output]], None]
+    ) -> None:
         """`deliver` takes outputs in order, from any thread."""
         self._work = work
         self._first = first

@@ -12,7 +12,7 @@ import threading
 
 from udf_server.runners.batch_calls import BatchCalls
 from udf_server.runners.runner import InputBatch, Runner, RunnerSetup
-from udf_server.runners.work import Work
+from udf_server.runners.work import BatchWork
 
 __all__ = ["Vectorized"]
 
@@ -30,7 +30,7 @@ class Vectorized(Runner):
         self._lock = threading.Lock()
         """Guards the next three attributes: the threads of a plain `def` take batches from `_waiting` themselves."""
         self._waiting: collections.deque[InputBatch] = collections.deque()
-        self._working: dict[Work, None] = {}
+        self._working: dict[BatchWork, None] = {}
         self._threads = 0
         """Number of threads that are running or were requested."""
         self._stop = setup.hosted.executors.threads.event()
@@ -85,12 +85,12 @@ class Vectorized(Runner):
         self._held_up = False
         self._start()
 
-    def _next_work(self) -> Work | None:
+    def _next_work(self) -> BatchWork | None:
         with self._lock:
             if not self._has_room():
                 return None
             batch = self._waiting.popleft()
-            work = Work(self.setup, self, batch, self.timeout_of(batch), self._stop)
+            work = BatchWork(self.setup, self, batch, self.timeout_of(batch), self._stop)
             self._working[work] = None
             return work
 
@@ -104,7 +104,7 @@ class Vectorized(Runner):
         in_flight = sum(min(work.batch.calls, self._most_rows) for work in self._working)
         return in_flight + min(self._waiting[0].calls, self._most_rows) <= capacity
 
-    def remove(self, work: Work) -> None:
+    def remove(self, work: BatchWork) -> None:
         with self._lock:
             self._working.pop(work, None)
 
@@ -112,10 +112,10 @@ class Vectorized(Runner):
         with self._lock:
             self._threads -= 1
 
-    def send_aside(self, work: Work) -> None:
+    def send_aside(self, work: BatchWork) -> None:
         self.setup.spawn(self._encode_aside(work))
 
-    async def _encode_aside(self, work: Work) -> None:
+    async def _encode_aside(self, work: BatchWork) -> None:
         # It does not wait for the client: that would block an executor's thread, and new calls wait anyway.
         await asyncio.get_running_loop().run_in_executor(None, lambda: list(self._calls.send_rest(work)))
         self._start()
@@ -140,11 +140,11 @@ class Vectorized(Runner):
             self.setup.post(self._start)
         return True
 
-    async def run(self, work: Work) -> None:
+    async def run(self, work: BatchWork) -> None:
         if await self._calls.run(work):
             self._leave(work)
 
-    def _leave(self, work: Work) -> None:
+    def _leave(self, work: BatchWork) -> None:
         """Remove work whose outcomes were sent. Work that failed stays, so that no other begins meanwhile."""
         if not work.sent:
             return

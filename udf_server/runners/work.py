@@ -1,4 +1,4 @@
-"""Work is the call of a vectorized function for one batch of a stream, with its outcomes until they are sent."""
+"""BatchWork is the call of a vectorized function for one batch of a stream, with its outcomes until they are sent."""
 
 import contextlib
 import threading
@@ -13,30 +13,30 @@ from udf_server.runners.isolation import Outcomes
 from udf_server.runners.outputs import Taken
 from udf_server.runners.runner import InputBatch, RunnerSetup
 
-__all__ = ["Work"]
+__all__ = ["BatchWork"]
 
 
-class Owner(Protocol):
+class WorkOwner(Protocol):
     """What begins the work of a stream and sends its outcomes."""
 
-    async def run(self, work: "Work") -> None:
+    async def run(self, work: "BatchWork") -> None:
         """Call the function for the batch on the event loop that runs this."""
 
-    def remove(self, work: "Work") -> None:
+    def remove(self, work: "BatchWork") -> None:
         """Count the work no more among those that run."""
 
     def leave_thread(self) -> None:
         """Count one thread less."""
 
-    def send_aside(self, work: "Work") -> None:
+    def send_aside(self, work: "BatchWork") -> None:
         """Send the outcomes of work that was given up."""
 
 
-class Work(HostedCall):
+class BatchWork(HostedCall):
     """One batch. The first to claim it emits the outcomes: the thread or task that calls, or the deadline check."""
 
     def __init__(
-        self, setup: RunnerSetup, owner: Owner, batch: InputBatch, timeout: float, stop: threading.Event
+        self, setup: RunnerSetup, owner: WorkOwner, batch: InputBatch, timeout: float, stop: threading.Event
     ) -> None:
         super().__init__(setup.hosted, setup.party, setup.clock, setup.spawn)
         self._setup, self._owner = setup, owner

@@ -20,10 +20,10 @@ from remote_udf.errors import ErrorCode
 from remote_udf.outcomes import RowError
 from udf_server.base.errors import InvalidConfig
 from udf_server.base.key_value_store import Seal
-from udf_server.stores.chunks import Indexes, Recalled
+from udf_server.stores.blocks import Indexes, Recalled
 from udf_server.stores.row_bytes import Malformed, bytes_of_rows, rows_of_bytes
 
-__all__ = ["Entries", "Found", "packed", "sealing"]
+__all__ = ["EntryCodec", "Found", "packed", "sealing"]
 
 _HEADER = struct.Struct("<2sBxId")
 """Mark, kind, checksum of the key and the outcome, and the time at which it was written, in seconds since 1970."""
@@ -44,7 +44,7 @@ class Found:
     errors: dict[int, RowError]
 
 
-class Entries:
+class EntryCodec:
     """Writes and reads entries of one result type. Safe to use from any thread."""
 
     def __init__(

@@ -25,7 +25,7 @@ from udf_server.base.store import (
 )
 from udf_server.stores.leases import LEASE_SECONDS, LONGEST_SECONDS, Beats
 from udf_server.stores.private_files import NotPrivate
-from udf_server.stores.sqlite_files import OtherFormat, SqliteFile, Terms, parts, size_of, transaction
+from udf_server.stores.sqlite_files import FileFormat, OtherFormat, SqliteFile, parts, size_of, transaction
 
 __all__ = ["FileStore"]
 
@@ -39,7 +39,7 @@ TOUCHED_AT_ONCE = 1_000
 EVICTION_SECONDS = 1.0
 """How long one evicts entries. Later ones evict what is left."""
 # A loss of power may lose the latest outcomes, but does not damage the file.
-_OUTCOMES = Terms(
+_OUTCOMES = FileFormat(
     """
     CREATE TABLE IF NOT EXISTS entries (
         function TEXT, key BLOB, entry BLOB, expires REAL, used REAL, PRIMARY KEY (function, key)
@@ -48,17 +48,17 @@ _OUTCOMES = Terms(
     CREATE TABLE IF NOT EXISTS claims (function TEXT, key BLOB, server TEXT, PRIMARY KEY (function, key)) WITHOUT ROWID;
     CREATE TABLE IF NOT EXISTS servers (server TEXT PRIMARY KEY, until REAL) WITHOUT ROWID;
     """,
-    form=1, synchronous="NORMAL", busy_seconds=2.0, operation_seconds=5.0,
+    number=1, synchronous="NORMAL", busy_seconds=2.0, operation_seconds=5.0,
 )  # fmt: skip
 # Unlike an outcome, a lost entry of a function's own may cost a second payment.
-_OWN = Terms(
+_OWN = FileFormat(
     """
     CREATE TABLE IF NOT EXISTS entries (
         function TEXT, key BLOB, value BLOB, expires REAL, PRIMARY KEY (function, key)
     );
     CREATE INDEX IF NOT EXISTS entries_expires ON entries (expires);
     """,
-    form=1, synchronous="FULL", busy_seconds=10.0, operation_seconds=20.0,
+    number=1, synchronous="FULL", busy_seconds=10.0, operation_seconds=20.0,
 )  # fmt: skip
 
 # SQLite keeps values of any type and size in a column, whoever has written them.

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from udf_server.base.store import Change, Store, Stored, StoreError
-from udf_server.stores.chunks import Chunks, Recalled, Rows
+from udf_server.stores.blocks import Blocks, Recalled, StoredRows
 from udf_server.stores.entries import packed
 
 __all__ = ["MemoryStore"]
@@ -24,9 +24,9 @@ OWN_BYTES = 100
 
 
 class MemoryStore(Store):
-    """Outcomes in chunks, and for each function a dictionary from the key to the number of the row.
+    """Outcomes in blocks, and for each function a dictionary from the key to the number of the row.
 
-    Chunks are in the order of use: rows that are kept or used get the next numbers and go to the end, and the beginning
+    Blocks are in the order of use: rows that are kept or used get the next numbers and go to the end, and the beginning
     is evicted. Nothing but the number is made per row, because objects of Python that live long take time from
     everything else: memory is touched, and the interpreter's lock is held.
 
@@ -38,7 +38,7 @@ class MemoryStore(Store):
         self._clock = clock
         self._places: dict[str, dict[bytes, int]] = {}
         """The number of each key, by function."""
-        self._chunks = Chunks(self._places, max_bytes)
+        self._blocks = Blocks(self._places, max_bytes)
         self._next = 0
         self._lock = threading.Lock()
         """Guards the next two attributes."""
@@ -48,7 +48,7 @@ class MemoryStore(Store):
     @property
     def held_bytes(self) -> int:
         """Approximate bytes of all outcomes."""
-        return self._chunks.bytes
+        return self._blocks.bytes
 
     def __len__(self) -> int:
         return sum(map(len, self._places.values()))
@@ -63,30 +63,30 @@ class MemoryStore(Store):
         return found
 
     def recall(self, function: str, keys: Sequence[bytes]) -> list[Recalled]:
-        """The rows of keys that have one, chunk by chunk. Pass them to `used` when their values were read."""
+        """The rows of keys that have one, block by block. Pass them to `used` when their values were read."""
         places = self._places.get(function)
         if not places or places.keys().isdisjoint(keys):
             return []
         numbers = np.fromiter(map(places.get, keys, itertools.repeat(-1)), np.int64, len(keys))
         rows = np.flatnonzero(numbers >= 0)
         numbers, now, recalled = numbers[rows], self._clock(), []
-        for chunk, chosen in list(self._chunks.of(numbers)):
-            within = chunk.places(numbers[chosen])
-            young = chunk.rows.until[within] > now
+        for block, chosen in list(self._blocks.of(numbers)):
+            within = block.places(numbers[chosen])
+            young = block.rows.until[within] > now
             if not young.all():
                 self._remove(function, [keys[row] for row in rows[chosen[~young]].tolist()])
                 chosen, within = chosen[young], within[young]
             if len(chosen):
-                recalled.append(Recalled(rows[chosen], numbers[chosen], chunk, within))
+                recalled.append(Recalled(rows[chosen], numbers[chosen], block, within))
         return recalled
 
     def used(self, recalled: Sequence[Recalled]) -> None:
         """Keep rows longer than those that are not used."""
         recent = self._next - len(self) // RECENT_PART
         for part in recalled:
-            if part.chunk.end > recent:
+            if part.block.end > recent:
                 continue
-            rows, places = part.taken(), self._places.get(part.chunk.rows.function, {})
+            rows, places = part.taken(), self._places.get(part.block.rows.function, {})
             # Meanwhile rows may have been replaced, evicted or cleared; and a key may have been looked up twice.
             still = np.fromiter(map(places.get, rows.keys, itertools.repeat(-1)), np.int64, len(rows.keys))
             _, first = np.unique(part.numbers, return_index=True)
@@ -116,8 +116,8 @@ class MemoryStore(Store):
 
     async def stats(self) -> list[Stored]:
         sizes: collections.Counter[str] = collections.Counter()
-        for chunk in self._chunks:
-            sizes[chunk.rows.function] += chunk.size
+        for block in self._blocks:
+            sizes[block.rows.function] += block.size
         return [
             Stored(function, len(places), sizes[function])
             for function, places in sorted(self._places.items())
@@ -133,9 +133,9 @@ class MemoryStore(Store):
         return count
 
     async def export(self) -> AsyncIterator[tuple[str, bytes, bytes]]:
-        for chunk in self._chunks:
-            function = chunk.rows.function
-            rows = chunk.rows.take(chunk.found(self._places.get(function, {})))
+        for block in self._blocks:
+            function = block.rows.function
+            rows = block.rows.take(block.found(self._places.get(function, {})))
             for key, entry in zip(rows.keys, _entries(rows), strict=True):
                 yield function, key, entry
 
@@ -152,11 +152,11 @@ class MemoryStore(Store):
     ) -> None:
         count = len(keys)
         until = np.full(count, self._clock() + seconds)
-        rows = Rows(function, keys, values, np.full(count, written), until, entries)
+        rows = StoredRows(function, keys, values, np.full(count, written), until, entries)
         self._append(rows)
         self._make_room()
 
-    def _append(self, rows: Rows) -> None:
+    def _append(self, rows: StoredRows) -> None:
         """Give rows the next numbers. They replace those of the same keys."""
         count, places = len(rows.keys), self._places.setdefault(rows.function, {})
         if not count:
@@ -169,19 +169,19 @@ class MemoryStore(Store):
         else:
             replaced = np.unique(numbers[numbers < self._next])
             places.update(zip(rows.keys, new, strict=True))  # of equal keys, the last one counts
-        self._chunks.add(self._next, rows, len(places) - before + len(replaced))
+        self._blocks.add(self._next, rows, len(places) - before + len(replaced))
         self._next += count
         if len(replaced):
-            self._chunks.lose(replaced)
+            self._blocks.lose(replaced)
 
     def _remove(self, function: str, keys: Sequence[bytes]) -> None:
         places = self._places[function]
         removed = [places.pop(key, -1) for key in keys]
-        self._chunks.lose(np.array([number for number in removed if number >= 0], np.int64))
+        self._blocks.lose(np.array([number for number in removed if number >= 0], np.int64))
 
     def _make_room(self) -> None:
-        if self._chunks.bytes > self._max_bytes:
-            for function, keys in self._chunks.take(self._max_bytes - self._max_bytes // EVICTED_PART):
+        if self._blocks.bytes > self._max_bytes:
+            for function, keys in self._blocks.take(self._max_bytes - self._max_bytes // EVICTED_PART):
                 places = self._places[function]
                 for key in keys:
                     del places[key]
@@ -211,5 +211,5 @@ def _own_size(place: tuple[str, bytes], kept: tuple[bytes, float]) -> int:
     return len(place[1]) + len(kept[0]) + OWN_BYTES
 
 
-def _entries(rows: Rows) -> list[bytes]:
+def _entries(rows: StoredRows) -> list[bytes]:
     return rows.values.to_pylist() if rows.entries else packed(rows.values, rows.written.tolist(), rows.keys)

@@ -15,7 +15,7 @@ from typing import TypeVar
 from udf_server.base.store import StoreError
 from udf_server.stores.private_files import NotPrivate, check_private
 
-__all__ = ["OtherFormat", "SqliteFile", "Terms", "opened", "parts", "size_of", "transaction"]
+__all__ = ["FileFormat", "OtherFormat", "SqliteFile", "opened", "parts", "size_of", "transaction"]
 
 Result = TypeVar("Result")
 
@@ -58,12 +58,12 @@ class Limit:
 
 
 @dataclass(frozen=True)
-class Terms:
+class FileFormat:
     """How a file is opened and used."""
 
     tables: str
     """The statements that make the tables and indexes."""
-    form: int
+    number: int
     """The number of the format of the tables."""
     synchronous: str
     """What SQLite waits for: FULL, so that a loss of power loses nothing, or NORMAL, so that it damages nothing."""
@@ -76,9 +76,9 @@ class Terms:
 class SqliteFile:
     """A file that one thread of this process uses. Use it on one event loop."""
 
-    def __init__(self, path: Path, terms: Terms, thread: str) -> None:
+    def __init__(self, path: Path, file_format: FileFormat, thread: str) -> None:
         """`thread` is the name of the thread."""
-        self.path, self._terms, self._name = path, terms, thread
+        self.path, self._format, self._name = path, file_format, thread
         self._thread: ThreadPoolExecutor | None = None
         self._db: sqlite3.Connection | None = None
         self._limit: Limit | None = None
@@ -96,7 +96,7 @@ class SqliteFile:
                 self._limit.end(CLOSING_SECONDS)
             closing = asyncio.get_running_loop().run_in_executor(thread, self._disconnect, last, values)
             # A disk may not answer at all.
-            await asyncio.wait([closing], timeout=CLOSING_SECONDS + self._terms.busy_seconds)
+            await asyncio.wait([closing], timeout=CLOSING_SECONDS + self._format.busy_seconds)
             thread.shutdown(wait=False)
 
     async def run(self, work: Callable[[sqlite3.Connection], Result], seconds: float | None = None) -> Result:
@@ -109,7 +109,7 @@ class SqliteFile:
                 if self._db is None or self._limit is None:
                     self._connect()  # when the server started, that failed
                 assert self._db is not None and self._limit is not None
-                self._limit.start(self._terms.operation_seconds if seconds is None else seconds)
+                self._limit.start(self._format.operation_seconds if seconds is None else seconds)
                 return work(self._db)
             except (OSError, sqlite3.Error) as error:
                 raise StoreError(f"{self.path}: {error}") from None
@@ -123,7 +123,7 @@ class SqliteFile:
     # The methods below run on the thread.
 
     def _connect(self) -> None:
-        self._db = opened(self.path, self._terms)
+        self._db = opened(self.path, self._format)
         self._limit = Limit(self._db)
 
     def _disconnect(self, last: str, values: Sequence[str]) -> None:
@@ -135,13 +135,16 @@ class SqliteFile:
 
 
 def opened(
-    path: Path, terms: Terms, sleep: Callable[[float], None] = time.sleep, clock: Callable[[], float] = time.monotonic
+    path: Path,
+    file_format: FileFormat,
+    sleep: Callable[[float], None] = time.sleep,
+    clock: Callable[[], float] = time.monotonic,
 ) -> sqlite3.Connection:
     """Open a file that only this user can read, and make its tables if it has none. Warns if others can change it.
 
     Args:
         path: The file. Its folder is made too.
-        terms: How it is opened.
+        file_format: How it is opened.
         sleep: The sleep of this thread.
         clock: Seconds, never backwards.
 
@@ -153,11 +156,11 @@ def opened(
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     check_private(path, os.getuid())
     path.touch(mode=0o600)
-    db = sqlite3.connect(path, timeout=terms.busy_seconds, isolation_level=None)
-    until = clock() + terms.busy_seconds
+    db = sqlite3.connect(path, timeout=file_format.busy_seconds, isolation_level=None)
+    until = clock() + file_format.busy_seconds
     while True:
         try:
-            _prepare(db, path, terms)
+            _prepare(db, path, file_format)
             return db
         except sqlite3.OperationalError as error:
             # SQLite waits for other processes, but not when several switch a new file to WAL, or one of them closes it.
@@ -199,12 +202,12 @@ def size_of(db: sqlite3.Connection) -> int:
     return int((pages - free) * size)
 
 
-def _prepare(db: sqlite3.Connection, path: Path, terms: Terms) -> None:
+def _prepare(db: sqlite3.Connection, path: Path, file_format: FileFormat) -> None:
     db.execute("PRAGMA journal_mode = WAL")
-    db.execute(f"PRAGMA synchronous = {terms.synchronous}")
+    db.execute(f"PRAGMA synchronous = {file_format.synchronous}")
     found = db.execute("PRAGMA user_version").fetchone()[0]
-    if found not in (0, terms.form):
-        raise OtherFormat(f"{path} has format {found}, this version needs {terms.form}: use another folder")
+    if found not in (0, file_format.number):
+        raise OtherFormat(f"{path} has format {found}, this version needs {file_format.number}: use another folder")
     if not found:
-        db.executescript(terms.tables)
-        db.execute(f"PRAGMA user_version = {terms.form}")
+        db.executescript(file_format.tables)
+        db.execute(f"PRAGMA user_version = {file_format.number}")

@@ -7,7 +7,7 @@ import pytest
 
 from remote_udf.threads import Threads
 from udf_server.base.fairness import Party
-from udf_server.batching.attempt import Attempt, Gate
+from udf_server.batching.attempt import Attempt, InstanceGate
 from udf_server.runners.returned import Returned
 
 
@@ -15,7 +15,7 @@ class World:
     """A gate for one call at a time, and attempts whose jobs the test runs."""
 
     def __init__(self):
-        self.gate = Gate(1, Threads())
+        self.gate = InstanceGate(1, Threads())
         self.jobs, self.done, self.written_off, self.freed = [], [], 0, 0
 
     def attempt(self, evaluate):

@@ -1,4 +1,4 @@
-"""The store in memory keeps rows in chunks, which are merged, moved, reduced and evicted."""
+"""The store in memory keeps rows in blocks, which are merged, moved, reduced and evicted."""
 
 import asyncio
 import collections
@@ -14,8 +14,8 @@ import udf_server as udf
 from udf_server.base.metrics import ServerMetrics
 from udf_server.base.store import ENTRY_BYTES, LARGEST_ENTRY
 from udf_server.cache.outcome_cache import OutcomeCache
-from udf_server.stores.chunks import CHUNK_BYTES, ROW_BYTES
-from udf_server.stores.entries import _ERROR, _HEADER, _MARK, Entries, packed
+from udf_server.stores.blocks import BLOCK_BYTES, ROW_BYTES
+from udf_server.stores.entries import _ERROR, _HEADER, _MARK, EntryCodec, packed
 from udf_server.stores.memory import MemoryStore
 from udf_server.testing import FunctionEnvironment
 
@@ -34,17 +34,17 @@ def check(store):
     live = collections.Counter()
     for function, places in store._places.items():
         for key, number in places.items():
-            ((chunk, _),) = store._chunks.of(np.array([number]))
-            place = int(chunk.places(np.array([number]))[0])
-            assert (chunk.rows.function, chunk.rows.keys[place]) == (function, key)
-            live[id(chunk)] += 1
-    assert [chunk.live for chunk in store._chunks] == [live[id(chunk)] for chunk in store._chunks]
-    ends = [edge for chunk in store._chunks for edge in (chunk.first, chunk.end)]
+            ((block, _),) = store._blocks.of(np.array([number]))
+            place = int(block.places(np.array([number]))[0])
+            assert (block.rows.function, block.rows.keys[place]) == (function, key)
+            live[id(block)] += 1
+    assert [block.live for block in store._blocks] == [live[id(block)] for block in store._blocks]
+    ends = [edge for block in store._blocks for edge in (block.first, block.end)]
     assert ends == sorted(ends)
-    values = sum(chunk.rows.values.nbytes for chunk in store._chunks)
-    replaced = sum(len(chunk.rows.keys) for chunk in store._chunks) - len(store)
-    kept = values + ENTRY_BYTES * len(store) + ROW_BYTES * replaced + CHUNK_BYTES * len(store._chunks)
-    assert store.held_bytes == kept, "rows that were replaced take room until their chunk is written again"
+    values = sum(block.rows.values.nbytes for block in store._blocks)
+    replaced = sum(len(block.rows.keys) for block in store._blocks) - len(store)
+    kept = values + ENTRY_BYTES * len(store) + ROW_BYTES * replaced + BLOCK_BYTES * len(store._blocks)
+    assert store.held_bytes == kept, "rows that were replaced take room until their block is written again"
 
 
 @given(steps, st.sampled_from([1 << 20, 20_000]))
@@ -92,7 +92,7 @@ def kept(store, count, *, size=1, first=0):
 def test_rows_that_are_kept_one_by_one_are_merged():
     store = MemoryStore(64 << 20)
     assert sum(1 for _ in kept(store, 3_000)) == 3_000
-    assert len(store._chunks) < 20
+    assert len(store._blocks) < 20
     check(store)
 
 
@@ -116,7 +116,7 @@ async def test_values_are_not_part_of_a_larger_array():
     cache = OutcomeCache(store := MemoryStore(64 << 20), ServerMetrics())
     async with FunctionEnvironment(cache=cache) as environment:
         assert (await environment.run(f, [1, 2])).to_pylist() == [10, 11]
-    assert 0 < sum(chunk.rows.values.get_total_buffer_size() for chunk in store._chunks) < 1_000
+    assert 0 < sum(block.rows.values.get_total_buffer_size() for block in store._blocks) < 1_000
     await cache.close()
 
 
@@ -149,7 +149,7 @@ async def test_rows_may_be_cleared_while_they_are_read():
 
 def test_values_of_another_type_and_too_old_ones_are_misses():
     now = [100.0]
-    store, entries = MemoryStore(1 << 20), Entries(pa.int64(), lambda: now[0])
+    store, entries = MemoryStore(1 << 20), EntryCodec(pa.int64(), lambda: now[0])
     store.keep_values("f@1", [b"a"], pa.array([1]), 1e6, 90.0)
     store.keep_values("f@1", [b"b"], pa.array(["1"]), 1e6, 90.0)
     store.keep("f@1", [(b"c", packed(pa.array([3]), [90.0], [b"c"])[0]), (b"d", b"damaged")], 1e6)
@@ -163,7 +163,7 @@ def test_values_of_another_type_and_too_old_ones_are_misses():
 
 @pytest.mark.parametrize("row", [b'["FUNCTION_ERROR", "m", Infinity]', b"[" * 200_000])
 def test_an_error_that_no_server_has_written_is_damaged(row):
-    entries, damaged = Entries(pa.int64(), lambda: 100.0), []
+    entries, damaged = EntryCodec(pa.int64(), lambda: 100.0), []
     [entry] = entries._sealed([_HEADER.pack(_MARK, _ERROR, zlib.crc32(b"key" + row), 100.0) + row], [b"key"])
     assert entries.read([entry], [b"key"], (60.0, 60.0), damaged).errors == {}
     assert damaged == [0]

@@ -6,14 +6,14 @@ import sqlite3
 
 import pytest
 
-from udf_server.stores.sqlite_files import OtherFormat, Terms, opened
+from udf_server.stores.sqlite_files import FileFormat, OtherFormat, opened
 
 TABLES = "CREATE TABLE IF NOT EXISTS numbers (number INTEGER);"
 FILES = 40
 
 
-def terms(form, busy_seconds):
-    return Terms(TABLES, form, "NORMAL", busy_seconds, operation_seconds=20)
+def file_format(number, busy_seconds):
+    return FileFormat(TABLES, number, "NORMAL", busy_seconds, operation_seconds=20)
 
 
 @pytest.fixture
@@ -33,7 +33,7 @@ def test_a_file_that_another_process_reads_is_waited_for(tmp_path, another):
         slept.append(seconds)
         another.execute("COMMIT")
 
-    db = opened(tmp_path / "a.sqlite3", terms(1, 0.1), sleep, clock=lambda: 0.0)
+    db = opened(tmp_path / "a.sqlite3", file_format(1, 0.1), sleep, clock=lambda: 0.0)
     with contextlib.closing(db):
         assert len(slept) == 1
         assert db.execute("PRAGMA journal_mode").fetchone() == ("wal",)
@@ -48,22 +48,22 @@ def test_it_is_not_waited_for_without_end(tmp_path):
         now[0] += seconds
 
     with pytest.raises(sqlite3.OperationalError, match="locked"):
-        opened(tmp_path / "a.sqlite3", terms(1, 0.05), sleep, lambda: now[0])
+        opened(tmp_path / "a.sqlite3", file_format(1, 0.05), sleep, lambda: now[0])
     assert now[0] == pytest.approx(0.05)
 
 
 def test_a_file_of_another_format_is_refused_and_left_as_it_is(tmp_path):
-    with contextlib.closing(opened(tmp_path / "a.sqlite3", terms(7, 1))):
+    with contextlib.closing(opened(tmp_path / "a.sqlite3", file_format(7, 1))):
         pass
     with pytest.raises(OtherFormat, match=r"a\.sqlite3 has format 7, this version needs 1: use another folder"):
-        opened(tmp_path / "a.sqlite3", terms(1, 1))
+        opened(tmp_path / "a.sqlite3", file_format(1, 1))
 
 
 def _open_each(folder, together, failures):
     for number in range(FILES):
         together.wait(60)
         try:
-            with contextlib.closing(opened(folder / f"{number}.sqlite3", terms(1, 10))) as db:
+            with contextlib.closing(opened(folder / f"{number}.sqlite3", file_format(1, 10))) as db:
                 db.execute("INSERT INTO numbers VALUES (1)")
         except sqlite3.Error as error:
             failures.put(f"{number}: {error}")

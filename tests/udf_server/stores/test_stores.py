@@ -18,7 +18,7 @@ from udf_server.base.metrics import ServerMetrics
 from udf_server.base.store import StoreError
 from udf_server.cache import looking_up, outcome_cache
 from udf_server.cache.outcome_cache import OutcomeCache
-from udf_server.stores.entries import Entries
+from udf_server.stores.entries import EntryCodec
 from udf_server.stores.file import FILE, FileStore
 from udf_server.stores.leases import LEASE_SECONDS
 from udf_server.stores.memory import MemoryStore
@@ -269,13 +269,13 @@ def sized(method, sizes):
 
 @pytest.mark.parametrize("size", [10, 100_000])
 async def test_large_values_are_read_beside_the_event_loop(tmp_path, size, monkeypatch):
-    threads, read = [], Entries.read
+    threads, read = [], EntryCodec.read
 
     def noted(*arguments):
         threads.append(threading.current_thread() is threading.main_thread())
         return read(*arguments)
 
-    monkeypatch.setattr(Entries, "read", noted)
+    monkeypatch.setattr(EntryCodec, "read", noted)
 
     @udf.scalar(cache_ttl="1 h")
     async def f(a: int) -> str:
