@@ -1,7 +1,7 @@
 """RemoteSession: the functions of one server in one Spark session."""
 
 from collections.abc import Mapping, Sequence
-from typing import Literal, Unpack, overload
+from typing import TYPE_CHECKING, Literal, Unpack, overload
 
 from pyspark.sql import Column, DataFrame, SparkSession
 
@@ -19,12 +19,6 @@ from spark_client.functions.any_function import AnyFunction
 from spark_client.functions.directory import Functions
 from spark_client.functions.registration import register_function
 from spark_client.functions.scalar import RemoteFunction, SparkFunction
-from spark_client.models.calibration import Agree, CascadeFields, calibrated
-from spark_client.models.cascade import Cascade
-from spark_client.models.estimate import Estimate, estimated
-from spark_client.parquet.reading import plan_scan
-from spark_client.parquet.writing import Mode as WriteMode
-from spark_client.parquet.writing import ParquetFile, WriteOptions, write
 from spark_client.planning.aggregate.grouping import RemoteGrouping, positions_of
 from spark_client.planning.dead_letters import replayed
 from spark_client.planning.over.planner import add_over, computed_over, select_over
@@ -42,6 +36,13 @@ from spark_client.sql.text.parsing import Parameters, Text
 from spark_client.summary.collector import Collector, context_of, require_reports
 from spark_client.summary.job_summary import JobSummary
 from spark_client.summary.live_rows import LiveRows
+
+if TYPE_CHECKING:
+    from spark_client.models.calibration import Agree
+    from spark_client.models.cascade import Cascade
+    from spark_client.models.estimate import Estimate
+    from spark_client.parquet.writing import Mode as WriteMode
+    from spark_client.parquet.writing import ParquetFile
 
 __all__ = ["RemoteSession"]
 
@@ -260,6 +261,8 @@ class RemoteSession:
         Raises:
             PlanError: The settings of the session require what workers cannot do, or workers cannot check the filter.
         """
+        from spark_client.parquet.reading import plan_scan  # noqa: PLC0415 - a side building
+
         frame = plan_scan(self.spark, paths, None if filter is None else Conditions(self.spark, filter))
         if columns is None:
             return frame
@@ -267,9 +270,9 @@ class RemoteSession:
 
     @planning()
     def write_parquet(
-        self, frame: DataFrame, path: str, *, mode: WriteMode = "error", partition_by: str | Sequence[str] = (),
+        self, frame: DataFrame, path: str, *, mode: "WriteMode" = "error", partition_by: str | Sequence[str] = (),
         compression: str | None = None, row_group_rows: int = 1_000_000,
-    ) -> list[ParquetFile]:  # fmt: skip
+    ) -> "list[ParquetFile]":  # fmt: skip
         """Write a DataFrame to Parquet files from Spark's Python workers: `remote.write_parquet(df, "/data/out")`.
 
         If the frame is the result of `with_columns` or `select`, the worker that makes the calls also writes their
@@ -294,6 +297,8 @@ class RemoteSession:
             PlanError: A column, an option or the path cannot be used.
             WriteFailed: The path has files, or another `write_parquet` to it has not ended.
         """
+        from spark_client.parquet.writing import WriteOptions, write  # noqa: PLC0415 - a side building
+
         columns = [partition_by] if isinstance(partition_by, str) else list(partition_by)
         return write(self.spark, frame, path, WriteOptions(mode, columns, compression, row_group_rows))
 
@@ -464,7 +469,7 @@ class RemoteSession:
         )
 
     @planning()
-    def estimate(self, frame: DataFrame, call: Column) -> Estimate:
+    def estimate(self, frame: DataFrame, call: Column) -> "Estimate":
         """Tell what a call would cost before it is made: `print(remote.estimate(df, complete("prompt")))`.
 
         Spark runs a query over the frame, and the server applies the `cost` of the function's declaration to the
@@ -480,14 +485,16 @@ class RemoteSession:
         Raises:
             PlanError: The column is no remote call, its arguments or its rows need one, or the frame is a stream.
         """
+        from spark_client.models.estimate import estimated  # noqa: PLC0415 - a side building
+
         return estimated(self.spark, self.config, frame, call, self._queries.calls_in)
 
     @planning()
     def cascade(
         self, cheap: RemoteFunction, dear: RemoteFunction, *, target: float, sample: DataFrame,
         value: str = "value", confidence: str = "confidence", confidence_level: float = 0.95,
-        agree: Agree | None = None,
-    ) -> Cascade:  # fmt: skip
+        agree: "Agree | None" = None,
+    ) -> "Cascade":  # fmt: skip
         """Make a function that calls `dear` only for rows of whose value `cheap` is not confident enough.
 
         For example, `remote.cascade(cheap, dear, target=0.95, sample=df.select("text").orderBy(F.rand(1)).limit(500))`.
@@ -520,6 +527,8 @@ class RemoteSession:
         Raises:
             PlanError: A type does not fit, the sample is too small for the target, or a confidence is not from 0 to 1.
         """
+        from spark_client.models.calibration import CascadeFields, calibrated  # noqa: PLC0415 - a side building
+
         fields = CascadeFields(value, confidence)
         cost_of, known = self._collector.cost_of, self._queries.session.cascades
         return calibrated(cheap, dear, sample, fields, target, confidence_level, agree, cost_of, known)

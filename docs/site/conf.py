@@ -58,6 +58,8 @@ nitpick_ignore_regex = [
     ),
     # Types that a signature has and nobody needs to name.
     ("py:class", r"(remote_udf|spark_client|udf_server)\.\w+\..*"),
+    # The same, of side buildings, which are imported when a method is called.
+    ("py:class", r"Agree|ParquetFile|WriteMode"),
     # Names in single backticks link to the reference where they are in it.
     ("py:obj", r".*"),
 ]

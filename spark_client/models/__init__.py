@@ -3,12 +3,11 @@
 The main road does not import this package: methods such as `RemoteSession.cascade` do when they are called.
 
 calibration  makes a cascade: calls both functions for a sample
-thresholds   chooses the threshold from which the answers of the cheap function are taken
 cascade      two functions as one
 estimate     what calls would cost
 
-In workers:
+In workers, too:
 
-deferral     the rule by which a call of a cascade answers rows
+thresholds   the threshold from which the answers of the cheap function are taken
 nearest      the nearest vectors of each vector
 """

@@ -19,7 +19,7 @@ from spark_client.executor.engine.planned_calls import EarlierAnswers, PlannedCa
 from spark_client.executor.scalar.column import evaluate_last, result_type
 from spark_client.functions.column_calls import ColumnCall, EarlierCall, with_call
 from spark_client.functions.scalar import RemoteFunction, SparkFunction, column_of, plan_call
-from spark_client.models.deferral import Deferral
+from spark_client.models.thresholds import Deferral
 
 __all__ = ["Cascade"]
 

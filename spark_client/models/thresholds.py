@@ -1,4 +1,4 @@
-"""Chooses the threshold of a cascade from a sample: exact binomial tests of a few thresholds.
+"""The threshold of a cascade: chosen from a sample by exact binomial tests, and applied to rows.
 
 A threshold is tested with the rows of the sample at or above it, which are a sample of those that the cheap function
 would answer. It passes if the number of agreements, or a larger one, would have at most the probability `level` in case
@@ -11,8 +11,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
-__all__ = ["CANDIDATES", "Judged", "Threshold", "chosen_threshold", "lower_bound", "rows_needed"]
+from spark_client.executor.engine.pieces import Integers
+from spark_client.executor.engine.planned_calls import AnswerRule, field_of_struct
+
+__all__ = ["CANDIDATES", "Deferral", "Judged", "Threshold", "chosen_threshold", "lower_bound", "rows_needed"]
 
 CANDIDATES = 10
 """Number of thresholds that are tested at most: those that answer 10 %, 20 % ... of the rows."""
@@ -80,3 +85,29 @@ def lower_bound(successes: int, trials: int, level: float) -> float:
 def rows_needed(target: float, confidence_level: float) -> int:
     """The number of rows with which a single threshold can pass, if all of them agree."""
     return math.ceil(math.log(1 - confidence_level) / math.log(target))
+
+
+@dataclass(frozen=True)
+class Deferral(AnswerRule):
+    """Rows with a value and a confidence from `threshold` to 1 are answered by the earlier call; others are deferred.
+
+    So a row is deferred if the earlier call has failed, or has returned a null, a null in one of the fields, a
+    confidence that is too low, NaN, or more than 1.
+    """
+
+    value: str
+    confidence: str
+    """The fields of the struct of the earlier call."""
+    threshold: float
+    whole: bool = False
+    """Whether the answer is the struct, and not its field `value`: the other function returns such a struct as well."""
+
+    def answered(self, values: pa.Array) -> tuple[Integers, pa.Array]:
+        value, confidence = (field_of_struct(values, name) for name in (self.value, self.confidence))
+        high = pc.and_(pc.greater_equal(confidence, self.threshold), pc.less_equal(confidence, 1.0))
+        chosen = pc.and_(pc.fill_null(high, False), pc.is_valid(value)).to_numpy(zero_copy_only=False)
+        rows = np.flatnonzero(chosen)
+        return rows, (values if self.whole else value).take(pa.array(rows))
+
+    def __str__(self) -> str:
+        return f"below {self.threshold:.6g}"

@@ -4,11 +4,10 @@ rows       scalar calls over whole rows: `with_columns`, `select`
 over       aggregates with OVER
 aggregate  GROUP BY, in batch and on streams
 process    process table functions
-parquet    Parquet files that workers read themselves
 
 argument_types    checks columns against the parameters of a function
 key_columns       makes columns for keys and orders that compare as Spark compares them
-scans             DataFrames whose rows workers can read themselves
+scans             DataFrames whose rows workers can read themselves, by whatever reads them
 sort_directions   distinguishes `desc` from a value
 dead_letters      reads dead letters back as rows
 """

@@ -3,17 +3,19 @@
 import contextlib
 import re
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from pyspark.errors import PySparkException
+from sqlglot.errors import SqlglotError
+from sqlglot.tokens import Token, TokenType
 
 from remote_udf.errors import RemoteUdfError
 from spark_client.session import RemoteSession
 from spark_client.shell.printing import shown
-from spark_client.shell.statements import split_statements
 from spark_client.shell.tables import add_table
+from spark_client.sql.text.dialect import RemoteSpark
 
-__all__ = ["HELP", "Shell"]
+__all__ = ["HELP", "Shell", "split_statements"]
 
 HELP = """\
 SELECT ...;            a statement, over as many lines as it takes; a semicolon ends it
@@ -127,3 +129,42 @@ def _brief(message: str) -> str:
     message = message.partition("\n\nJVM stacktrace")[0]
     ours = list(_OURS.finditer(message))
     return (message[ours[-1].end() :] if ours else message).strip()
+
+
+def split_statements(text: str) -> tuple[list[str], str]:
+    """The statements that end with a semicolon, without it, and the text that follows the last one.
+
+    Semicolons in strings, quoted names and comments do not end a statement. Statements that contain only blanks and
+    comments are skipped. A statement does not end before its strings are closed.
+    """
+    tokens = _tokens(text)
+    if tokens is None:
+        # The text is split up to the last semicolon before which it can be tokenized; the rest is incomplete.
+        for end in _semicolons_from_last(text):
+            statements, rest = split_statements(text[: end + 1])
+            if not rest:
+                return statements, text[end + 1 :]
+        return [], text
+    statements, begin, first = [], 0, 0
+    for index, token in enumerate(tokens):
+        if token.token_type is not TokenType.SEMICOLON:
+            continue
+        if index > first:
+            statements.append(text[begin : token.start].strip())
+        begin, first = token.end + 1, index + 1
+    return statements, text[begin:] if first < len(tokens) else ""
+
+
+def _tokens(text: str) -> Sequence[Token] | None:
+    try:
+        return list(RemoteSpark().tokenize(text))
+    except SqlglotError:
+        return None
+
+
+def _semicolons_from_last(text: str) -> Iterator[int]:
+    end = text.rfind(";")
+    while end >= 0:
+        if _tokens(text[: end + 1]) is not None:
+            yield end
+        end = text.rfind(";", 0, end)

@@ -1,4 +1,4 @@
-"""The import graph, read from the code, including imports within functions or for type checkers only."""
+"""The import graph, read from the code."""
 
 import ast
 from collections.abc import Iterable, Iterator, Mapping
@@ -9,10 +9,13 @@ __all__ = ["circles", "folder_graph", "imported_names", "module_graph"]
 Graph = Mapping[str, set[str]]
 
 
-def module_graph(package: Path) -> Graph:
-    """Returns, for each module of the package, the modules of it that it imports; a folder is its `__init__`."""
+def module_graph(package: Path, *, at_once: bool = False) -> Graph:
+    """Returns, for each module of the package, the modules of it that it imports; a folder is its `__init__`.
+
+    With `at_once` imports within functions, and those for type checkers only, do not count.
+    """
     paths = {_name(package, path): path for path in sorted(package.rglob("*.py"))}
-    return {name: set(_imported(name, path, paths)) - {name} for name, path in paths.items()}
+    return {name: set(_imported(name, path, paths, at_once=at_once)) - {name} for name, path in paths.items()}
 
 
 def folder_graph(modules: Graph) -> Graph:
@@ -69,8 +72,9 @@ def _name(package: Path, path: Path) -> str:
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
-def _imported(name: str, path: Path, known: Mapping[str, Path]) -> Iterator[str]:
-    for node in ast.walk(ast.parse(path.read_text())):
+def _imported(name: str, path: Path, known: Mapping[str, Path], *, at_once: bool) -> Iterator[str]:
+    tree = ast.parse(path.read_text())
+    for node in tree.body if at_once else ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from (each.name for each in node.names if each.name in known)
         elif isinstance(node, ast.ImportFrom):

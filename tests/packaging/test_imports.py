@@ -102,6 +102,19 @@ def test_the_client_imports_the_server_only_when_it_is_used():
     assert [name for name in imported_names(first) if name.startswith("udf_server")] == []
 
 
+SIDE_BUILDINGS = {"models", "parquet", "shell"}
+"""Folders of the client that a plain job does without: they are imported by functions, when a user asks for them."""
+
+
+def test_the_main_road_imports_no_side_building():
+    graph = module_graph(CLIENT, at_once=True)
+    folder = {module: module.partition(".")[2].partition(".")[0] for module in graph}
+    # What SQL does not import at once is a row of its own until its functions are registered.
+    road = [module for module in graph if folder[module] not in SIDE_BUILDINGS | {"sql"}]
+    found = [(module, other) for module in road for other in graph[module] if folder[other] in SIDE_BUILDINGS]
+    assert found == []
+
+
 def test_a_circle_is_seen_through_a_function_and_a_folder(made):
     root = made(
         one="from made.two import f", two="def g():\n    from made.one import h", low__in__a="import made.high.b",

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sqlglot.errors import SqlglotError
 
-from spark_client.shell.statements import split_statements
+from spark_client.shell.loop import split_statements
 from spark_client.sql.text.dialect import RemoteSpark
 
 

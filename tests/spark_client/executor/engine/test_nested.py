@@ -12,7 +12,7 @@ from remote_udf.options import OnError
 from spark_client.base.errors import FunctionFailed
 from spark_client.executor.engine.planned_calls import EarlierAnswers, PlannedCall
 from spark_client.executor.engine.policy import PolicyKeeper, keep_policies
-from spark_client.models.deferral import Deferral
+from spark_client.models.thresholds import Deferral
 from spark_client.testing import LocalTransport
 from tests.spark_client.engines import all_outcomes, numbered, through
 from tests.spark_client.scripted import call_of
