@@ -73,7 +73,7 @@ def killed(scale, seed):
 def added(one, other, note):
     return Tally(
         one.rows + other.rows, max(one.seconds, other.seconds), one.lost + other.lost, one.doubled + other.doubled,
-        one.wrong + other.wrong, one.replays + other.replays, one.moves + other.moves, note,
+        one.wrong + other.wrong, one.replays + other.replays, one.reconnects + other.reconnects, note,
         one.failures + other.failures,
     )  # fmt: skip
 

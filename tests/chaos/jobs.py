@@ -33,7 +33,7 @@ class Tally:
     doubled: int = 0
     wrong: int = 0
     replays: int = 0
-    moves: int = 0
+    reconnects: int = 0
     note: str = ""
     served: int = 0
     failures: list[str] = field(default_factory=list)
@@ -95,7 +95,7 @@ class Job:
         tally.lost = int(np.count_nonzero(self._seen == 0))
         tally.doubled = int(np.count_nonzero(self._seen > 1))
         tally.replays = sum(stream.replays for stream in self._streams)
-        tally.moves = sum(stream.moves for stream in self._streams)
+        tally.reconnects = sum(stream.reconnects for stream in self._streams)
         return tally
 
     def _run(self, task, first, last):

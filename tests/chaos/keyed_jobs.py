@@ -109,5 +109,5 @@ def _tally(rows, count, streams):
         tally.failures.append(f"{type(error).__name__}: {error}"[:500])
     tally.seconds = time.monotonic() - began
     tally.replays = sum(stream.replays for stream in streams)
-    tally.moves = sum(stream.moves for stream in streams)
+    tally.reconnects = sum(stream.reconnects for stream in streams)
     return tally

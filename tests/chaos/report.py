@@ -9,7 +9,7 @@ def line_of(fault, tally):
     not_exercised = tally.not_exercised and f"*not exercised*: {tally.not_exercised}"
     cells = (
         fault.__doc__.splitlines()[0], f"{tally.rows:,}", tally.lost, tally.doubled, tally.wrong, tally.replays,
-        tally.moves, f"{tally.seconds:.1f}", "; ".join(filter(None, (not_exercised, tally.note, *tally.failures))),
+        tally.reconnects, f"{tally.seconds:.1f}", "; ".join(filter(None, (not_exercised, tally.note, *tally.failures))),
     )  # fmt: skip
     return f"| {' | '.join(map(str, cells))} |"
 

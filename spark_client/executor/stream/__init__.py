@@ -2,7 +2,7 @@
 
 call_stream     sends rows and returns outcomes; message_sizing: size and number of unanswered messages
 connecting      chooses servers; connection: one stream on one server
-moves           decides when a stream changes its server; balancing: compares the loads of servers
+balancing       decides when a stream reconnects, and compares the loads of servers
 transport       the network; channels and endpoints: addresses, shared by the tasks of a worker
 chunks, parts   the rows of a message, kept until they are answered; pending: all chunks in flight
 accounts        the statistics of a stream

@@ -18,11 +18,11 @@ from spark_client.base.calls import ScalarCall
 from spark_client.base.errors import AccountingMismatch, BudgetExceeded, ServerUnavailable
 from spark_client.base.transport import Transport, TransportLost
 from spark_client.executor.stream.accounts import Accounts
+from spark_client.executor.stream.balancing import Reconnecting
 from spark_client.executor.stream.chunks import Answer, Chunk
 from spark_client.executor.stream.connecting import Connector, backoff
 from spark_client.executor.stream.connection import Connection
 from spark_client.executor.stream.message_sizing import MessageSizing
-from spark_client.executor.stream.moves import Moves
 from spark_client.executor.stream.pending import Pending
 from spark_client.executor.stream.results import read_result
 from spark_client.executor.stream.silence import SilenceWatch
@@ -76,7 +76,9 @@ class CallStream:
         """When the server was lost; None if a result was received since."""
         self._losses = 0
         """Number of times that a server was lost since then."""
-        self._moves = Moves(transport, clock, uniform, call.config.max_stream_seconds, self._connector.may_change)
+        self._reconnecting = Reconnecting(
+            transport, clock, uniform, call.config.max_stream_seconds, self._connector.may_change
+        )
         seconds = call.config.connect_seconds
         timeout = call.timeout
         try:
@@ -84,7 +86,7 @@ class CallStream:
         except BaseException as error:
             self._accounts.end_span(type(error).__name__)
             raise
-        self._moves.connected(self._connection)
+        self._reconnecting.connected(self._connection)
         options = self._connection.options
         self._sizing = MessageSizing(call.spec.execution, options.buffer_capacity, self._connection.message_rows, clock)
 
@@ -115,7 +117,7 @@ class CallStream:
 
     def has_room(self) -> bool:
         """Whether `submit` may be called now."""
-        if self._moves.hold_rows(self._pending.rows):
+        if self._reconnecting.hold_rows(self._pending.rows):
             return False
         return self._sizing.has_room(self._pending.rows, self._pending.bytes)
 
@@ -126,8 +128,8 @@ class CallStream:
     def submit(self, chunk: Chunk) -> list[Answer]:
         """Send a chunk. Returns the outcomes of rows that are too large to be sent."""
         with self._lock:
-            while self._moves.wanted and not self._pending.rows:
-                if (refused := self._move(chunk)) is not None:
+            while self._reconnecting.wanted and not self._pending.rows:
+                if (refused := self._reconnect(chunk)) is not None:
                     return [refused]
             return self._send(chunk)
 
@@ -178,7 +180,7 @@ class CallStream:
         return self.statistics.replays
 
     @property
-    def moves(self) -> int:
+    def reconnects(self) -> int:
         """Number of times that the stream changed connections without rows in flight."""
         return self.statistics.reconnects
 
@@ -191,7 +193,7 @@ class CallStream:
         done, self._done = self._done, True
         self._closed.set()
         self._connector.close()
-        self._moves.stop()
+        self._reconnecting.stop()
         self._connection.close(cancel=not done)
         self._pending.close()
         self._accounts.end_span("" if done or not self._pending.rows else "closed with rows in flight")
@@ -244,7 +246,7 @@ class CallStream:
             self.statistics.waiting_seconds += self._clock() - asked
         kind = envelope.WhichOneof("response")
         if kind == "progress":
-            self._moves.heard(envelope.progress)
+            self._reconnecting.heard(envelope.progress)
             if envelope.progress.draining:
                 self._connection.distrust()
         if kind == "result":
@@ -283,7 +285,7 @@ class CallStream:
 
     # The methods below change servers.
 
-    def _move(self, chunk: Chunk) -> Answer | None:
+    def _reconnect(self, chunk: Chunk) -> Answer | None:
         """End a connection without rows in flight and open another, on the preferred server or the next one.
 
         Returns None on success, otherwise the refusal of `chunk`.
@@ -294,12 +296,14 @@ class CallStream:
         now = self._clock()
         opened = now + max(self.call.config.connect_seconds, self.call.timeout)
         try:
-            connection = self._connector.connect(now + self._connection.options.timeout, opened, self._moves.preferred)
+            connection = self._connector.connect(
+                now + self._connection.options.timeout, opened, self._reconnecting.preferred
+            )
         except (ServerUnavailable, StreamError) as problem:
             error = RowError(_code_of(problem), str(problem), attempts=0, retryable=True)
             return self._refused(chunk, error)
         self._connection = connection
-        self._moves.connected(connection)
+        self._reconnecting.connected(connection)
         self._accounts.start_connection()
         self.statistics.reconnects += 1
         self._span.event("reconnect")
@@ -348,7 +352,7 @@ class CallStream:
                 self._connection.close(cancel=True)
                 return []
             self.statistics.replays += 1
-            self._moves.connected(self._connection, waiting=True)
+            self._reconnecting.connected(self._connection, waiting=True)
             waited = self._clock() - self._lost_at
             self._span.event("replay", rows=self._pending.rows, waited=waited)
             return [answer for chunk in self._start_anew() for answer in self._send_again(chunk, waited, problem)]

@@ -14,7 +14,7 @@ from spark_client.base.config import ClientConfig
 from spark_client.base.errors import AccessDenied, NotARemoteUdfServer, ServerUnavailable
 from spark_client.base.server_load import ServerLoad
 from spark_client.base.transport import Question, Responses, Transport, TransportLost
-from spark_client.executor.stream.asking import LoadCall, LoadQuestion
+from spark_client.executor.stream.balancing import LoadCall, LoadQuestion
 from spark_client.executor.stream.channels import Channel, Channels, process_channels
 from spark_client.executor.stream.endpoints import Endpoint, Endpoints, process_endpoints
 

@@ -63,7 +63,7 @@ class Client:
     @property
     def reconnects(self) -> int:
         """How often its stream was opened again, with rows in flight or without."""
-        return len(self.streams) - 1 + sum(stream.replays + stream.moves for stream in self.streams)
+        return len(self.streams) - 1 + sum(stream.replays + stream.reconnects for stream in self.streams)
 
     def begin(self) -> None:
         self.worker.threads.start("client", self._run)

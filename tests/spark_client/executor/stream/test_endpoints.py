@@ -212,7 +212,7 @@ def test_a_server_that_drains_hands_its_streams_over_without_sending_a_row_twice
         assert stopping is not None
         stopping.join(20)
     assert found == [(x, x + 1) for x in range(3000)]
-    assert (streams[0].moves, streams[0].replays) == (1, 0)
+    assert (streams[0].reconnects, streams[0].replays) == (1, 0)
     assert sorted(seen) == list(range(3000))
 
 
@@ -231,7 +231,7 @@ def test_an_old_stream_moves_at_the_border_of_a_batch_and_its_counts_are_compare
     assert stream.has_room()
     stream.submit(chunk_of(range(10, 20), 10))
     assert everything(stream) == {row: row + 1 for row in range(10, 20)}
-    assert (stream.moves, stream.replays, len(transport.streams)) == (1, 0, 2)
+    assert (stream.reconnects, stream.replays, len(transport.streams)) == (1, 0, 2)
     assert [request.WhichOneof("request") for request in transport.streams[0].received] == ["open", "batch", "finish"]
     assert stream.finish().rows_in == 10
 
@@ -266,7 +266,7 @@ def test_a_connection_that_is_lost_while_the_stream_moves_is_closed():
     everything(stream)
     stream.submit(chunk_of(range(3, 6), 3))
     first = transport.streams[0]
-    assert stream.moves == 1
+    assert stream.reconnects == 1
     assert first.cancelled.is_set()
     assert list(first.requests) == []  # its thread has nothing to wait for
     everything(stream)
