@@ -1,6 +1,7 @@
 """Directory: the functions that the servers of a target have, and the versions of names without one."""
 
 import difflib
+import hashlib
 import logging
 import time
 from collections import defaultdict
@@ -18,9 +19,8 @@ from spark_client.base.errors import NotARemoteUdfServer, ServerUnavailable, Unk
 from spark_client.base.targets import speaks_tls
 from spark_client.base.transport import Transport, TransportLost
 from spark_client.executor.stream.transport import NoGrpcServer, transport_for
-from spark_client.functions.weights import chosen_version, united_weights
 
-__all__ = ["Functions", "list_functions"]
+__all__ = ["Functions", "chosen_version", "list_functions", "united_weights"]
 
 log = logging.getLogger(__name__)
 
@@ -31,6 +31,7 @@ MOST_NAMED = 50
 """Maximum number of functions that a message lists."""
 _PLAINTEXT, _UNTRUSTED = "WRONG_VERSION_NUMBER", "CERTIFICATE_VERIFY_FAILED"
 """Texts of gRPC if a handshake of TLS fails. There is no separate status code for that."""
+log = logging.getLogger(__name__)
 
 
 class Functions(Sequence[FunctionSpec]):
@@ -187,3 +188,47 @@ def _united(
         versions[spec.name].append(spec.version)
     chosen = {name: chosen_version(name, known, weights, session) for name, known in versions.items()}
     return Functions(every.values(), chosen, weights, ledger)
+
+
+def united_weights(servers: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """The weights of all servers, by "name@version". If servers differ, the smallest weight counts.
+
+    A server that gives a version no weight does not count, because its operator's file may be the older one.
+    Raises ProtocolViolation for a weight that is not a share.
+    """
+    united: dict[str, float] = {}
+    for weights in servers:
+        for key, share in weights.items():
+            if not 0.0 <= share <= 1.0:  # not a number is not in between
+                raise ProtocolViolation(f"the server announced the weight {share} of {key}; expected 0 to 1")
+            united[key] = min(share, united.get(key, share))
+    for key, share in united.items():
+        if any(weights.get(key) != share for weights in servers):
+            log.warning(
+                "servers have different weights of %s (%s): the smallest counts, %s; give them the same file", key,
+                ", ".join(sorted({_percent(weights.get(key)) for weights in servers})), _percent(share),
+            )  # fmt: skip
+    return united
+
+
+def chosen_version(name: str, versions: Sequence[str], weights: Mapping[str, float], session: str) -> str:
+    """The version of a name without one, the same for each query of a session.
+
+    Args:
+        name: The name of the function.
+        versions: Its versions, in ascending order; at least one.
+        weights: Shares by "name@version".
+        session: The random id of the session, from which the choice is drawn.
+    """
+    digest = hashlib.sha256(f"{session} {name}".encode()).digest()
+    left = int.from_bytes(digest[:8]) / 2**64
+    for version in versions:
+        left -= weights.get(f"{name}@{version}", 0.0)
+        if left < 0:
+            return version
+    others = [version for version in versions if f"{name}@{version}" not in weights]
+    return (others or versions)[-1]
+
+
+def _percent(share: float | None) -> str:
+    return "none" if share is None else percent(share)

@@ -1,19 +1,21 @@
-"""Progress: shows a line every few seconds while a job runs, with the rows that servers have answered."""
+"""Progress: a line with the rows that servers have answered, redrawn every few seconds while a job runs."""
 
 import logging
+import os
+import shutil
 import sys
 import threading
 import time
 from collections.abc import Callable
-from typing import TextIO
+from typing import Any, Protocol, TextIO
 
 from pyspark import StatusTracker
 
+from spark_client.base.ipython import ipython_shell
 from spark_client.base.statistics import Statistics
-from spark_client.summary.display import Display, display_for
 from spark_client.summary.live_rows import Answered, LiveRows
 
-__all__ = ["PROGRESS_SECONDS", "Progress"]
+__all__ = ["PROGRESS_SECONDS", "Display", "Progress", "display_for"]
 
 log = logging.getLogger(__name__)
 
@@ -111,3 +113,73 @@ class Progress:
             self._display.show(f"remote-udf: {self.line()}")
         except Exception as error:  # of Spark, which may be gone, or of what shows the line: no reason to fail the job
             log.warning("a line of progress cannot be shown: %s", error)
+
+
+class Display(Protocol):
+    """Shows a line in place of the one before."""
+
+    def show(self, line: str) -> None:
+        """Show the line."""
+        ...
+
+    def end(self) -> None:
+        """Leave the last line as it is."""
+        ...
+
+
+class _Lines:
+    def __init__(self, out: TextIO) -> None:
+        self._out = out
+
+    def show(self, line: str) -> None:
+        self._out.write(f"{line}\n")
+        self._out.flush()
+
+    def end(self) -> None:
+        pass
+
+
+class _Terminal:
+    def __init__(self, out: TextIO) -> None:
+        self._out = out
+
+    def show(self, line: str) -> None:
+        # A longer line would wrap, and only its last part would be redrawn.
+        shown = line[: max(_columns(self._out) - 1, 1)]
+        self._out.write(f"\r\x1b[K{shown}")  # to the first column, and clear to the end
+        self._out.flush()
+
+    def end(self) -> None:
+        self._out.write("\n")
+        self._out.flush()
+
+
+def _columns(out: TextIO) -> int:
+    try:
+        return os.get_terminal_size(out.fileno()).columns or shutil.get_terminal_size().columns
+    except (OSError, ValueError):
+        return shutil.get_terminal_size().columns
+
+
+class _Notebook:
+    def __init__(self, display: Any) -> None:
+        self._display = display
+        self._handle: Any = None
+
+    def show(self, line: str) -> None:
+        if self._handle is None:
+            self._handle = self._display({"text/plain": line}, raw=True, display_id=True)
+        else:
+            self._handle.update({"text/plain": line}, raw=True)
+
+    def end(self) -> None:
+        pass
+
+
+def display_for(out: TextIO) -> Display:
+    """The display for a notebook, a terminal, or anything else that `out` is."""
+    if getattr(ipython_shell(), "kernel", None) is not None:
+        from IPython.display import display  # noqa: PLC0415 - IPython runs already
+
+        return _Notebook(display)
+    return _Terminal(out) if out.isatty() else _Lines(out)

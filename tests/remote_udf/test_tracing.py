@@ -50,7 +50,7 @@ def run(program, **environment):
 
 @pytest.mark.slow
 def test_neither_end_imports_opentelemetry_where_nothing_is_traced():
-    program = "import sys, udf_server.serving.server, spark_client.executor.stream.opening, remote_udf.tracing as t\n"
+    program = "import sys, udf_server.serving.server, spark_client.executor.stream.runtime, remote_udf.tracing as t\n"
     program += "t.prepare_tracing('x'); t.start_span('x', 'y').end()\n"
     program += "print([name for name in sys.modules if name.startswith('opentelemetry')])"
     assert run(program) == "[]"

@@ -10,8 +10,7 @@ from spark_client.executor.process import processing
 from spark_client.executor.process.state.entries import Entries
 from spark_client.executor.process.state.pages import Pages
 from spark_client.executor.process.state.processor import BucketProcessor
-from spark_client.executor.scalar.dead_letter import DeadLetterWriter
-from spark_client.executor.scalar.earlier_letters import EarlierLetters
+from spark_client.executor.scalar.dead_letter import DeadLetterWriter, EarlierLetters
 from tests.simulation.mutant import Mutant, nothing
 from tests.spark_client.executor.process.stateful import Times
 

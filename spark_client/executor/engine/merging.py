@@ -1,14 +1,17 @@
-"""Merging joins small input batches if messages may be larger than the batches that Spark passes."""
+"""Batches become messages: small ones are joined if messages may be larger, and the rows of large ones are cut."""
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import pyarrow as pa
 
+from spark_client.executor.engine.groups import Group
+from spark_client.executor.stream.call_stream import CallStream
+from spark_client.executor.stream.chunks import Answer, Chunk, Rows
 from spark_client.executor.stream.message_sizing import MESSAGE_BYTES
 
-__all__ = ["Boundaries", "merged"]
+__all__ = ["Boundaries", "Unsent", "merged"]
 
 PATIENCE_SECONDS = 0.005
 """If the next input takes longer than this, the input is the bottleneck, so it is not useful to wait for more."""
@@ -68,3 +71,27 @@ class Boundaries:
             yield column.slice(start, size)
             start += size
         assert start == len(column)
+
+
+class Unsent:
+    """The rows of one group that were not sent to one call yet. `columns` has only these rows."""
+
+    def __init__(self, group: Group, columns: Sequence[pa.Array], rows: Rows) -> None:
+        self._group = group
+        self._columns = columns
+        self._rows = rows
+        self._sent = 0
+        self._row_bytes = sum(column.nbytes for column in columns) / max(len(rows), 1)
+
+    @property
+    def left(self) -> int:
+        return len(self._rows) - self._sent
+
+    def submit(self, stream: CallStream, share: int = 1) -> list[Answer]:
+        """Send the rows of one message, of which the stream would send `share` times as many."""
+        count = min(stream.next_rows(self.left, self._row_bytes), max(stream.message_rows // share, 1))
+        start, self._sent = self._sent, self._sent + count
+        columns = [column.slice(start, count) for column in self._columns]
+        return stream.submit(
+            Chunk(self._group, self._rows[start : self._sent], columns, int(self._row_bytes * count) + 1)
+        )

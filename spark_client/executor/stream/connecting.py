@@ -1,5 +1,8 @@
 """Connector tries servers, with pauses, until one accepts the stream or the deadline passes."""
 
+import collections
+import functools
+import threading
 from collections.abc import Callable, Collection, Sequence
 from typing import Protocol
 
@@ -8,10 +11,9 @@ from remote_udf.spans import Span
 from spark_client.base.calls import ScalarCall
 from spark_client.base.errors import BudgetNotKept, ServerUnavailable
 from spark_client.base.transport import TransportLost
-from spark_client.executor.stream.budget_ledgers import process_ledgers
 from spark_client.executor.stream.connection import Connection
 
-__all__ = ["BACKOFF_SECONDS", "Connector", "backoff"]
+__all__ = ["BACKOFF_SECONDS", "BudgetLedgers", "Connector", "backoff", "process_ledgers"]
 
 BACKOFF_SECONDS = (0.05, 2.0)
 """First and longest pause between attempts to connect."""
@@ -26,6 +28,10 @@ _ELSEWHERE = frozenset(
     }
 )
 """Refusals after which another server may accept the stream, as during a rolling update."""
+SHARED = "shared"
+"""What servers send that count a budget in a Redis."""
+MOST_JOBS = 1_000
+_ADVICE = "give all of them the same Redis, [coordination] url = 'redis://...'"
 
 
 class NewConnection(Protocol):
@@ -162,3 +168,40 @@ def backoff(attempts: int, uniform: Callable[[float, float], float]) -> float:
     """Seconds to wait after this many attempts, with jitter, so that the tasks of a job do not retry together."""
     first, longest = BACKOFF_SECONDS
     return min(first * 2.0 ** min(attempts, 16), longest) * uniform(0.5, 1.0)
+
+
+class BudgetLedgers:
+    """Where the servers of this process's streams count the budget of each session. Safe to use from any thread."""
+
+    def __init__(self) -> None:
+        self._seen: collections.OrderedDict[str, str] = collections.OrderedDict()
+        self._lock = threading.Lock()
+
+    def problem(self, job: str, ledger: str, servers: int, first: str = "") -> str:
+        """Why a server does not keep the budget of a job as one; empty if it does.
+
+        `ledger` is what the server has sent, `servers` the number of those that are listed, and `first` what the driver
+        was told: Spark repeats a task that has failed in a new process, which has met no server.
+        """
+        if not ledger:
+            return "a server is too old to keep a budget; update it"
+        if ledger == SHARED:
+            return ""
+        if servers > 1:
+            return f"{servers} servers are listed, and each would keep a budget of its own; {_ADVICE}"
+        with self._lock:
+            seen = self._seen.setdefault(job, first or ledger)
+            while len(self._seen) > MOST_JOBS:
+                self._seen.popitem(last=False)
+        if seen != ledger:
+            return (
+                "another server has counted the budget so far, or this one has restarted, so it does not know what was "
+                f"spent; {_ADVICE}, or connect again for a new budget"
+            )
+        return ""
+
+
+@functools.cache
+def process_ledgers() -> BudgetLedgers:
+    """Those of this process."""
+    return BudgetLedgers()

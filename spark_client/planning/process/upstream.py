@@ -1,6 +1,7 @@
 """Upstream: what streams declare in the metadata of their columns: the watermark, and the functions before."""
 
 import logging
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -9,19 +10,21 @@ from pyspark.sql.types import StructField
 
 from remote_udf.process_calls import ProcessCall
 from remote_udf.table_arguments import ProcessSignature
+from spark_client.base.analyzed_plans import analyzed_plan
 from spark_client.base.errors import PlanError
 from spark_client.base.identifiers import column_named
 from spark_client.executor.process.plan import OutputSource, ProcessPlan
-from spark_client.planning.process.spark_operators import emits_by_watermark
 from spark_client.windows.columns import TIMED, WATERMARK
 
-__all__ = ["Upstream", "is_watermarked", "warn_of_times"]
+__all__ = ["Upstream", "emits_by_watermark", "is_watermarked", "warn_of_times"]
 
 log = logging.getLogger(__name__)
 UIDS = "remote_udf.uids"
 """The functions with state through which rows have passed: the id of the call by uid."""
 WATERMARKED = "remote_udf.watermarked"
 """Whether a watermark passes through a function, even if no column of the result has the time."""
+_NODE = re.compile(r"(?P<branches>(?:[ :|]  )*(?:[:+]- )?)(?P<node>\S.*)")
+_UNMATCHED = re.compile(r"~Join (LeftOuter|RightOuter|FullOuter)\b")
 
 
 @dataclass(frozen=True)
@@ -117,3 +120,28 @@ def warn_of_times(
 
 def _place(frame: DataFrame, name: str) -> int:
     return frame.columns.index(name)
+
+
+def emits_by_watermark(frame: DataFrame) -> bool:
+    """Whether operators of Spark in the plan of a stream emit rows because the watermark advances.
+
+    Such rows are windows that end, and rows of a join that found no partner. Nothing in the columns of a DataFrame
+    tells, so this reads Spark's description of the analyzed plan.
+    """
+    lines = [_NODE.fullmatch(line) for line in analyzed_plan(frame)]
+    nodes = [(len(found["branches"]), found["node"]) for found in lines if found is not None]
+    return any(
+        node.startswith("~Aggregate ") or (_UNMATCHED.match(node) and _inputs(nodes, place) == [True, True])
+        for place, (_, node) in enumerate(nodes)
+    )
+
+
+def _inputs(nodes: list[tuple[int, str]], place: int) -> list[bool]:
+    """For each input of a node, whether it is a stream."""
+    depth, found = nodes[place][0], []
+    for below, node in nodes[place + 1 :]:
+        if below <= depth:
+            break
+        if below == depth + 3:
+            found.append(node.startswith(("~", "StreamingRelation")))
+    return found

@@ -15,9 +15,8 @@ from remote_udf.v1 import message_pb2 as pb
 from spark_client.base.errors import AccessDenied
 from spark_client.base.statistics import Statistics
 from spark_client.base.transport import TransportLost
-from spark_client.summary.display import display_for
 from spark_client.summary.live_rows import Answered, LiveRows
-from spark_client.summary.progress import Progress
+from spark_client.summary.progress import Progress, display_for
 from tests.spark_client.summary.test_summary import Tracker
 from udf_server.streams.session_progress import SessionProgress, StreamProgress
 

@@ -14,7 +14,7 @@ from remote_udf.errors import ErrorCode, StreamError
 from spark_client.base.budget import Budget
 from spark_client.base.config import ClientConfig
 from spark_client.base.errors import BudgetExceeded, BudgetNotKept
-from spark_client.executor.stream.budget_ledgers import BudgetLedgers
+from spark_client.executor.stream.connecting import BudgetLedgers
 from spark_client.functions.directory import list_functions
 from tests.spark_client.scripted import call_of
 from tests.spark_client.streams import rows_through
