@@ -1,4 +1,4 @@
-"""CallCosts: what calls of each function have cost in this session, for plans and estimates."""
+"""SessionCosts: what calls of each function have cost in this session, for plans and estimates."""
 
 import threading
 from collections.abc import Mapping
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from remote_udf.amounts import add_amounts
 from spark_client.base.statistics import TaskReport
 
-__all__ = ["CallCost", "CallCosts", "amounts_text"]
+__all__ = ["CallCost", "SessionCosts", "amounts_text"]
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class CallCost:
         return amounts_text({**self.spent, "s of its task": self.seconds})
 
 
-class CallCosts:
+class SessionCosts:
     """Adds up the reports of tasks, a number of sums per function. Any thread may use it."""
 
     def __init__(self) -> None:

@@ -10,15 +10,15 @@ from pyspark.accumulators import AccumulatorParam
 from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
-from spark_client.base.call_costs import CallCost, CallCosts
+from spark_client.base.call_costs import CallCost, SessionCosts
 from spark_client.base.errors import SummaryUnavailable
 from spark_client.base.statistics import Reporter, TaskReport
 from spark_client.executor.report_files import FiledReports, read_report
 
-__all__ = ["Collector", "ReportFiles", "Sink", "collecting", "context_of", "require_reports"]
+__all__ = ["Collector", "ReportFiles", "ReportSink", "collecting", "context_of", "require_reports"]
 
 
-class Sink(Protocol):
+class ReportSink(Protocol):
     """Receives reports, from any thread."""
 
     def take(self, report: TaskReport) -> None:
@@ -35,21 +35,21 @@ class Collector:
     def __init__(self, fetch: Callable[[], Iterable[TaskReport]] | None = None) -> None:
         self._fetch = fetch
         self._lock, self._fetching = threading.Lock(), threading.Lock()
-        self._sinks: tuple[Sink, ...] = ()
-        self._costs = CallCosts()
+        self._sinks: tuple[ReportSink, ...] = ()
+        self._costs = SessionCosts()
 
     def cost_of(self, function: str) -> CallCost:
         """What all calls of a function, `name@version`, have cost so far. Raises as `fetch`."""
         self.fetch()
         return self._costs.of(function)
 
-    def open(self, sink: Sink) -> None:
+    def open(self, sink: ReportSink) -> None:
         """Pass new reports to the sink. It does not get the reports of tasks that ended before."""
         self.fetch()
         with self._lock:
             self._sinks = (*self._sinks, sink)
 
-    def close(self, sink: Sink) -> None:
+    def close(self, sink: ReportSink) -> None:
         """Stop passing reports to the sink, after those that exist now. Safe to call twice."""
         try:
             self.fetch()

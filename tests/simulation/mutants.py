@@ -14,7 +14,7 @@ from spark_client.executor.stream.call_stream import CallStream
 from spark_client.executor.stream.chunks import Chunk
 from spark_client.executor.stream.connecting import Connector
 from spark_client.executor.stream.connection import Connection
-from spark_client.executor.stream.pending import Pending
+from spark_client.executor.stream.pending import ChunksInFlight
 from spark_client.executor.stream.silence import SilenceWatch
 from tests.simulation.drawing import drawn
 from tests.simulation.job_mutants import JOB_MUTANTS
@@ -195,7 +195,7 @@ def _reversed_values(original: Any) -> Any:
 
 
 MUTANTS = (
-    Mutant("a replay forgets the last chunk", Pending, "rest", _last_chunk_forgotten),
+    Mutant("a replay forgets the last chunk", ChunksInFlight, "rest", _last_chunk_forgotten),
     Mutant("a replay sends rows again that were answered", Chunk, "rest", _all_rows_again),
     Mutant("chunks that are sent again stay in flight as well", CallStream, "_start_anew", _kept_in_flight),
     Mutant("the counts of a connection are not reset", Accounts, "start_connection", nothing),
@@ -206,8 +206,8 @@ MUTANTS = (
     Mutant("a closed connection does not end its requests", Connection, "close", _without_end),
     Mutant("a connection that is lost while its stream moves stays open", CallStream, "_end_connection", _left_open),
     Mutant("a closed connection stays watched", SilenceWatch, "discard", nothing),
-    Mutant("unordered values are placed in reverse", Pending, "answer_scattered", _values_reversed),
-    Mutant("a result is taken for the next row", Pending, "answer", _next_row),
+    Mutant("unordered values are placed in reverse", ChunksInFlight, "answer_scattered", _values_reversed),
+    Mutant("a result is taken for the next row", ChunksInFlight, "answer", _next_row),
     Mutant("the workers of a lost stream go on", AsyncRows, "cancel", nothing),
     Mutant("background tasks outlive their stream", Background, "cancel", nothing),
     Mutant("parked workers are not woken", CoroutinePool, "_wake", _wakes_no_parked),

@@ -13,7 +13,7 @@ from remote_udf.segments import ACCUMULATORS, KEY, ROWS
 from spark_client.executor.aggregate.outcomes import check_policy
 from spark_client.executor.aggregate.segment_columns import (
     AggregateInput,
-    Grouping,
+    RowsByKey,
     accumulators_column,
     errors_column,
     key_struct,
@@ -24,7 +24,7 @@ from spark_client.executor.engine.policy import error_array
 from spark_client.executor.engine.row_engine import PlannedCall
 from spark_client.executor.segments.keys import combined
 
-__all__ = ["Bundle", "PartialPlan", "at_rows", "bundle_of", "output_of", "planned_calls", "signs"]
+__all__ = ["KeyedBundle", "PartialPlan", "at_rows", "bundle_of", "output_of", "planned_calls", "signs"]
 
 _SIGNS = np.array([-1 if kind.is_retract else 1 for kind in RowKind])
 
@@ -50,11 +50,11 @@ class PartialPlan:
 
 
 @dataclass(frozen=True)
-class Bundle:
+class KeyedBundle:
     """Rows grouped into segments; `keys` has a row per segment."""
 
     table: pa.Table
-    grouping: Grouping
+    grouping: RowsByKey
     keys: list[pa.Array]
 
     def batch(self, plan: PartialPlan) -> pa.RecordBatch:
@@ -74,10 +74,10 @@ class Bundle:
         return pa.RecordBatch.from_arrays(columns, names=[KEY, *(str(i) for i in range(len(columns) - 1))])
 
 
-def bundle_of(plan: PartialPlan, table: pa.Table, grouping: Grouping) -> Bundle:
+def bundle_of(plan: PartialPlan, table: pa.Table, grouping: RowsByKey) -> KeyedBundle:
     """The bundle of a table with a given grouping into segments."""
     firsts = pa.array(grouping.first_rows())
-    return Bundle(table, grouping, [combined(table.column(key)).take(firsts) for key in plan.keys])
+    return KeyedBundle(table, grouping, [combined(table.column(key)).take(firsts) for key in plan.keys])
 
 
 def planned_calls(plan: PartialPlan) -> list[PlannedCall]:
@@ -97,7 +97,7 @@ def planned_calls(plan: PartialPlan) -> list[PlannedCall]:
 
 def output_of(
     plan: PartialPlan,
-    bundle: Bundle,
+    bundle: KeyedBundle,
     completed: Completed,
     counts: npt.NDArray[np.int64] | None = None,
     *,
@@ -140,7 +140,7 @@ def signs(kinds: pa.ChunkedArray) -> npt.NDArray[np.int64]:
     return _SIGNS[kinds.to_numpy()]
 
 
-def _net_rows(plan: PartialPlan, bundle: Bundle) -> npt.NDArray[np.int64]:
+def _net_rows(plan: PartialPlan, bundle: KeyedBundle) -> npt.NDArray[np.int64]:
     """Added rows minus retracted rows of each segment of a changelog."""
     assert plan.kinds is not None
     found = signs(bundle.table.column(plan.kinds))

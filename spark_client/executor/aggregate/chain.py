@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from remote_udf.outcomes import RowError
 from remote_udf.segments import ACCUMULATORS, KEY, ROWS, AppliedField
-from spark_client.executor.aggregate.bundles import Bundle, PartialPlan, bundle_of
+from spark_client.executor.aggregate.bundles import KeyedBundle, PartialPlan, bundle_of
 from spark_client.executor.aggregate.segment_columns import (
     accumulator_lists,
     errors_column,
@@ -40,7 +40,7 @@ class Chain:
         """Whether a part of the key has been applied and more parts follow."""
         self._used = False
 
-    def apply(self, part: pa.Table) -> tuple[Bundle, Completed]:
+    def apply(self, part: pa.Table) -> tuple[KeyedBundle, Completed]:
         """Apply rows of the key, and keep the accumulators and errors for the next part."""
         plan = self._plan
         if not self.started:

@@ -14,7 +14,7 @@ import pyarrow as pa
 from remote_udf.row_kinds import RowKind
 from spark_client.executor.aggregate.bundles import signs
 from spark_client.executor.aggregate.evaluation import Evaluation
-from spark_client.executor.aggregate.frames import Steps
+from spark_client.executor.aggregate.frames import FrameSteps
 from spark_client.executor.aggregate.grouped import net_rows
 from spark_client.executor.aggregate.over import aligned
 from spark_client.executor.aggregate.segment_columns import AggregateInput
@@ -96,7 +96,7 @@ class _History:
     def values(self, evaluations: Sequence[Evaluation]) -> list[Iterator[list[pa.Array]]]:
         """The columns of each call after each row, in pieces."""
         table = self._table
-        steps = Steps(
+        steps = FrameSteps(
             np.arange(self.rows), self._retracts, np.append(self._starts, self.rows), self._segment, self._place + 1
         )
         return [
@@ -105,7 +105,7 @@ class _History:
         ]
 
     def _values_of(
-        self, source: AggregateInput, evaluation: Evaluation, steps: Steps, chosen: Marks | None
+        self, source: AggregateInput, evaluation: Evaluation, steps: FrameSteps, chosen: Marks | None
     ) -> Iterator[list[pa.Array]]:
         own = steps if chosen is None else steps.only(chosen)
         for found in evaluation.evaluate(self._table, own, self._starts):

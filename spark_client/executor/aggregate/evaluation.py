@@ -10,7 +10,7 @@ from remote_udf.errors import ErrorCode
 from remote_udf.options import OnError
 from remote_udf.outcomes import RowError
 from remote_udf.segments import ACCUMULATORS, KEY, ROWS, AppliedField
-from spark_client.executor.aggregate.frames import Steps
+from spark_client.executor.aggregate.frames import FrameSteps
 from spark_client.executor.aggregate.outcomes import check_policy
 from spark_client.executor.aggregate.row_values import FIRST_VALUES, Evaluated, RowValues
 from spark_client.executor.aggregate.segment_columns import AggregateInput, accumulator_lists
@@ -55,7 +55,7 @@ class Evaluation:
         """The number of rows of a bundle, as agreed with the server; known after the first evaluation."""
         return self._engine.bundles().size
 
-    def evaluate(self, table: pa.Table, steps: Steps, owners: Integers) -> Iterator[Evaluated]:
+    def evaluate(self, table: pa.Table, steps: FrameSteps, owners: Integers) -> Iterator[Evaluated]:
         """Yield a value per row of the table, in order, in pieces of bounded size.
 
         `owners` has a row of the table for each segment, from which its key is read. Raises FunctionFailed if the

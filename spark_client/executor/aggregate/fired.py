@@ -17,7 +17,7 @@ from spark_client.executor.aggregate.bundles import signs
 from spark_client.executor.aggregate.fired_state import FiredWindow, FirePlan, loaded_windows, saved_windows
 from spark_client.executor.aggregate.firing import Firing
 from spark_client.executor.aggregate.outcomes import check_policy
-from spark_client.executor.aggregate.segment_columns import Grouping, group_by_key, key_struct, rows_column
+from spark_client.executor.aggregate.segment_columns import RowsByKey, group_by_key, key_struct, rows_column
 from spark_client.executor.engine.row_engine import PlannedCall, RowEngine
 from spark_client.executor.segments.keys import combined
 from spark_client.executor.stream.runtime import RUNTIME
@@ -106,7 +106,7 @@ class FiredBucket:
         return [int(code) for code in codes]
 
     def _apply_remotes(
-        self, rows: pa.Table, grouping: Grouping, keys: list[pa.Array], windows: Sequence[FiredWindow],
+        self, rows: pa.Table, grouping: RowsByKey, keys: list[pa.Array], windows: Sequence[FiredWindow],
         kinds: pa.ChunkedArray | None,
     ) -> None:  # fmt: skip
         """Make one call per function, with the rows and the accumulators of all keys."""
@@ -142,7 +142,7 @@ class FiredBucket:
                 window.values[at] = value
 
     def _apply_runnings(
-        self, rows: pa.Table, grouping: Grouping, windows: Sequence[FiredWindow], added: npt.NDArray[np.int64]
+        self, rows: pa.Table, grouping: RowsByKey, windows: Sequence[FiredWindow], added: npt.NDArray[np.int64]
     ) -> None:
         order = np.arange(rows.num_rows) if grouping.order is None else grouping.order
         bounds = list(zip(grouping.offsets[:-1], grouping.offsets[1:], strict=True))
@@ -181,7 +181,7 @@ class FiredBucket:
         return pa.table(columns, names=list(self._plan.names))
 
 
-def _sums(grouping: Grouping, values: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+def _sums(grouping: RowsByKey, values: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     totals = np.zeros(grouping.segments, np.int64)
     np.add.at(totals, grouping.codes, values)
     return totals

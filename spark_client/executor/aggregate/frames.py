@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from spark_client.executor.aggregate.frame import Frame
 from spark_client.executor.segments.keys import combined, run_starts
 
-__all__ = ["Steps", "bounds_of", "recomputed", "slid", "stretches"]
+__all__ = ["FrameSteps", "bounds_of", "recomputed", "slid", "stretches"]
 
 Integers = npt.NDArray[np.int64]
 Numbers = npt.NDArray[np.int64] | npt.NDArray[np.float64] | npt.NDArray[np.object_]
@@ -27,7 +27,7 @@ _MOST = 1 << 63
 
 
 @dataclass(frozen=True)
-class Steps:
+class FrameSteps:
     """The rows to apply, by segment, and the step after which each row's value is taken.
 
     `rows` are row numbers of the table, `retracts` tells which of them are retracted (None: none), `offsets` are the
@@ -40,12 +40,12 @@ class Steps:
     segment: Integers
     position: Integers
 
-    def only(self, chosen: npt.NDArray[np.bool_]) -> "Steps":
+    def only(self, chosen: npt.NDArray[np.bool_]) -> "FrameSteps":
         """The steps of chosen rows only; `chosen` has an entry per row of the table."""
         kept = chosen[self.rows]
         before = np.concatenate(([0], np.cumsum(kept)))
         start = self.offsets[:-1][self.segment]
-        return Steps(
+        return FrameSteps(
             rows=self.rows[kept],
             retracts=None if self.retracts is None else self.retracts[kept],
             offsets=before[self.offsets],
@@ -84,7 +84,7 @@ def bounds_of(
     return low, np.maximum(low, high)
 
 
-def slid(low: Integers, high: Integers, starts: Integers) -> Steps:
+def slid(low: Integers, high: Integers, starts: Integers) -> FrameSteps:
     """Steps that add the rows which enter a frame and retract those which leave it, row by row.
 
     Within a partition, neither bound may decrease. A frame that only grows retracts nothing.
@@ -108,16 +108,16 @@ def slid(low: Integers, high: Integers, starts: Integers) -> Steps:
     retracts[leaving] = True
     segment = np.cumsum(firsts) - 1
     offsets = np.append(begin[starts], count)
-    return Steps(steps, retracts if retracts.any() else None, offsets, segment, total - offsets[:-1][segment])
+    return FrameSteps(steps, retracts if retracts.any() else None, offsets, segment, total - offsets[:-1][segment])
 
 
-def recomputed(low: Integers, high: Integers) -> Steps:
+def recomputed(low: Integers, high: Integers) -> FrameSteps:
     """Steps that compute each frame separately, from its first row; rows with equal frames share a segment."""
     fresh = _fresh(low, high)
     lengths = (high - low)[fresh]
     offsets = np.concatenate(([0], np.cumsum(lengths)))
     segment = np.cumsum(fresh) - 1
-    return Steps(_spread(low[fresh], lengths), None, offsets, segment, lengths[segment])
+    return FrameSteps(_spread(low[fresh], lengths), None, offsets, segment, lengths[segment])
 
 
 def stretches(low: Integers, high: Integers, most: int) -> Iterator[tuple[int, int]]:

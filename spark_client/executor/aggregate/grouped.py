@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from spark_client.executor.aggregate.bundles import Bundle, PartialPlan, bundle_of, output_of, planned_calls, signs
+from spark_client.executor.aggregate.bundles import KeyedBundle, PartialPlan, bundle_of, output_of, planned_calls, signs
 from spark_client.executor.aggregate.chain import Chain
 from spark_client.executor.aggregate.segment_columns import group_by_runs
 from spark_client.executor.engine.groups import Completed
@@ -33,10 +33,10 @@ def map_grouped(
     plan: PartialPlan, batches: Iterator[pa.RecordBatch], runtime: Runtime = RUNTIME
 ) -> Iterator[pa.RecordBatch]:
     """Turn input batches, sorted by key, into output batches. Raises FunctionFailed, and errors of streams."""
-    return run_sorted(lambda cleanup: _Task(plan, runtime, cleanup), batches)
+    return run_sorted(lambda cleanup: _GroupedTask(plan, runtime, cleanup), batches)
 
 
-class _Task:
+class _GroupedTask:
     def __init__(self, plan: PartialPlan, runtime: Runtime, cleanup: ExitStack) -> None:
         self._plan = plan
         self._engine = RowEngine(planned_calls(plan), runtime, ordered=True, merging=False)
@@ -44,7 +44,7 @@ class _Task:
         self._clock = runtime.clock
         cleanup.callback(self._engine.close)
         cleanup.callback(self._chain.close)
-        self._in_flight: deque[tuple[Bundle, Integers | None]] = deque()
+        self._in_flight: deque[tuple[KeyedBundle, Integers | None]] = deque()
         self._count = 0
         """The net rows of the current chain, in a changelog."""
 
@@ -53,7 +53,7 @@ class _Task:
         sample = pa.Table.from_batches([first.slice(0, 1)])
         self._engine.open(bundle_of(plan, sample, group_by_runs(np.zeros(1, np.int64), 1)).batch(plan).schema)
         for step in self._steps(itertools.chain([first], batches)):
-            if isinstance(step, Bundle):
+            if isinstance(step, KeyedBundle):
                 yield from self._outputs(self._engine.send(step.batch(plan)))
             else:
                 yield from step
@@ -66,7 +66,7 @@ class _Task:
             bundle, counts = self._in_flight.popleft()
             yield from output_of(self._plan, bundle, each, counts)
 
-    def _steps(self, batches: Iterator[pa.RecordBatch]) -> Iterator["Bundle | list[pa.RecordBatch]"]:
+    def _steps(self, batches: Iterator[pa.RecordBatch]) -> Iterator["KeyedBundle | list[pa.RecordBatch]"]:
         """Bundles of complete keys, and the output of keys in a chain, which are processed on the way."""
         most_bytes = min(BUNDLE_BYTES, self._engine.segment_bytes())
         for rows in rows_by_key(batches, self._plan.keys, self._engine.bundles(), most_bytes, self._clock):
@@ -75,7 +75,7 @@ class _Task:
             else:
                 yield from self._complete(rows.table, rows.starts)
 
-    def _complete(self, table: pa.Table, starts: Integers) -> Iterator[Bundle]:
+    def _complete(self, table: pa.Table, starts: Integers) -> Iterator[KeyedBundle]:
         counts = None
         if self._plan.kinds is not None:
             table, starts, counts = self._without_orphans(table, starts)

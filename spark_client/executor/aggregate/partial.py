@@ -13,7 +13,7 @@ from functools import partial
 import numpy as np
 import pyarrow as pa
 
-from spark_client.executor.aggregate.bundles import Bundle, PartialPlan, bundle_of, output_of, planned_calls
+from spark_client.executor.aggregate.bundles import KeyedBundle, PartialPlan, bundle_of, output_of, planned_calls
 from spark_client.executor.aggregate.combining import can_combine, combined_bundles
 from spark_client.executor.aggregate.segment_columns import group_by_key
 from spark_client.executor.engine.row_engine import RowEngine
@@ -59,7 +59,7 @@ def _applied(
     if first is None:
         return
     engine = RowEngine(planned_calls(plan), runtime, ordered=True, merging=False)
-    in_flight: deque[Bundle] = deque()
+    in_flight: deque[KeyedBundle] = deque()
     with ExitStack() as cleanup:
         cleanup.callback(engine.close)
         engine.open(_grouped(plan, pa.Table.from_batches([first.slice(0, 1)])).batch(plan).schema)
@@ -99,7 +99,7 @@ class _GrowingSize:
             self._rows = min(self._rows * GROWTH, self._most)
 
 
-def _bundles(plan: PartialPlan, table: pa.Table, segment_bytes: int) -> Iterator[Bundle]:
+def _bundles(plan: PartialPlan, table: pa.Table, segment_bytes: int) -> Iterator[KeyedBundle]:
     """The rows as one bundle, or as several if a key would not fit into a message, because segments are not divided."""
     bundle = _grouped(plan, table)
     largest = int(np.diff(bundle.grouping.offsets).max())
@@ -111,6 +111,6 @@ def _bundles(plan: PartialPlan, table: pa.Table, segment_bytes: int) -> Iterator
     yield from _bundles(plan, table.slice(half), segment_bytes)
 
 
-def _grouped(plan: PartialPlan, table: pa.Table) -> Bundle:
+def _grouped(plan: PartialPlan, table: pa.Table) -> KeyedBundle:
     keys = [table.column(key) for key in plan.keys]
     return bundle_of(plan, table, group_by_key(keys, table.num_rows))

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from remote_udf.options import OnError
 from remote_udf.outcomes import RowError
-from spark_client.executor.aggregate.frames import Steps
+from spark_client.executor.aggregate.frames import FrameSteps
 from spark_client.executor.engine.pieces import cuts, row_bytes
 from spark_client.executor.engine.policy import error_array
 from spark_client.executor.segments.keys import Integers
@@ -36,7 +36,7 @@ class Evaluated:
 class RowValues:
     """Converts the values of segments and steps to the values of rows, in the same order."""
 
-    def __init__(self, steps: Steps, type_: pa.DataType, *, each_row: bool) -> None:
+    def __init__(self, steps: FrameSteps, type_: pa.DataType, *, each_row: bool) -> None:
         self._steps = steps
         self._type = type_
         self._each_row = each_row

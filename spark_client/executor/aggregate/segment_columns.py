@@ -16,7 +16,7 @@ from spark_client.executor.segments.keys import Integers, combined, key_codes
 
 __all__ = [
     "AggregateInput",
-    "Grouping",
+    "RowsByKey",
     "accumulator_lists",
     "accumulators_column",
     "errors_column",
@@ -57,7 +57,7 @@ class AggregateInput:
 
 
 @dataclass(frozen=True)
-class Grouping:
+class RowsByKey:
     """Rows by key: `order` lists them by segment, each in input order; None if they are in this order already."""
 
     segments: int
@@ -75,7 +75,7 @@ class Grouping:
         return self.offsets[1:] - 1 if self.order is None else self.order[self.offsets[1:] - 1]
 
 
-def group_by_key(keys: Sequence[pa.ChunkedArray], rows: int) -> Grouping:
+def group_by_key(keys: Sequence[pa.ChunkedArray], rows: int) -> RowsByKey:
     """One segment per key, in no particular order."""
     codes, count = key_codes(keys, rows)
     lengths = np.bincount(codes, minlength=count)
@@ -84,16 +84,18 @@ def group_by_key(keys: Sequence[pa.ChunkedArray], rows: int) -> Grouping:
         codes, count = encoded.indices.to_numpy().astype(np.int64), len(encoded.dictionary)
         lengths = np.bincount(codes, minlength=count)
     order = None if _ascends(codes) else _stable_order(codes, count)
-    return Grouping(count, order, np.concatenate(([0], np.cumsum(lengths))), codes)
+    return RowsByKey(count, order, np.concatenate(([0], np.cumsum(lengths))), codes)
 
 
-def group_by_runs(starts: Integers, rows: int) -> Grouping:
+def group_by_runs(starts: Integers, rows: int) -> RowsByKey:
     """One segment per run of equal rows."""
     offsets = np.append(starts, rows)
-    return Grouping(len(starts), None, offsets, np.repeat(np.arange(len(starts)), np.diff(offsets)))
+    return RowsByKey(len(starts), None, offsets, np.repeat(np.arange(len(starts)), np.diff(offsets)))
 
 
-def rows_column(source: AggregateInput, table: pa.Table, grouping: Grouping, kinds: pa.ChunkedArray | None) -> pa.Array:
+def rows_column(
+    source: AggregateInput, table: pa.Table, grouping: RowsByKey, kinds: pa.ChunkedArray | None
+) -> pa.Array:
     """The `rows` of each segment: the arguments of one call, with their kinds if the input is a changelog."""
     order, offsets = grouping.order, grouping.offsets
     chosen = source.takes(table)
@@ -114,7 +116,7 @@ def rows_column(source: AggregateInput, table: pa.Table, grouping: Grouping, kin
     return pa.ListArray.from_arrays(pa.array(offsets.astype(np.int32)), flat, type=list_of(flat.type))
 
 
-def accumulators_column(accumulators: pa.ChunkedArray, grouping: Grouping) -> pa.Array:
+def accumulators_column(accumulators: pa.ChunkedArray, grouping: RowsByKey) -> pa.Array:
     """The `accumulators` of each segment: the non-null ones of its rows."""
     flat = _taken(accumulators, grouping.order)
     offsets = grouping.offsets
@@ -125,7 +127,7 @@ def accumulators_column(accumulators: pa.ChunkedArray, grouping: Grouping) -> pa
     return pa.ListArray.from_arrays(pa.array(offsets.astype(np.int32)), flat, type=list_of(flat.type))
 
 
-def errors_column(errors: pa.ChunkedArray, grouping: Grouping) -> pa.Array:
+def errors_column(errors: pa.ChunkedArray, grouping: RowsByKey) -> pa.Array:
     """The first error among each segment's rows, or null."""
     present = np.flatnonzero(errors.is_valid().to_numpy())
     places = np.full(grouping.segments, -1, np.int64)

@@ -7,7 +7,7 @@ import pyarrow as pa
 
 from remote_udf.row_kinds import ROW_KIND, RowKind
 from remote_udf.segments import KEY, ROWS, list_of
-from spark_client.executor.aggregate.frames import Steps
+from spark_client.executor.aggregate.frames import FrameSteps
 from spark_client.executor.aggregate.segment_columns import AggregateInput, key_struct
 from spark_client.executor.engine.pieces import Column
 from spark_client.executor.segments.keys import Integers
@@ -23,7 +23,7 @@ class StepBundles:
     """Converts segments to batches with the columns key and rows."""
 
     def __init__(
-        self, table: pa.Table, source: AggregateInput, steps: Steps, owners: Integers, keys: Sequence[int],
+        self, table: pa.Table, source: AggregateInput, steps: FrameSteps, owners: Integers, keys: Sequence[int],
         key_names: Sequence[str], *, retracting: bool,
     ) -> None:  # fmt: skip
         self._steps = steps

@@ -35,7 +35,7 @@ class _Picked(NamedTuple):
     errors: Mapping[int, RowError]
 
 
-class _Outcomes:
+class _CallOutcomes:
     """The outcomes of one call that were received and not passed on."""
 
     def __init__(self) -> None:
@@ -115,7 +115,7 @@ class Group:
         self._table = table
         self._table_bytes = table.nbytes
         self._sources = sources
-        self._outcomes = {source: _Outcomes() for source in sources}
+        self._outcomes = {source: _CallOutcomes() for source in sources}
         self._owed = self.rows * len(self._outcomes)
         """Number of outcomes that were not received."""
         # The next two attributes are used with unordered output only.

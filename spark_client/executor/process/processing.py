@@ -36,10 +36,10 @@ def map_processed(
     plan: ProcessPlan, batches: Iterator[pa.RecordBatch], runtime: Runtime = RUNTIME
 ) -> Iterator[pa.RecordBatch]:
     """Turn input batches, sorted by key, into rows of the result. Raises FunctionFailed, and errors of streams."""
-    return run_sorted(lambda cleanup: _Task(plan, runtime, cleanup), batches)
+    return run_sorted(lambda cleanup: _ProcessTask(plan, runtime, cleanup), batches)
 
 
-class _Task:
+class _ProcessTask:
     def __init__(self, plan: ProcessPlan, runtime: Runtime, cleanup: ExitStack) -> None:
         self._plan = plan
         planned = PlannedCall(plan.call, tuple(range(len(plan.segments))), names=tuple(plan.segments.names))

@@ -23,7 +23,7 @@ from spark_client.executor.stream.chunks import Answer, Chunk
 from spark_client.executor.stream.connecting import Connector, backoff
 from spark_client.executor.stream.connection import Connection
 from spark_client.executor.stream.message_sizing import MessageSizing
-from spark_client.executor.stream.pending import Pending
+from spark_client.executor.stream.pending import ChunksInFlight
 from spark_client.executor.stream.results import read_result
 from spark_client.executor.stream.silence import SilenceWatch
 from spark_client.executor.stream.task import TaskInfo
@@ -69,7 +69,7 @@ class CallStream:
         connect = functools.partial(Connection, call, arguments, task, transport, clock, threads=threads, watch=watch)
         self._connector = Connector(call, connect, transport.servers, clock, self._sleep, span, uniform)
         self._lock = threads.lock()
-        self._pending = Pending(self._answered)
+        self._pending = ChunksInFlight(self._answered)
         self._finishing = False
         self._done = False
         self._lost_at: float | None = None
@@ -381,7 +381,7 @@ class CallStream:
         Call this only once there is a server or the rows have failed: until then, has_room() must not be true.
         """
         rest = self._pending.rest()
-        self._pending = Pending(self._answered)
+        self._pending = ChunksInFlight(self._answered)
         self._accounts.start_connection()
         return rest
 

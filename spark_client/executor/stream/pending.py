@@ -1,4 +1,4 @@
-"""Pending has the chunks of one stream that are in flight, and finds the rows that a result answers."""
+"""ChunksInFlight has the chunks of one stream that are in flight, and finds the rows that a result answers."""
 
 import bisect
 from collections.abc import Callable, Mapping
@@ -11,10 +11,10 @@ from remote_udf.outcomes import RowError
 from spark_client.executor.stream.chunks import Answer, Chunk, IntArray, Rows
 from spark_client.executor.stream.parts import Parts
 
-__all__ = ["Pending"]
+__all__ = ["ChunksInFlight"]
 
 
-class Pending:
+class ChunksInFlight:
     """Chunks by their position in the stream. If a row is answered twice, the server violates the protocol."""
 
     def __init__(self, answered: Callable[[Chunk], object] = lambda chunk: None) -> None:

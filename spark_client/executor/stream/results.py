@@ -10,13 +10,13 @@ from remote_udf.v1 import message_pb2 as pb
 from spark_client.base.statistics import Statistics
 from spark_client.executor.stream.chunks import Answer
 from spark_client.executor.stream.connection import Connection
-from spark_client.executor.stream.pending import Pending
+from spark_client.executor.stream.pending import ChunksInFlight
 
 __all__ = ["add_counts", "read_result"]
 
 
 def read_result(
-    result: pb.Result, data: memoryview | None, connection: Connection, pending: Pending
+    result: pb.Result, data: memoryview | None, connection: Connection, pending: ChunksInFlight
 ) -> tuple[list[Answer], Collection[RowError]]:
     """The outcomes of a result that is not a part of a value, and the errors of the rows that failed.
 

@@ -67,7 +67,7 @@ def _plan_group_by(group_by: GroupBy, expressions: Sequence[AggregateExpression 
         ]
     timed = with_updates(timed)
     query = changelog_query(timed, expressions) or pane_query(timed, expressions) or AggregateQuery(timed, expressions)
-    result = _Planner(query).plan()
+    result = _GroupByPlanner(query).plan()
     if is_only_updated(group_by.frame):
         result = without_updates(result)
     if len(timed.keys) > len(group_by.keys):
@@ -86,7 +86,7 @@ def plan_fired(
     return result if len(timed.keys) == len(group_by.keys) else result.drop(WINDOW_TIME)
 
 
-class _Planner:
+class _GroupByPlanner:
     def __init__(self, query: AggregateQuery) -> None:
         self._query = query
 

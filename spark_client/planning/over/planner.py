@@ -150,11 +150,11 @@ def plan_over(frame: DataFrame, calls: Mapping[str, OverExpression]) -> DataFram
         else:
             groups[len(groups)] = (call.window, {name: call})
     for window, members in groups.values():
-        frame = _Operator(frame, window, members).plan()
+        frame = _OverOperator(frame, window, members).plan()
     return frame
 
 
-class _Operator:
+class _OverOperator:
     """The calls whose windows differ only in their frames."""
 
     def __init__(self, frame: DataFrame, window: WindowSpec, calls: Mapping[str, OverExpression]) -> None:

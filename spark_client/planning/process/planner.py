@@ -68,7 +68,7 @@ def plan_process(
     ordered = [inputs[argument.name] for argument in spec.process.tables]
     zones = filter(None, (zone_of(each.frame) for each in ordered if each.frame.isStreaming))
     state = StateSettings(name, buckets_of(options, session, spec.key), next(zones, None))
-    planner = _Planner(spark, call, process, ordered, state)
+    planner = _ProcessPlanner(spark, call, process, ordered, state)
     streams = [each.frame for each in ordered if each.frame.isStreaming]
     if not streams or not planner.has_state:
         return planner.plan()
@@ -76,7 +76,7 @@ def plan_process(
     return uids.result(spec.key, streams, name, definition, planner.plan)
 
 
-class _Planner:
+class _ProcessPlanner:
     def __init__(
         self, spark: SparkSession, call: ProcessTableCall, process: ProcessCall, inputs: Sequence[ProcessInput],
         state: StateSettings,

@@ -40,7 +40,7 @@ _CONNECT_WORKER = "SPARK_CONNECT_LOCAL_URL"
 
 
 @dataclasses.dataclass(eq=False)
-class _Node:
+class _CallNode:
     """A planned call. `name` is its column's; None for a call that is only an argument of another."""
 
     name: str | None
@@ -48,7 +48,7 @@ class _Node:
     call: ScalarCall
     index: int = 0
     """Its position among the calls of the operator, behind those among its arguments."""
-    arguments: list["int | str | _Node"] = dataclasses.field(default_factory=list)
+    arguments: list["int | str | _CallNode"] = dataclasses.field(default_factory=list)
     """Per argument: the column of the base frame, by position or name, or the call whose value it is."""
     earlier: EarlierAnswers | None = None
     """Which rows an earlier call answers."""
@@ -75,7 +75,7 @@ class _Node:
         return self.call.policy.on_error is OnError.COLUMN
 
 
-_Item = tuple[Source, int | _Node]
+_Item = tuple[Source, int | _CallNode]
 """An output column: a column of the base frame by position, or a call's value or error."""
 
 
@@ -92,7 +92,7 @@ def plan_with_columns(
     position. One with the name of an error column is removed. Raises PlanError, InvalidOption or UnsupportedType
     before anything runs.
     """
-    planner = _Planner(spark, config, options)
+    planner = _CallPlanner(spark, config, options)
     for position, name in enumerate(frame.columns):
         planner.passes(texts_of(name), position)
     wide, titles = with_hidden_over(frame, {n: call for n, call in calls.items() if isinstance(call, OverExpression)})
@@ -105,7 +105,7 @@ def plan_with_columns(
             left[planner.same(name)] = _columns_of(planner.node(name, _required_call(name, call)))
     errors = {
         planner.same(of.error_name) for added in left.values() for source, of in added
-        if source is Source.ERROR and isinstance(of, _Node)
+        if source is Source.ERROR and isinstance(of, _CallNode)
     }  # fmt: skip
     items: list[_Item] = []
     for position, name in enumerate(frame.columns):
@@ -124,7 +124,7 @@ def plan_select(
     options: Mapping[str, object],
 ) -> DataFrame:
     """Return the given columns of `frame` and calls; error columns follow their call. Raises as `plan_with_columns`."""
-    planner = _Planner(spark, config, options)
+    planner = _CallPlanner(spark, config, options)
     passed = [column for column in columns if call_of(column) is None]
     widths: list[int] = []
     for column in passed:
@@ -161,11 +161,11 @@ def _required_call(name: str, call: object) -> ColumnCall:
     return written
 
 
-def _columns_of(node: _Node) -> list[_Item]:
+def _columns_of(node: _CallNode) -> list[_Item]:
     return [(Source.VALUE, node), *([(Source.ERROR, node)] if node.has_error else [])]
 
 
-class _Planner:
+class _CallPlanner:
     def __init__(self, spark: SparkSession, config: ClientConfig, options: Mapping[str, object]) -> None:
         self._spark = spark
         self._config = config
@@ -173,8 +173,8 @@ class _Planner:
         self._identifiers = identifiers_of(spark)
         self._passed: dict[str, int | None] = {}
         """The position in the base frame by the text of a passed column; None if a text names several columns."""
-        self._nodes: list[_Node] = []
-        self._by_column: dict[ColumnCall, _Node] = {}
+        self._nodes: list[_CallNode] = []
+        self._by_column: dict[ColumnCall, _CallNode] = {}
         self._operation = uuid.uuid4().hex
         self._expressions: dict[str, Column] = {}
         """Hidden columns of the base frame: arguments that are not plain columns of it."""
@@ -188,7 +188,7 @@ class _Planner:
         for key in map(self.same, texts):
             self._passed[key] = None if key in self._passed else position
 
-    def node(self, name: str | None, written: ColumnCall) -> _Node:
+    def node(self, name: str | None, written: ColumnCall) -> _CallNode:
         """Plan the call after the calls among its arguments."""
         known = self._by_column.get(written)
         if known is not None and (name is None or known.name is None):
@@ -197,7 +197,7 @@ class _Planner:
         own = {option.replace("-", "_"): value for option, value in written.options.items()}
         session = session_options(self._spark, written.spec.kind, written.spec.name)
         call = plan_call(written.spec, self._config, len(written.arguments), {**self._options, **own}, session)
-        node = _Node(name, written, call)
+        node = _CallNode(name, written, call)
         for argument in written.arguments:
             inner = call_of(argument)
             if inner is not None:
@@ -258,7 +258,7 @@ class _Planner:
         return hidden(len(self._nodes) + len(self._expressions))
 
     def _operator(
-        self, frame: DataFrame, letter: tuple[str, ...], final: "Sequence[tuple[str, Source, int | _Node]]"
+        self, frame: DataFrame, letter: tuple[str, ...], final: "Sequence[tuple[str, Source, int | _CallNode]]"
     ) -> DataFrame:
         """The mapInArrow that makes all calls and returns the `final` columns, by name.
 
@@ -270,7 +270,7 @@ class _Planner:
         columns: list[OutputColumn] = []
         schema: list[StructField] = []
         for name, source, of in final:
-            if not isinstance(of, _Node):
+            if not isinstance(of, _CallNode):
                 columns.append(OutputColumn(name, Source.INPUT, of))
                 schema.append(StructField(name, fields[of].dataType, True, fields[of].metadata))
                 continue
@@ -306,13 +306,13 @@ class _Planner:
         given = [StructField(name, field.dataType) for name, field in zip(names, fields, strict=False)]
         return StructType([*given, *own]).json()
 
-    def _planned(self, node: _Node, fields: Sequence[StructField], ordered: bool) -> PlannedCall:
+    def _planned(self, node: _CallNode, fields: Sequence[StructField], ordered: bool) -> PlannedCall:
         """The call with the positions of its arguments. Checks the types of the arguments."""
         place = {field.name: index for index, field in enumerate(fields)}
         columns: list[int] = []
         given: list[StructField] = []
         for argument in node.arguments:
-            if isinstance(argument, _Node):
+            if isinstance(argument, _CallNode):
                 columns.append(len(fields) + argument.index)
                 given.append(StructField(argument.written.spec.name, spark_type(argument.result)))
             else:
@@ -328,9 +328,9 @@ def _passed(position: int) -> str:
     return hidden(f"column_{position}")
 
 
-def _name_of(source: Source, of: "int | _Node", names: Sequence[str]) -> str:
+def _name_of(source: Source, of: "int | _CallNode", names: Sequence[str]) -> str:
     """The name of an output column."""
-    if isinstance(of, _Node):
+    if isinstance(of, _CallNode):
         return of.error_name if source is Source.ERROR else of.name or ""
     return names[of]
 

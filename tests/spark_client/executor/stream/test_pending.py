@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from remote_udf.errors import ProtocolViolation
 from spark_client.executor.stream.chunks import COMPACT_BELOW, Chunk, as_array
-from spark_client.executor.stream.pending import Pending
+from spark_client.executor.stream.pending import ChunksInFlight
 from tests.spark_client.scripted import row_error
 
 sizes = st.lists(st.integers(1, 12), min_size=1, max_size=6)
@@ -16,7 +16,7 @@ sizes = st.lists(st.integers(1, 12), min_size=1, max_size=6)
 
 def sent(sizes, pending=None):
     """Chunks of these sizes on a fresh stream; the value of a row is ten times its position."""
-    pending = pending or Pending()
+    pending = pending or ChunksInFlight()
     first = 0
     for number, size in enumerate(sizes):
         values = pa.chunked_array([pa.array([10 * row for row in range(first, first + size)])])
@@ -27,7 +27,7 @@ def sent(sizes, pending=None):
 
 def resent(chunks):
     """The chunks on a new stream, and the position there to the row in the owner."""
-    pending, rows = Pending(), []
+    pending, rows = ChunksInFlight(), []
     for chunk in chunks:
         chunk.first_row = len(rows)
         pending.add(chunk)
@@ -50,7 +50,7 @@ def rows_of(answers):
 
 
 def answer_some(data, pending, open_rows):
-    """Answers some of the open rows of a stream in one of two ways; returns the result of Pending."""
+    """Answers some of the open rows of a stream in one of two ways; returns the result of ChunksInFlight."""
     if data.draw(st.booleans(), label="scattered"):
         rows = data.draw(st.permutations(sorted(open_rows)))[: data.draw(st.integers(1, len(open_rows)))]
         values = pa.array([row + 1 for row in rows])
