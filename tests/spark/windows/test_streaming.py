@@ -156,6 +156,28 @@ def test_a_session_leaves_with_its_final_bounds_when_it_is_over(stream, appended
     ]
 
 
+def test_a_result_that_is_used_twice_is_whole_if_exchanges_are_not_reused(spark, stream, appended):
+    sessions = session(stream(), "at", "10 seconds", ["k"]).select("k", "v")
+    spark.conf.set("spark.sql.exchange.reuse", "false")
+    try:
+        rows = appended(sessions.unionAll(sessions))
+    finally:
+        spark.conf.unset("spark.sql.exchange.reuse")
+    once = [("x", 1), ("x", 1), ("x", 5), ("y", 2), ("y", 7), ("y", 50)]
+    assert sorted((row.k, row.v) for row in rows) == sorted(2 * once)
+
+
+def test_a_window_that_ends_before_1970_is_late(spark, tmp_path, appended):
+    for number, times in enumerate(["1969-12-31T23:59:30Z\n1970-01-01T00:00:30Z", "1970-01-02T00:02:00Z"]):
+        path = tmp_path / f"{number}.csv"
+        path.write_text(times)
+        os.utime(path, (1_700_000_000 + number,) * 2)
+    source = spark.readStream.schema("at timestamp").option("maxFilesPerTrigger", 1).csv(str(tmp_path / "*.csv"))
+    windows = tumble(source.withWatermark("at", "1 day"), "at", "1 minute")
+    rows = appended(windows.groupBy(*WINDOW, "window_time").agg(F.min("at").cast("bigint").alias("first")))
+    assert [row.first for row in rows] == [30]
+
+
 def test_top_n_of_a_window_leaves_once_when_the_watermark_has_passed_it(stream, appended):
     sums = tumble(stream(), "at", "1 minute").groupBy(*WINDOW, "window_time", "k").agg(F.sum("v").alias("s"))
     rows = appended(window_top_n(sums, 2, desc("s"), rank_column="rownum"))
