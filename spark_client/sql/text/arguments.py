@@ -1,12 +1,13 @@
 """Parses arguments of calls, with tables: `f(r => TABLE t PARTITION BY k ORDER BY ts, on_time => DESCRIPTOR(ts))`."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import ClassVar, NoReturn
 
 from sqlglot import exp
 from sqlglot.dialects.spark import Spark
 from sqlglot.errors import ParseError
-from sqlglot.tokens import TokenType
+from sqlglot.tokens import Token, TokenType
 
 from spark_client.sql.text.nodes import Node
 from spark_client.sql.text.spans import SpansParser
@@ -34,6 +35,9 @@ class TableArgument(exp.Expression):
 class ArgumentsParser(SpansParser):
     """Spark's parser with named arguments, table arguments and descriptors."""
 
+    _closed: Sequence[Token] | None = None
+    _ends: Mapping[int, int] = MappingProxyType({})
+    """The ends of the parentheses of the tokens `_closed`."""
     # SESSION(...) and load(...) are calls, although these words also begin statements.
     FUNC_TOKENS = Spark.Parser.FUNC_TOKENS | {
         TokenType.ANALYZE, TokenType.CACHE, TokenType.COMMENT, TokenType.COPY, TokenType.DELETE,
@@ -57,13 +61,26 @@ class ArgumentsParser(SpansParser):
         # Parsed as an expression, a query would end before ORDER BY, and ORDER BY would consume the next arguments.
         query = self._match(TokenType.L_PAREN, advance=False) and self._next and self._next.token_type in _QUERIES
         parse = self._parse_select_or_expression if query else self._parse_lambda
-        value = self._parse_table_argument() or self._parse_model_argument() or parse(alias=alias)
+        # The way through all operators takes 32 frames of Python's stack for each call in another.
+        call = self._parse_function() if self._is_call() else None
+        value = call or self._parse_table_argument() or self._parse_model_argument() or parse(alias=alias)
         keyed = self._curr and self._curr.token_type in (TokenType.PARTITION_BY, TokenType.ORDER_BY)
         if keyed and isinstance(value, (exp.Query, exp.Anonymous)):
             value = self._parse_keys(value)
         if value is None and (name is not None or self._prev.token_type is TokenType.COMMA):
             self.refuse("an argument is missing")
         return value if name is None else self.expression(exp.Kwarg(this=name, expression=value))
+
+    def _is_call(self) -> bool:
+        """Whether the argument is a call and nothing else."""
+        if not (self._curr and self._next) or self._next.token_type is not TokenType.L_PAREN:
+            return False
+        if self._curr.token_type is not TokenType.VAR:
+            return False
+        if self._closed is not self._tokens:
+            self._closed, self._ends = self._tokens, _ends_of(self._tokens)
+        end = self._ends.get(self._index + 1, len(self._tokens)) + 1
+        return end < len(self._tokens) and self._tokens[end].token_type in (TokenType.COMMA, TokenType.R_PAREN)
 
     def _parse_table_argument(self) -> Node | None:
         after = [each.token_type for each in self._tokens[self._index + 1 : self._index + 3]]
@@ -112,3 +129,15 @@ class ArgumentsParser(SpansParser):
     def _parse_descriptor(self) -> Node:
         name = self._tokens[self._index - 2].text
         return self.expression(exp.Anonymous(this=name, expressions=self._parse_csv(self._parse_name)))
+
+
+def _ends_of(tokens: Sequence[Token]) -> dict[int, int]:
+    """The positions of closing parentheses, by those of the opening ones."""
+    open_: list[int] = []
+    ends: dict[int, int] = {}
+    for place, token in enumerate(tokens):
+        if token.token_type is TokenType.L_PAREN:
+            open_.append(place)
+        elif token.token_type is TokenType.R_PAREN and open_:
+            ends[open_.pop()] = place
+    return ends

@@ -74,7 +74,9 @@ def test_a_statement_that_is_not_understood_is_refused_by_its_name():
 
 
 def test_the_depth_of_a_query_is_bounded_by_pythons():
-    deep = f"SELECT {'abs(' * 60}f(x){')' * 60} FROM t"
+    calls = f"SELECT {'abs(' * 60}f(x){')' * 60}, g(1, abs(f(2), b), 3) FROM t"
+    assert rewritten(calls) == calls
+    deep = f"SELECT {'abs(1 + ' * 60}f(x){')' * 60} FROM t"
     with pytest.raises(PlanError, match=r"nested too deeply .* sys\.setrecursionlimit"):
         rewritten(deep)
     limit = sys.getrecursionlimit()
