@@ -68,7 +68,7 @@ def parser_settings(spark: SparkSession) -> ParserSettings:
 
 def require_understood(settings: ParserSettings, tree: Node) -> None:
     """Raise PlanError, which names the setting, if one of the session gives a part of the text another meaning."""
-    for key, what in _other_meanings(tree):
+    for key, what in _other_meanings(tree) if settings.others else ():
         if key in settings.others:
             raise PlanError(
                 f"with {key} = {_VALUES.get(key, 'true')} {what} has another meaning in Spark, which remote.sql does "

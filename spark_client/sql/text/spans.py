@@ -8,7 +8,7 @@ found by comparing shapes when it is written.
 
 import functools
 import itertools
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, TypeAlias, TypeVar
 
 from sqlglot import exp
@@ -134,14 +134,15 @@ class Shapes:
     def __init__(self) -> None:
         self._known: dict[object, int] = {}
 
-    def of(self, tree: Node, found: Found, *, new: bool = False) -> int | None:
-        """The shape of a tree; None if it is not in the text, unless it is `new`.
+    def of(self, nodes: Sequence[Node], *, new: bool = False) -> Found:
+        """The shapes of the nodes of a tree, in the order of `dfs`; none for one not in the text, unless it is `new`.
 
-        The shapes of all its nodes are added to `found`. A node in Flink's spelling has none, nor has one around it.
+        A node in Flink's spelling has none, nor has one around it.
         """
-        for node in reversed(list(tree.dfs())):
+        found: Found = {}
+        for node in reversed(nodes):
             found[id(node)] = (node, self.around(node, found, (), new=new))
-        return found[id(tree)][1]
+        return found
 
     def around(self, node: Node, found: Found, without: Collection[str], *, new: bool = False) -> int | None:
         """The shape of a node without some of its children."""
@@ -179,18 +180,24 @@ def anchor(tree: Node, sql: str, cut: int | None = None) -> Node:
     """
     places: dict[int, tuple[int, int] | None] = {}
     # Not recursive: a chain of operators may be deeper than Python's stack.
-    for node in reversed(list(tree.dfs())):
+    nodes = list(tree.dfs())
+    for node in reversed(nodes):
         places[id(node)] = _anchor(node, sql, cut, places)
     shapes = Shapes()
-    found: Found = {}
-    shapes.of(tree, found, new=True)
+    found = shapes.of(nodes, new=True)
+    around: dict[int, Node] = {}
     for node, shape in found.values():
-        if (span := span_of(node)) is None:
+        span = span_of(node)
+        if span is None:
             continue
         span.shapes, span.shape = shapes, shape
-        inside = ((key, span_of(query)) for key, query in node.args.items() if isinstance(query, exp.Query))
-        span.queries = {key: query for key, query in inside if query is not None}
-        if span.queries:
+        if isinstance(node, exp.Query) and node.index is None and (outer := node.parent) is not None:
+            of_outer, key = span_of(outer), node.arg_key
+            if of_outer is not None and key is not None:
+                of_outer.queries[key] = span
+                around[id(outer)] = outer
+    for node in around.values():
+        if (span := span_of(node)) is not None:
             span.around = shapes.around(node, found, span.queries, new=True)
     return tree
 

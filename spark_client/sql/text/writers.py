@@ -62,8 +62,7 @@ def written(tree: Node) -> str:
         return canonical(tree)
     try:
         copy = tree.copy()
-        found: Found = {}
-        shapes.of(copy, found)
+        found = shapes.of(list(copy.dfs()))
         return str(_Writer(shapes, found).generate(copy, copy=False))
     except RecursionError:
         raise PlanError(TOO_DEEP) from None
