@@ -115,7 +115,9 @@ class OverGroups:
         return alias_in(node, outputs, self._source.key) and not self._source.shows(node)
 
     def _is_alias(self, node: Node, known: set[str]) -> bool:
-        return alias_in(node, known, self._source.key) and not self._source.is_of_relation(node)
+        if not alias_in(node, known, self._source.key):
+            return False
+        return not self._source.is_of_relation(node) and not self._source.shows(node)
 
 
 def tables_of_keys(source: Source, select: Node, keys: Mapping[str, Node]) -> list[Node]:

@@ -6,6 +6,7 @@ from typing import TypeGuard
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame
+from pyspark.sql.types import ArrayType, MapType, StructType, VariantType
 from sqlglot import exp
 
 from remote_udf.row_kinds import ROW_KIND
@@ -64,13 +65,25 @@ class Source:
         return len(node.parts) > 1 and self.names_relation(node.parts[0].name)
 
     def shows(self, node: exp.Column) -> bool:
-        """Whether the SELECT returns the column `x` of its table `t`. Then `t.x` is not a field of an item `t`."""
+        """Whether `t.x` is no field of an item `t`: the SELECT returns that column, or the item has no such field."""
         if not self.names_relation(node.table):
-            return False
+            return self._has_field_below(node)
         return any(
             item.is_star or (isinstance(item, exp.Column) and self.same(item) == self.same(node))
             for item in self._select.expressions
         )
+
+    def _has_field_below(self, node: exp.Column) -> bool:
+        """Whether the first part of `s.k` is an item without fields, and a column, whose field Spark takes then."""
+        name = node.parts[0].name
+        if len(node.parts) == 1 or not self.has(name):
+            return False
+        items = [each.this for each in self._select.expressions if self.key(each.alias) == self.key(name)]
+        try:
+            types = [self.base({"item": item}).schema[0].dataType for item in items]
+        except AnalysisException:
+            return False  # of an aggregate
+        return bool(types) and not isinstance(types[0], (ArrayType, MapType, StructType, VariantType))
 
     @functools.cached_property
     def frame(self) -> DataFrame:

@@ -12,18 +12,19 @@ from sqlglot.tokens import Token, TokenType
 
 from spark_client.sql.text.arguments import TableArgument
 from spark_client.sql.text.comments import without_comments
-from spark_client.sql.text.nodes import Node
+from spark_client.sql.text.nodes import Node, UnsignedShift
 from spark_client.sql.text.relations import RelationsParser
 from spark_client.sql.text.settings import ParserSettings
 from spark_client.sql.text.spans import FLINK, recording
 from spark_client.sql.text.strings import value_of
-from spark_client.sql.text.tokens import NOT_SPARKS, TEXTS, joined, named_by_words
+from spark_client.sql.text.tokens import NOT_SPARKS, TEXTS, UNSIGNED_SHIFT, joined, named_by_words
 
 __all__ = ["TOO_DEEP", "RemoteSpark", "dialect_of"]
 
 TOO_DEEP = (
     "the query is nested too deeply to be planned: compute its inner part in a subquery, or let Python nest calls more "
-    "deeply with sys.setrecursionlimit(10_000), which takes some 200 calls in each other; 1,000 take some 20"
+    "deeply with sys.setrecursionlimit(10_000), which takes some 200 expressions in each other; 1,000 take some 20, or "
+    "60 calls that are arguments of each other"
 )
 
 _OWN_SYNTAX = ("CAST", "EXTRACT", "TRIM", "TRY_CAST")
@@ -40,6 +41,9 @@ _WORDS = {
 """Calls whose arguments are separated by commas, or by these words."""
 _OF_UNITS = ("DATEADD", "DATEDIFF", "DATE_ADD", "DATE_DIFF", "TIMEDIFF", "TIMESTAMPADD", "TIMESTAMPDIFF")
 """Calls whose first argument of three is a unit, not a column: TIMESTAMPDIFF(DAY, a, b)."""
+_ABSENT = "absent"
+"""The part of a partition of INSERT that is written only if the table does not have it."""
+_COUNTS = (TokenType.STRING, TokenType.NUMBER)
 _AS_WRITTEN = "as written"
 """The key in a node's metadata for the text of a literal: DATE '2024-01-01', INTERVAL 1 DAY."""
 
@@ -66,10 +70,10 @@ class RemoteSpark(Spark):
                 token.text = value_of(sql[token.start : token.end + 1], self.reading)
         tokens = named_by_words(joined(sql, tokens))
         for index, token in enumerate(tokens):
-            after = [each.token_type for each in tokens[index + 1 : index + 3]]
-            clause = len(after) == 2 and after[0] is not TokenType.L_PAREN and after[1] is TokenType.ALIAS
-            if token.token_type is TokenType.WINDOW and not clause:
-                token.token_type = TokenType.VAR
+            if token.token_type is TokenType.WINDOW:
+                after = [each.token_type for each in tokens[index + 1 : index + 3]]
+                clause = len(after) == 2 and after[0] is not TokenType.L_PAREN and after[1] is TokenType.ALIAS
+                token.token_type = TokenType.WINDOW if clause else TokenType.VAR
         return tokens
 
     class Tokenizer(Spark.Tokenizer):  # noqa: D106
@@ -102,6 +106,7 @@ class RemoteSpark(Spark):
         NO_PAREN_FUNCTION_PARSERS = {  # noqa: RUF012
             name: how for name, how in Spark.Parser.NO_PAREN_FUNCTION_PARSERS.items() if name != "ANY"
         }
+        BITWISE = {**Spark.Parser.BITWISE, UNSIGNED_SHIFT: UnsignedShift}  # noqa: RUF012
         NO_PAREN_FUNCTIONS: ClassVar[dict[TokenType, type[Node]]] = {}
         # Both hold for Spark, but would turn FROM a, b into a CROSS JOIN, and JOIN b into one with ON true.
         JOINS_HAVE_EQUAL_PRECEDENCE = False
@@ -185,6 +190,14 @@ class RemoteSpark(Spark):
                 return exp.Var(this="")
             return super()._parse_var_or_string(*args, **options)
 
+        def _parse_insert_table(self) -> Any:
+            """Parse PARTITION (...) IF NOT EXISTS, too."""
+            target = super()._parse_insert_table()
+            partition = target.find(exp.Partition) if target is not None else None
+            if partition is not None and self._match_text_seq("IF", "NOT", "EXISTS"):
+                partition.set(_ABSENT, True)
+            return target
+
         def _parse_provider(self) -> Node:
             """The name of a table's provider, which may have dots: USING org.apache.spark.sql.parquet."""
             begin = self._curr.start
@@ -201,9 +214,22 @@ class RemoteSpark(Spark):
             node = super()._parse_interval(*args, **options)
             first = node.this if isinstance(node, exp.Add) else node
             if first is None or first.args.get("unit") is not None or first.this.is_string:
-                return node
+                return self._with_signed_parts(node)
             self._retreat(begin)
             return None
+
+        def _with_signed_parts(self, interval: Any) -> Any:
+            """Parse the rest of INTERVAL 1 DAY -2 HOURS: for Spark it is one interval, and no difference."""
+            while interval is not None and self._match_set((TokenType.DASH, TokenType.PLUS)):
+                begin, sign = self._index - 1, self._prev.token_type
+                part = self._parse_interval(False) if self._match_set(_COUNTS, advance=False) else None
+                first = part.this if isinstance(part, (exp.Add, exp.Sub)) else part
+                if first is None or first.args.get("unit") is None:  # ts - INTERVAL 1 DAY - 3
+                    self._retreat(begin)
+                    break
+                kind = exp.Sub if sign is TokenType.DASH else exp.Add
+                interval = self.expression(kind(this=interval, expression=part))
+            return interval
 
         def _warn_unsupported(self) -> None:
             """Do not warn: unsupported syntax is rejected, or left to Spark."""
@@ -227,6 +253,7 @@ class RemoteSpark(Spark):
         TRANSFORMS = {
             kind: how for kind, how in Spark.Generator.TRANSFORMS.items() if kind not in _WRITTEN_OTHERWISE
         } | {
+            UnsignedShift: lambda self, shift: self.binary(shift, ">>>"),
             TableArgument: lambda self, argument: self._table_argument(argument),
             exp.JSONBExtract: lambda self, part: f"{self.sql(part, 'this')}:{self.sql(part, 'expression')}",
         }
@@ -260,6 +287,10 @@ class RemoteSpark(Spark):
 
         def interval_sql(self, expression: Node) -> str:
             return expression.meta.get(_AS_WRITTEN) or super().interval_sql(expression)
+
+        def partition_sql(self, expression: Node) -> str:
+            absent = " IF NOT EXISTS" if expression.args.get(_ABSENT) else ""
+            return super().partition_sql(expression) + absent
 
         def add_sql(self, expression: Node) -> str:
             return expression.meta.get(_AS_WRITTEN) or super().add_sql(expression)

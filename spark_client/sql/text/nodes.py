@@ -1,17 +1,31 @@
-"""The nodes of a syntax tree: their type, how the ones that passes need are made, and the parts of a condition."""
+"""The nodes of a syntax tree: their type, one that sqlglot lacks, how passes make nodes, and parts of conditions."""
 
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from sqlglot import exp
 
-__all__ = ["Node", "alias_of", "column", "conditions_of", "conjuncts", "query_in", "set_conditions", "subquery"]
+__all__ = [
+    "Node",
+    "UnsignedShift",
+    "alias_of",
+    "column",
+    "conditions_of",
+    "conjuncts",
+    "query_in",
+    "set_conditions",
+    "subquery",
+]
 
 if TYPE_CHECKING:
     # The release that is type-checked uses this name for the base of every node; earlier releases use another one.
     Node = exp.Expr
 else:
     Node = exp.Expression
+
+
+class UnsignedShift(exp.Expression, exp.Binary, exp.Func):
+    """`a >>> b`."""
 
 
 def column(name: str, table: str | None = None) -> exp.Column:

@@ -19,6 +19,7 @@ from spark_client.sql.text.dialect import TOO_DEEP, RemoteSpark, dialect_of
 from spark_client.sql.text.nodes import Node
 from spark_client.sql.text.settings import BY_DEFAULT, ParserSettings, require_understood
 from spark_client.sql.text.spans import anchor
+from spark_client.sql.text.tokens import TEXTS
 
 __all__ = ["Parameters", "Text", "condition_of", "error_at", "in_place", "place_of", "place_of_token"]
 
@@ -34,8 +35,8 @@ _NOT_OURS = {
 """Tokens that sqlglot reads with another meaning."""
 _NO_VALUE = "${...} has no value in the session, or one with a quote: set it, or pass a parameter, as in :low"
 _SCRIPT = (
-    "SELECT TRANSFORM cannot be planned with remote aggregates or table functions: create a temporary view of the "
-    "query with the remote call, and select from it with spark.sql"
+    "SELECT TRANSFORM, MAP and REDUCE cannot be planned with remote aggregates or table functions: create a temporary "
+    "view of the query with the remote call, and select from it with spark.sql"
 )
 _DEPTHS = {TokenType.L_PAREN: 1, TokenType.R_PAREN: -1}
 _INSTEAD = (
@@ -136,6 +137,8 @@ def _parsed(text: Text) -> Node:
     except RecursionError:
         raise PlanError(TOO_DEEP) from None
     except SqlglotError as error:
+        if (script := _script(text.tokens)) is not None:
+            raise PlanError(place_of_token(script) + _SCRIPT) from None
         raise PlanError(_not_understood(error, "the query", _INSTEAD)) from None
     except Exception:
         # Any exception: for some texts the parser raises undocumented exceptions.
@@ -146,12 +149,12 @@ def _parsed(text: Text) -> Node:
     if isinstance(tree, exp.Command):
         raise PlanError(f"remote aggregates cannot be planned in a statement {tree.name.upper()}")
 
-    if not all(select.expressions for select in tree.find_all(exp.Select)):
-        raise PlanError("a SELECT has no columns")
+    for node in tree.find_all(exp.Select, exp.Lateral):
+        if isinstance(node, exp.Select) and not node.expressions:
+            raise PlanError("a SELECT has no columns")
+        if isinstance(node, exp.Lateral) and node.arg_key == "laterals" and not node.args.get("view"):
+            raise error_at(node, "LATERAL must follow a comma or a JOIN")
     require_understood(text.settings, tree)
-    for lateral in tree.find_all(exp.Lateral):
-        if lateral.arg_key == "laterals" and not lateral.args.get("view"):
-            raise error_at(lateral, "LATERAL must follow a comma or a JOIN")
 
     def constant(node: Node) -> Node:
         return exp.var(node.name) if isinstance(node, exp.Column) and text.is_value(node.name) else node
@@ -169,6 +172,12 @@ def _transform(tokens: Sequence[Token]) -> Token | None:
             if calls and end + 1 < len(tokens) and tokens[end + 1].text.upper() in ("USING", "ROW"):
                 return token
     return None
+
+
+def _script(tokens: Sequence[Token]) -> Token | None:
+    """The word USING before a script; None if there is none."""
+    pairs = itertools.pairwise(tokens)
+    return next((token for token, after in pairs if token.text.upper() == "USING" and after.token_type in TEXTS), None)
 
 
 def condition_of(sql: str, settings: ParserSettings) -> Node:

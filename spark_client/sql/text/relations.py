@@ -48,7 +48,7 @@ class RelationsParser(ArgumentsParser):
         if isinstance(query, _CHANGES):
             query.set("with_", own)  # no query, and not planned
         elif not isinstance(query, exp.Query):
-            self.refuse("WITH must be followed by a query, or by INSERT")
+            self.refuse("WITH must be followed by a query, or by INSERT of a query that is no list of VALUES")
         elif query.args.get("with_"):
             outer = exp.Subquery(this=query.copy(), with_=own)
             query = outer if query is statement else query.replace(outer)

@@ -5,9 +5,11 @@ from collections.abc import Sequence
 from sqlglot.dialects.spark import Spark
 from sqlglot.tokens import Token, TokenType
 
-__all__ = ["NOT_SPARKS", "TEXTS", "joined", "named_by_words"]
+__all__ = ["NOT_SPARKS", "TEXTS", "UNSIGNED_SHIFT", "joined", "named_by_words"]
 
 TEXTS = {TokenType.STRING, TokenType.RAW_STRING}
+UNSIGNED_SHIFT = TokenType.DCOLONPERCENT
+"""The token of `>>>`, which sqlglot has for another dialect only."""
 _LISTS = ("OPTIONS", "TBLPROPERTIES")
 """Words before a list of keys and values."""
 
@@ -30,14 +32,14 @@ _TABLES = {TokenType.FROM, TokenType.JOIN}
 _BEFORE = {
     TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.COMMA, TokenType.SELECT, TokenType.DISTINCT, TokenType.WHERE,
     TokenType.HAVING, TokenType.QUALIFY, TokenType.NOT, TokenType.ON, TokenType.WHEN, TokenType.THEN, TokenType.ELSE,
-    TokenType.CASE, TokenType.PLUS, TokenType.DASH, TokenType.ARROW, TokenType.FARROW, TokenType.ALIAS,
+    TokenType.CASE, TokenType.PLUS, TokenType.DASH, TokenType.TILDE, TokenType.ARROW, TokenType.FARROW, TokenType.ALIAS,
     *_OPERATORS, *_PREDICATES, *_BY, *_TABLES,
 }  # fmt: skip
 """Tokens before an operand, an alias or a table."""
 _AFTER = {
-    TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.COMMA, TokenType.DOT, TokenType.ALIAS, TokenType.DCOLON,
-    TokenType.FARROW, TokenType.SEMICOLON, TokenType.FROM, TokenType.WHERE, TokenType.HAVING, TokenType.GROUP_BY,
-    TokenType.ORDER_BY, TokenType.UNION, TokenType.IS, TokenType.IN,
+    TokenType.R_PAREN, TokenType.L_BRACKET, TokenType.R_BRACKET, TokenType.COMMA, TokenType.DOT, TokenType.ALIAS,
+    TokenType.DCOLON, TokenType.FARROW, TokenType.SEMICOLON, TokenType.FROM, TokenType.WHERE, TokenType.HAVING,
+    TokenType.GROUP_BY, TokenType.ORDER_BY, TokenType.UNION, TokenType.IS, TokenType.IN,
     TokenType.ASC, TokenType.DESC, TokenType.THEN, TokenType.JOIN, *_OPERATORS,
 }  # fmt: skip
 _AFTER_NAME = _AFTER | _PREDICATES | {
@@ -54,6 +56,10 @@ _BEGIN_NO_OPERAND = {
 }  # fmt: skip
 """Words that are names where an operand is expected, also before a sign: `for - 1`."""
 _SIGNS = {TokenType.DASH, TokenType.PLUS, TokenType.STAR}
+_OPERANDS = {TokenType.VAR, TokenType.IDENTIFIER, TokenType.NUMBER, *TEXTS}
+_BEGIN_OPERANDS = {*_OPERANDS, TokenType.L_PAREN, TokenType.CASE, TokenType.DASH, TokenType.PLUS, TokenType.INTERVAL}
+_END_OPERANDS = {*_OPERANDS, TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.END}
+"""Tokens beside a star that is a product: `2 * for`, `all * 2`, and not `SELECT DISTINCT *`."""
 _PARSED_AS_NAMES = Spark.Parser.ID_VAR_TOKENS - {
     TokenType.ALL, TokenType.CUBE, TokenType.DISTINCT, TokenType.FETCH, TokenType.LIMIT, TokenType.LOCK,
     TokenType.OFFSET, TokenType.ROLLUP,
@@ -72,34 +78,49 @@ def named_by_words(tokens: list[Token]) -> list[Token]:
 
 def _is_name(token: Token, index: int, tokens: Sequence[Token]) -> bool:
     before = tokens[index - 1].token_type if index else None
-    after = tokens[index + 1].token_type if index + 1 < len(tokens) else TokenType.SEMICOLON
+    after, next_but_one = (
+        tokens[place].token_type if place < len(tokens) else TokenType.SEMICOLON for place in (index + 1, index + 2)
+    )
     if after is TokenType.VAR and tokens[index + 1].text.upper() == "NULLS":
         after = TokenType.DESC  # ORDER BY values NULLS LAST
-    if after is TokenType.NOT and index + 2 < len(tokens) and tokens[index + 2].token_type in _NEGATED:
-        after = tokens[index + 2].token_type
+    if after is TokenType.NOT and next_but_one in _NEGATED:
+        after = next_but_one
     if token.token_type is TokenType.ALL and before in _BY:
         return after in (TokenType.DOT, *_OPERATORS)  # GROUP BY ALL
     if token.token_type is TokenType.FOR and before in (TokenType.VAR, TokenType.R_PAREN):
         return after in _AFTER and after is not TokenType.DOT  # FROM t for
     if before in (TokenType.WITH, TokenType.RECURSIVE):
         return after is TokenType.ALIAS  # not GROUP BY a WITH ROLLUP
+    if token.token_type is TokenType.CASE and after is TokenType.WHEN:
+        return False
+    if before is TokenType.STAR and index > 1 and tokens[index - 2].token_type in _END_OPERANDS:
+        before = TokenType.SLASH
+    if after is TokenType.STAR and next_but_one in _BEGIN_OPERANDS:
+        after = TokenType.SLASH
     if token.token_type in _BEGIN_NO_OPERAND and before in _BEFORE and after in _SIGNS:
         return True
-    if token.token_type is TokenType.VALUES and before in _BEFORE and after is TokenType.STAR:
+    if token.token_type is TokenType.VALUES and before in _BEFORE - {TokenType.L_PAREN, *_TABLES} and after in _SIGNS:
         return True
     if token.token_type in _PARSED_AS_NAMES and before not in _TABLES:
         return False
     return before in _BEFORE and after in (_AFTER if token.token_type in _QUANTIFIERS else _AFTER_NAME)
 
 
+def _is_shift(before: Sequence[Token], after: Sequence[Token]) -> bool:
+    """Whether what is between tokens is between operands."""
+    return bool(before and after) and (
+        before[-1].token_type in _END_OPERANDS and after[0].token_type in _BEGIN_OPERANDS
+    )
+
+
 def joined(sql: str, tokens: list[Token]) -> list[Token]:
-    """Join the tokens of `1L`, which sqlglot would read as a cast, of `'a' 'b'`, as concat, and of `!>`.
+    """Join the tokens of `1L`, which sqlglot would read as a cast, of `'a' 'b'`, as concat, of `>>>`, and of `!>`.
 
     In OPTIONS ('a' 'b') and similar lists they are a key and its value.
     """
     found: list[Token] = []
     listed = False
-    for token in tokens:
+    for index, token in enumerate(tokens):
         before = found[-1] if found else token
         if token.token_type is TokenType.L_PAREN:
             listed = before.text.upper() in _LISTS
@@ -111,6 +132,12 @@ def joined(sql: str, tokens: list[Token]) -> list[Token]:
         elif token is not before and before.text == "!" and token.start == before.end + 1 and token.text in ("<", ">"):
             before.text, before.end = sql[before.start : token.end + 1], token.end
             before.token_type = TokenType.GTE if token.text == "<" else TokenType.LTE
+        elif sql[token.start : token.start + 3] == ">>>" and _is_shift(found, tokens[index + 3 : index + 4]):
+            # Not the end of a type: array<array<array<int>>>.
+            token.text, token.end, token.token_type = ">>>", token.end + 2, UNSIGNED_SHIFT
+            found.append(token)
+        elif found and found[-1].token_type is UNSIGNED_SHIFT and token.start <= found[-1].end:
+            pass
         elif token is not before and before.token_type is TokenType.NUMBER and token.start == before.start:
             # The suffix of a number has the position of the number: first "::", then the type.
             if token.token_type is not TokenType.DCOLON:

@@ -106,6 +106,13 @@ NAMES = [
     "SELECT SUM(v) AS n, any(v > 20) AS a, some(v > 20) AS b, every(v > 20) AS c, max(struct(*)) AS m FROM pairs",
     "SELECT to_json(struct(K, s.v, k + 1, SUM(v), SUM(v) AS n)) AS j FROM pairs GROUP BY k, s.v, k + 1",
     "SELECT k, to_json(max_by(struct(v, s.k, v + 1), v)) AS j, SUM(v) AS n FROM pairs GROUP BY k",
+    "SELECT k + 1 AS s, SUM(v) AS n FROM pairs GROUP BY k, s ORDER BY s.k, s.v",
+    "SELECT k AS s, SUM(v) AS n FROM pairs GROUP BY k, s.k ORDER BY s.k",
+    "SELECT v AS s, SUM(v) OVER (PARTITION BY k) AS n FROM pairs ORDER BY s.k, s",
+    "SELECT SUM(v)>>>2 AS a, k >>> 1 AS b, SUM(-v >>> 60) >> 1 << 2 & 7 AS c FROM pairs GROUP BY k, k >>> 1 "
+    "HAVING SUM(v) >>> 1 > 3",
+    "SELECT values + 1 AS a, 2 * for AS b, SUM(all * 2) AS n, interval 1 day -2 hours -3 minutes AS i FROM "
+    "(SELECT k AS values, v AS for, v AS all FROM pairs) GROUP BY values, for ORDER BY values - 1, b",
 ]
 SCOPES = [
     "WITH pairs AS (SELECT * FROM pairs WHERE k > 1) SELECT * FROM (WITH pairs AS (SELECT * FROM pairs WHERE v > 5) "
@@ -148,7 +155,11 @@ KEPT = [
 """Queries that fail in Spark, because it evaluates the condition on groups only."""
 
 
-@pytest.mark.parametrize("query", [*NAMES, *SCOPES])
+NESTED = "SELECT {0}k{1} AS a, SUM({0}v{1}) AS n FROM pairs GROUP BY k".format("abs(" * 60, ")" * 60)
+"""As many calls in each other as Spark runs."""
+
+
+@pytest.mark.parametrize("query", [*NAMES, *SCOPES, NESTED])
 def test_a_name_means_what_it_means_to_spark(remote, query):
     as_spark(remote, query)
 

@@ -96,6 +96,20 @@ def test_a_with_before_insert_is_seen_by_every_query_of_the_statement(functions,
     spark.catalog.dropTempView("c")
 
 
+def test_a_partition_that_exists_is_kept_by_if_not_exists(functions, spark):
+    spark.sql("CREATE TABLE main_out (s bigint, p int) USING parquet PARTITIONED BY (p)")
+    for query in (
+        "INSERT OVERWRITE main_out PARTITION (p = 1) IF NOT EXISTS SELECT total(v).sum FROM four",
+        "WITH four AS (SELECT 7L AS v) INSERT OVERWRITE main_out PARTITION (p = 2) IF NOT EXISTS "
+        "SELECT total(v).sum FROM four",
+        "INSERT OVERWRITE main_out PARTITION (p = 1) IF NOT EXISTS SELECT total(v).sum + 1 FROM four",
+    ):
+        functions.sql(query)
+    assert rows_of(spark, "main_out") == [(7, 2), (10, 1)]
+    with pytest.raises(PlanError, match="INSERT of a query that is no list of VALUES"):
+        functions.sql("WITH c AS (SELECT total(v) FROM four) INSERT INTO main_out VALUES (1, 2)")
+
+
 def test_adjacent_texts_are_one_text_except_in_the_options_of_a_table(functions, spark):
     functions.sql(
         "CREATE TABLE main_out USING csv OPTIONS ('sep' '|', header 'true') AS "

@@ -51,11 +51,26 @@ def test_a_word_beside_a_predicate_or_a_clause_is_a_name(word):
         assert [name for name in names if name != "a"] == [word] * (count - names.count("a"))
 
 
+@pytest.mark.parametrize("word", WORDS)
+def test_a_word_of_a_product_or_with_an_index_is_a_name(word):
+    query = f"SELECT 2 * {word}, f(a * {word}), {word} * 2, f({word} * (a)), f({word}[0]), a[{word}], ~{word} FROM t"
+    tree = Text(query, None, {}).tree
+    assert [each.name for each in tree.find_all(exp.Column) if each.name != "a"] == [word] * 7
+    assert not list(tree.find_all(exp.Star)) and written(tree) == query
+
+
+@pytest.mark.parametrize("query", ["SELECT values + 1, values - INTERVAL 1 DAY FROM t ORDER BY 1, values - 1, -values"])
+def test_values_before_a_sign_is_a_name(query):
+    tree = Text(query, None, {}).tree
+    assert len(list(tree.find_all(exp.Column))) == 4 and written(tree) == query
+
+
 @pytest.mark.parametrize(
     "query",
     [
         "SELECT * EXCEPT (a) FROM t WHERE b LIKE ALL ('x') AND c NOT LIKE ANY ('y')",
         "SELECT f(a) OVER (ORDER BY a ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) FROM t",
+        "SELECT a, (VALUES - 1) FROM VALUES -1, 2", "SELECT ALL *, b FROM t", "SELECT a.*, count(ALL *), b.* FROM t",
         "SELECT ALL a FROM t GROUP BY ALL ORDER BY ALL LIMIT ALL", "SELECT count(DISTINCT a), (SELECT 1) FROM t",
         "SELECT a FROM t GROUP BY a WITH ROLLUP", "SELECT CASE WHEN a THEN -1 END FROM t JOIN u ON -1 = a",
         "SELECT CAST(a AS DATE), a::INT, CASE WHEN NOT a THEN 1 ELSE 2 END FROM t",
@@ -67,7 +82,21 @@ def test_a_word_beside_a_predicate_or_a_clause_is_a_name(word):
 )  # fmt: skip
 def test_a_word_of_a_clause_stays_one(query):
     tree = Text(query, None, {}).tree
-    words = {"all", "distinct", "rollup", "when", "not", "values", "like", "join", "lateral", "null", "true", "limit"}
+    words = {
+        "all",
+        "case",
+        "distinct",
+        "rollup",
+        "when",
+        "not",
+        "values",
+        "like",
+        "join",
+        "lateral",
+        "null",
+        "true",
+        "limit",
+    }
     assert not words & {each.name.lower() for each in tree.find_all(exp.Column)}
     assert written(tree) == query
 
@@ -84,6 +113,13 @@ def test_the_rest_of_a_command_is_kept(rest):
 
 
 def test_a_call_in_transform_is_refused_in_a_sentence():
-    with pytest.raises(PlanError, match="line 1, column 8: SELECT TRANSFORM cannot be planned"):
-        Text("SELECT TRANSFORM(f(a), 2) USING 'cat' AS (x) FROM t", None, {}).tree  # noqa: B018
+    for query, column in (
+        ("SELECT TRANSFORM(f(a), 2) USING 'cat' AS (x) FROM t", 8),
+        ("FROM t SELECT TRANSFORM(f(a)) USING 'cat' AS (b string)", 15), ("FROM t MAP a, f(b) USING 'cat' AS (b)", 20),
+        ("MAP f(a) USING 'cat' FROM t", 10), ("FROM t REDUCE a, f(b) USING 'cat' AS (b string)", 23),
+    ):  # fmt: skip
+        with pytest.raises(
+            PlanError, match=f"line 1, column {column}: SELECT TRANSFORM, MAP and REDUCE cannot be planned"
+        ):
+            Text(query, None, {}).tree  # noqa: B018
     assert Text("SELECT TRANSFORM(xs, x -> f(x)) FROM t", None, {}).tree.find(exp.Lambda)
