@@ -199,7 +199,7 @@ def test_the_state_of_a_key_does_not_grow_with_micro_batches(functions, spark, s
     """One accumulator is kept for each key, also beside Spark's own aggregates, and over restarts."""
     sizes, last = [], []
     total = functions.function("total")
-    for until in (2, 12):
+    for until in (2, 6):
         for number in range(len(sizes) * 2, until):
             write(source, chr(ord("a") + number), [("x", 1, 1), ("y", 10, 2), (f"k{number % 2}", 100, 3)])
         frame = functions.group_by(stream_of(spark, source), "k").agg(total("v").alias("t"), F.count("*").alias("n"))
@@ -211,8 +211,8 @@ def test_the_state_of_a_key_does_not_grow_with_micro_batches(functions, spark, s
         writer = writer.option("checkpointLocation", str(tmp_path / "checkpoint"))
         writer.trigger(availableNow=True).start().awaitTermination(100)
         sizes.append(state_of(spark, tmp_path / "checkpoint"))
-    expected = {("x", 12, 12), ("y", 120, 12), ("k0", 600, 6), ("k1", 600, 6)}
-    assert set(last) == (expected if mode == "complete" else expected - {("k0", 600, 6)})
+    expected = {("x", 6, 6), ("y", 60, 6), ("k0", 300, 3), ("k1", 300, 3)}
+    assert set(last) == (expected if mode == "complete" else expected - {("k0", 300, 3)})
     assert sizes[1] <= sizes[0] * 1.1
 
 

@@ -61,9 +61,19 @@ def test_executors_with_processes_of_their_own_reach_the_embedded_server(plugin,
 def test_every_test_marked_so_passes_on_spark_connect():
     """It runs in a separate process, since one process has either a classic session or a Connect one.
 
-    The classic session has all examples of property tests.
+    The classic session has all examples of property tests, and the long cases of others.
     """
-    options = ["-q", "-x", "-m", "connect", "-p", "no:cacheprovider", "-p", "no:xdist", "--hypothesis-profile=quick"]
+    options = [
+        "-q",
+        "-x",
+        "-m",
+        "connect and not long",
+        "-p",
+        "no:cacheprovider",
+        "-p",
+        "no:xdist",
+        "--hypothesis-profile=quick",
+    ]
     done = run(["-m", "pytest", *options, "tests/spark"], REMOTE_UDF_TEST_SPARK="connect")
     assert done.returncode == 0, done.stdout[-5000:] + done.stderr[-2000:]
     assert "passed" in done.stdout.splitlines()[-1]
