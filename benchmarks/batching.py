@@ -164,7 +164,7 @@ def _measure_dispatch(results: Results, quick: bool) -> None:
 
     rounds = 50 if quick else 2_000
     column = pa.array(range(BATCH_ROWS), pa.int64())
-    streams = [_Stream() for _ in range(16)]
+    streams: list[Any] = [_Stream() for _ in range(16)]
     owner, queue = _Owner(), RowQueue()
     calling, retry = Calling(same, [pa.int64()]), RetryPolicy(ScalarOptions(), Random(1))
     began = time.process_time()
@@ -219,7 +219,7 @@ class _Owner:
         self.evaluate, self.attempt = evaluate, _Attempt()
         return self.attempt
 
-    def later(self, seconds: float, callback: Any) -> None:
+    def later(self, seconds: float, callback: Any) -> Any:
         raise AssertionError("nothing is retried")
 
     def fail(self, error: BaseException, call: MergedCall) -> None:

@@ -17,7 +17,8 @@ from udf_server.base.fairness import Party
 from udf_server.base.posting import poster
 from udf_server.batching.attempt import Attempt, InstanceGate
 from udf_server.batching.merged_call import MergedCall
-from udf_server.batching.row_queue import Part, RowQueue
+from udf_server.batching.row_queue import MergedStream, Part, RowQueue
+from udf_server.hosting.executors import Timer
 from udf_server.hosting.hosted_function import HostedFunction
 from udf_server.runners.calling import Calling
 from udf_server.runners.retries import RetryPolicy
@@ -110,23 +111,23 @@ class DynamicBatcher:
         self._post = poster(asyncio.get_running_loop())
         self.later = setup.hosted.executors.later
         self._queue = RowQueue()
-        self._streams: dict[Any, None] = {}
-        self._quiet: dict[Any, float] = {}
+        self._streams: dict[MergedStream, None] = {}
+        self._quiet: dict[MergedStream, float] = {}
         """The streams without rows here, since when; the latest is the last."""
-        self._held_up: dict[Any, None] = {}
+        self._held_up: dict[MergedStream, None] = {}
         """The streams whose clients do not read results."""
         self._calls: dict[MergedCall, None] = {}
         self._again: collections.deque[MergedCall] = collections.deque()
         """Calls that wait for an instance for their next attempt."""
-        self._timer: Any = None
+        self._timer: Timer | None = None
         self._timed = 0.0
 
-    def join(self, stream: Any) -> None:
+    def join(self, stream: MergedStream) -> None:
         """Add a stream, which may push rows from now on."""
         self._streams[stream] = None
         self._quiet[stream] = self.clock()
 
-    def leave(self, stream: Any) -> None:
+    def leave(self, stream: MergedStream) -> None:
         """Remove a stream that has ended, with its rows. Results of calls that are running are dropped."""
         self._streams.pop(stream, None)
         self._quiet.pop(stream, None)
@@ -139,26 +140,26 @@ class DynamicBatcher:
             self._batchers.remove(self)
         self._batchers.go_on()
 
-    def drop(self, stream: Any) -> None:
+    def drop(self, stream: MergedStream) -> None:
         """Remove the rows of a stream that are in no call."""
         self._queue.drop(stream.setup.party, stream)
         self._batchers.go_on()
 
-    def push(self, stream: Any, part: Part) -> None:
+    def push(self, stream: MergedStream, part: Part) -> None:
         """Add rows of a stream."""
         self._quiet.pop(stream, None)
         self._queue.push(stream.setup.party, part)
         self._batchers.go_on()
 
-    def holds_up(self, stream: Any) -> bool:
+    def holds_up(self, stream: MergedStream) -> bool:
         """Whether no rows of the stream are taken."""
         return stream in self._held_up
 
-    def hold_up(self, stream: Any) -> None:
+    def hold_up(self, stream: MergedStream) -> None:
         """Take no rows of the stream until `go_on`."""
         self._held_up[stream] = None
 
-    def go_on(self, stream: Any) -> None:
+    def go_on(self, stream: MergedStream) -> None:
         """Start calls, because the stream is not held up any more."""
         self._held_up.pop(stream, None)
         self._batchers.go_on()

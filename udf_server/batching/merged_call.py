@@ -17,6 +17,7 @@ from udf_server.base.functions import Function
 from udf_server.batching.attempt import Attempt
 from udf_server.batching.row_places import RowPlaces
 from udf_server.batching.row_queue import Slice
+from udf_server.hosting.executors import Timer
 from udf_server.runners.calling import Calling
 from udf_server.runners.isolation import Answer, Call, Wait, advanced, isolate
 from udf_server.runners.pool import GRACE_SECONDS
@@ -37,7 +38,7 @@ class Owner(Protocol):
     def start(self, call: "MergedCall", evaluate: Callable[[], "Returned | Awaitable[Returned]"]) -> Attempt:
         """Start an attempt, whose answer goes to `answered` of the call."""
 
-    def later(self, seconds: float, callback: Callable[[], object]) -> Any:
+    def later(self, seconds: float, callback: Callable[[], object]) -> Timer:
         """Call back after this time. Returns what cancels that."""
 
     def fail(self, error: BaseException, call: "MergedCall") -> None:
@@ -67,7 +68,7 @@ class MergedCall:
         self._failure: BaseException | None = None
         self.began = 0.0
         """When the first attempt began; 0.0 before."""
-        self._timer: Any = None
+        self._timer: Timer | None = None
         self._over = False
 
     def advance(self, answer: Answer | None = None) -> None:

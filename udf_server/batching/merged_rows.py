@@ -5,7 +5,7 @@ import collections
 import functools
 import itertools
 from collections.abc import Mapping, Sequence
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 import pyarrow as pa
@@ -96,7 +96,7 @@ class MergedRows(Runner):
         """Send the outcomes of some rows of a part, in ascending order."""
         self.calling -= len(rows)
         try:
-            positions: Any = rows
+            positions: range | Indexes = rows
             if part.indexes is not None:
                 positions = part.indexes[rows.start : rows.stop] if isinstance(rows, range) else part.indexes[rows]
             self._send(part.batch, positions, values, errors, calls, retries)

@@ -4,7 +4,6 @@ import bisect
 import functools
 import itertools
 from collections.abc import Callable, Mapping, Sequence
-from typing import cast
 
 import numpy as np
 import pyarrow as pa
@@ -163,7 +162,7 @@ class RowPlaces:
         place = bisect.bisect_right(self._ends, row)
         piece = self.slices[place]
         index = piece.end - (self._ends[place] - row)
-        return cast("CallContext", piece.part.stream.row_context(piece.part, index, attempt, deadline))
+        return piece.part.stream.row_context(piece.part, index, attempt, deadline)
 
 
 def _list(rows: "range | Indexes") -> Sequence[int]:

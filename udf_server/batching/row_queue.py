@@ -3,20 +3,46 @@
 import bisect
 import collections
 import math
-from collections.abc import Collection, Sequence
-from typing import Any
+from collections.abc import Collection, Mapping, Sequence
+from typing import Protocol
 
-import numpy as np
 import pyarrow as pa
 
+from remote_udf.outcomes import RowError
+from udf_server.base.context import CallContext
 from udf_server.base.fairness import Party, Priority
-from udf_server.runners.runner import InputBatch
+from udf_server.runners.runner import InputBatch, RunnerSetup
+from udf_server.runners.selection import Indexes
 
-__all__ = ["CallerRows", "Part", "RowQueue", "Slice", "caller_shares", "fair_shares"]
+__all__ = ["CallerRows", "MergedStream", "Part", "RowQueue", "Slice", "caller_shares", "fair_shares"]
 
 
 SPARE_PARTS = 64
 """A queue keeps at most this number of parts without waiting rows, and as many as it has parts with waiting rows."""
+
+
+class MergedStream(Protocol):
+    """A stream whose rows wait here. `began` and `row_context` may be called on any thread."""
+
+    setup: RunnerSetup
+    closed: bool
+    calling: int
+    """Number of rows in calls."""
+
+    def began(self, piece: "Slice") -> None:
+        """Record that this thread or task calls the function for some rows."""
+
+    def retried(self, part: "Part", row: int, attempts: int, error: BaseException) -> None:
+        """Record that rows of a part are called again."""
+
+    def row_context(self, part: "Part", row: int, attempt: int, deadline: float) -> CallContext:
+        """The context of a row of a part."""
+
+    def settle(
+        self, part: "Part", rows: "range | Indexes", values: pa.Array, errors: Mapping[int, RowError],
+        calls: int, retries: int,
+    ) -> None:  # fmt: skip
+        """Send the outcomes of some rows of a part, in ascending order."""
 
 
 class Part:
@@ -25,7 +51,7 @@ class Part:
     __slots__ = ("arrived", "batch", "columns", "indexes", "rows", "stream", "timeout", "waiting", "waiting_bytes")
 
     def __init__(
-        self, stream: Any, batch: InputBatch, columns: Sequence[pa.Array], indexes: "np.ndarray[Any, Any] | None",
+        self, stream: MergedStream, batch: InputBatch, columns: Sequence[pa.Array], indexes: Indexes | None,
         rows: int, timeout: float, arrived: float,
     ) -> None:  # fmt: skip
         """`indexes` has the positions of the rows in the batch; None for all."""
@@ -62,7 +88,7 @@ class CallerRows:
 
     def __init__(self, party: Party) -> None:
         self.share, self.priority = party.share, party.priority
-        self.streams: dict[Any, _Waiting] = {}
+        self.streams: dict[MergedStream, _Waiting] = {}
         """Those that were served least recently first."""
         self.owed = 0.0
         """Rows that it should have got and has not, because a call has whole rows; or, if negative, the opposite."""
@@ -105,7 +131,7 @@ class RowQueue:
         self.rows += part.rows
         self.bytes += part.waiting_bytes
 
-    def drop(self, party: Party, stream: Any) -> None:
+    def drop(self, party: Party, stream: MergedStream) -> None:
         """Remove the rows of a stream. Safe to call twice."""
         caller = self._callers.get(party.caller)
         if caller is not None and (waiting := caller.streams.pop(stream, None)) is not None:
@@ -120,23 +146,25 @@ class RowQueue:
         self._parts = collections.deque(part for part in self._parts if part.waiting)
         self._most_parts = 2 * len(self._parts) + SPARE_PARTS
 
-    def oldest(self, held_up: Collection[Any]) -> float | None:
+    def oldest(self, held_up: Collection[MergedStream]) -> float | None:
         """When the row that waits longest has arrived, of the streams that are not held up; None without such rows."""
         return next((part.arrived for part in self._parts if part.waiting and part.stream not in held_up), None)
 
-    def waiting(self, party: Party, stream: Any) -> int:
+    def waiting(self, party: Party, stream: MergedStream) -> int:
         """Number of waiting rows of a stream."""
         caller = self._callers.get(party.caller)
         found = caller.streams.get(stream) if caller is not None else None
         return found.rows if found is not None else 0
 
-    def take(self, most_rows: int, most_bytes: int, *, mix_callers: bool, held_up: Collection[Any]) -> list[Slice]:
+    def take(
+        self, most_rows: int, most_bytes: int, *, mix_callers: bool, held_up: Collection[MergedStream]
+    ) -> list[Slice]:
         """Remove rows for one call, at least one row if a stream that is not held up has rows.
 
         Callers get rows by their shares, those of a higher priority first, and the streams of a caller get equal
         shares. A share that is not used is shared by the others.
         """
-        ready: dict[str, dict[Any, int]] = {}
+        ready: dict[str, dict[MergedStream, int]] = {}
         for name, caller in self._callers.items():
             if rows := {stream: each.rows for stream, each in caller.streams.items() if stream not in held_up}:
                 ready[name] = rows
@@ -164,7 +192,7 @@ class RowQueue:
             self._parts.popleft()
         return taken
 
-    def _next_of(self, ready: dict[str, dict[Any, int]]) -> dict[str, dict[Any, int]]:
+    def _next_of(self, ready: dict[str, dict[MergedStream, int]]) -> dict[str, dict[MergedStream, int]]:
         """The caller whose rows are called alone: of the highest priority, the one that is owed the most calls."""
         callers = {name: self._callers[name] for name in ready}
         highest = next(each for each in Priority if any(caller.priority is each for caller in callers.values()))
@@ -176,7 +204,9 @@ class RowQueue:
         callers[chosen].owed -= 1.0
         return {chosen: ready[chosen]}
 
-    def _take(self, streams: dict[Any, _Waiting], stream: Any, rows: int, left: int, taken: list[Slice]) -> int:
+    def _take(
+        self, streams: dict[MergedStream, _Waiting], stream: MergedStream, rows: int, left: int, taken: list[Slice]
+    ) -> int:
         """Take rows of one stream, which is served last from then on if one fits. Returns the bytes that are left."""
         waiting = streams[stream]
         slices, before = waiting.slices, rows

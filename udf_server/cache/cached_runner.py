@@ -8,10 +8,11 @@ import asyncio
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from remote_udf.errors import ErrorCode
 from remote_udf.options import CacheScope, OutputMode
@@ -34,7 +35,7 @@ __all__ = ["CachedRunner"]
 COLLECT_SECONDS = 0.1
 """Outcomes that nobody waits for are collected this long, unless another process could use them."""
 _KEPT_ERRORS = (ErrorCode.FUNCTION_ERROR, ErrorCode.RESULT_TYPE)
-_Keys = np.ndarray[Any, np.dtype[np.object_]]
+_Keys = NDArray[np.object_]
 
 
 @dataclass(frozen=True, slots=True)

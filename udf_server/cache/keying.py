@@ -8,8 +8,9 @@ import pyarrow as pa
 
 from udf_server.base.errors import FunctionBlocked
 from udf_server.base.token import Token
-from udf_server.cache.keys import Mask, RowKeys
+from udf_server.cache.keys import RowKeys
 from udf_server.hosting.thread_executor import ThreadExecutor
+from udf_server.runners.outputs import Mask
 from udf_server.runners.runner import InputBatch, RunnerSetup
 
 __all__ = ["Keying"]

@@ -13,6 +13,7 @@ from remote_udf.types import spelled
 from udf_server.base.functions import Function
 from udf_server.base.values import decode_rows
 from udf_server.cache.canonical import canonical_array
+from udf_server.runners.outputs import Mask
 from udf_server.runners.selection import rows_without_null
 from udf_server.stores.row_bytes import bytes_of_rows
 
@@ -24,8 +25,6 @@ LARGEST_ARGUMENTS = 1 << 20
 _FORMAT = 3
 """Raise it if the same arguments get other bytes, or entries get another format, so that older entries are not hit."""
 _KEY_TYPES = (str, bytes, int, float, bool, type(None))
-
-Mask = np.ndarray[Any, np.dtype[np.bool_]]
 
 
 class RowKeys:

@@ -9,7 +9,6 @@ import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -17,6 +16,7 @@ import pyarrow as pa
 from udf_server.base.key_value_store import Seal
 from udf_server.base.metrics import ServerMetrics
 from udf_server.base.store import ENTRY_BYTES, LARGEST_ENTRY, Store
+from udf_server.cache.cached_batch import CachedBatch
 from udf_server.cache.running_calls import Flights, Orphans
 from udf_server.cache.store_access import StoreAccess
 from udf_server.stores.blocks import Recalled
@@ -80,7 +80,7 @@ class OutcomeCache:
         self.wall = wall
         self.keeps_values = isinstance(store, MemoryStore) and not store.shared and seal is None
         """Whether `keep_values` and `recall` are used, instead of making entries of values."""
-        self.flights: Flights[Any] = Flights()
+        self.flights: Flights[CachedBatch] = Flights()
         """The owners are batches of the streams of this process."""
         self.orphans = Orphans()
         """The calls whose stream was lost."""

@@ -4,7 +4,7 @@ import asyncio
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Protocol
 
 from remote_udf.threads import THREADS, Threads
 from udf_server.hosting.function_loop import FunctionLoop
@@ -12,7 +12,14 @@ from udf_server.hosting.loop_executor import LoopExecutor
 from udf_server.hosting.thread_executor import ThreadExecutor
 from udf_server.hosting.turns import Turns
 
-__all__ = ["Executors"]
+__all__ = ["Executors", "Timer"]
+
+
+class Timer(Protocol):
+    """What calls back later."""
+
+    def cancel(self) -> None:
+        """Do not call back. Safe to call twice."""
 
 
 @dataclass(frozen=True)
@@ -23,10 +30,10 @@ class Executors:
     clock: Callable[[], float] = time.monotonic
     new_loop: Callable[[], asyncio.AbstractEventLoop] = FunctionLoop
     new_turns: Callable[[int], Turns] = Turns
-    later: Callable[[float, Callable[[], object]], Any] = lambda seconds, callback: (
+    later: Callable[[float, Callable[[], object]], Timer] = lambda seconds, callback: (
         asyncio.get_running_loop().call_later(seconds, callback)
     )
-    """Calls back on the running loop after this time. Returns an object with `cancel`."""
+    """Calls back on the running loop after this time."""
 
     def loop_executor(self, name: str, calls: int) -> LoopExecutor:
         return LoopExecutor(name, calls, threads=self.threads, new_loop=self.new_loop, new_turns=self.new_turns)

@@ -4,10 +4,11 @@ import collections
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from remote_udf.arrow import BatchWriter
 from remote_udf.errors import ErrorCode
@@ -57,7 +58,7 @@ class Output:
 
 Emit = Callable[[Output], None]
 """Takes an output on the server's event loop."""
-Mask = np.ndarray[Any, np.dtype[np.bool_]]
+Mask = NDArray[np.bool_]
 
 
 def error_bytes(error: RowError) -> int:

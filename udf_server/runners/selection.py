@@ -5,16 +5,16 @@ import itertools
 import operator
 import threading
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from remote_udf.functions import FunctionSpec, NullCall
 
 __all__ = ["Indexes", "Selection", "rows_without_null"]
 
-Indexes = np.ndarray[Any, np.dtype[np.int64]]
+Indexes = NDArray[np.int64]
 
 
 class Selection:

@@ -12,6 +12,7 @@ from udf_server.runners.hosted_call import HostedCall
 from udf_server.runners.isolation import Outcomes
 from udf_server.runners.outputs import Taken
 from udf_server.runners.runner import InputBatch, RunnerSetup
+from udf_server.runners.selection import Indexes
 
 __all__ = ["BatchWork"]
 
@@ -52,7 +53,7 @@ class BatchWork(HostedCall):
         """Outcomes of the rows that are called."""
         self.results = self._room.claim()
         """The bytes of the outcomes until they are written."""
-        self.called: np.ndarray[Any, Any] | None = None
+        self.called: Indexes | None = None
         """Indexes of the rows that are called; None for all of them."""
         self._placed = 0
         """Number of rows of the batch whose outcomes were taken, if not all rows are called."""
