@@ -38,7 +38,7 @@ class BatchWriter:
     """
 
     def __init__(self, schema: pa.Schema) -> None:
-        self._sink = _Sink()
+        self._sink = _BufferFile()
         self._lock = threading.Lock()
         self._writer = pa.ipc.new_stream(pa.PythonFile(self._sink, mode="w"), schema)
         # The writer puts the schema, which the other end knows, before its first batch.
@@ -52,7 +52,7 @@ class BatchWriter:
             return self._sink.take()
 
 
-class _Sink:
+class _BufferFile:
     """The methods of a Python file that Arrow's writer calls."""
 
     closed = False

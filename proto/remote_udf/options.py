@@ -96,7 +96,7 @@ class Options:
 
 
 @dataclass(frozen=True)
-class _Rows(Options):
+class _RowOptions(Options):
     """How rows are called."""
 
     buffer_capacity: int | None = option(
@@ -123,7 +123,7 @@ class _Rows(Options):
 
 
 @dataclass(frozen=True)
-class _Retries(Options):
+class _RetryOptions(Options):
     """Which calls are repeated, and when."""
 
     retry_strategy: RetryStrategy = option(
@@ -144,7 +144,7 @@ class _Retries(Options):
 
 
 @dataclass(frozen=True)
-class ScalarOptions(_Retries, _Rows):
+class ScalarOptions(_RetryOptions, _RowOptions):
     """The effective options of one call, parsed. Durations are in seconds.
 
     A cache_ttl of None or 0.0 means that the outcomes of the call are not kept.
@@ -211,7 +211,7 @@ class HostedOptions(Options):
 
 
 @dataclass(frozen=True)
-class _Bundles(Options):
+class _BundleOptions(Options):
     """How rows are put into bundles."""
 
     size: int = option(
@@ -227,12 +227,12 @@ class _Bundles(Options):
 
 
 @dataclass(frozen=True)
-class AggregateOptions(_Retries, _Bundles):
+class AggregateOptions(_RetryOptions, _BundleOptions):
     """The effective options of an aggregate function, parsed. Durations are in seconds."""
 
     def for_segments(self) -> ScalarOptions:
         """The options with which segments are called: as rows of a vectorized function, one bundle per call."""
-        retries = {known.attribute: getattr(self, known.attribute) for known in table_of(_Retries).values()}
+        retries = {known.attribute: getattr(self, known.attribute) for known in table_of(_RetryOptions).values()}
         return ScalarOptions(batch_rows=self.size, timeout=self.timeout, **retries)
 
 

@@ -1,4 +1,4 @@
-"""Output: lines for standard error and standard output, written by a thread, so that nobody who writes has to wait.
+"""Queued output: lines for standard error and output, written by a thread, so that nobody who writes has to wait.
 
 If whoever reads a pipe stops, a write to it blocks, and with it the lock of the log and every thread that logs: all
 streams would hang. Here lines wait in a bounded queue instead; those that find no room are dropped and counted.
@@ -18,7 +18,7 @@ from prometheus_client.core import CounterMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector, CollectorRegistry
 
-__all__ = ["DroppedLines", "Output", "flush_outputs", "queue_outputs"]
+__all__ = ["DroppedLines", "QueuedOutput", "flush_outputs", "queue_outputs"]
 
 QUEUED_BYTES = 1 << 20
 """Bytes that wait to be written."""
@@ -26,7 +26,7 @@ FLUSH_SECONDS = 1.0
 """How long the end of the process waits for them."""
 
 
-class Output:
+class QueuedOutput:
     """One file descriptor. Methods are safe to call from any thread and never wait for the reader, except `flush`."""
 
     def __init__(self, descriptor: int, most_bytes: int = QUEUED_BYTES) -> None:
@@ -85,9 +85,9 @@ class Output:
 
 
 class _Raw(io.RawIOBase):
-    """An Output as the file below a text stream."""
+    """A QueuedOutput as the file below a text stream."""
 
-    def __init__(self, output: Output, descriptor: int) -> None:
+    def __init__(self, output: QueuedOutput, descriptor: int) -> None:
         self._output, self._descriptor = output, descriptor
 
     def writable(self) -> bool:
@@ -104,7 +104,7 @@ class _Raw(io.RawIOBase):
         return os.isatty(self._descriptor)
 
 
-_OUTPUTS: dict[str, Output] = {}
+_OUTPUTS: dict[str, QueuedOutput] = {}
 
 
 def queue_outputs() -> None:
@@ -116,7 +116,7 @@ def queue_outputs() -> None:
         if name in _OUTPUTS:
             continue
         getattr(sys, name).flush()
-        output = _OUTPUTS[name] = Output(descriptor)
+        output = _OUTPUTS[name] = QueuedOutput(descriptor)
         os.register_at_fork(after_in_child=output.begin_again)
         # Each line is flushed as one piece, so that lines are dropped as a whole.
         lines = io.BufferedWriter(_Raw(output, descriptor))

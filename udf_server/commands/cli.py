@@ -89,7 +89,7 @@ def _find(registry: Registry, name: str) -> Function:
         raise click.ClickException(str(error)) from error
 
 
-class _Group(click.Group):
+class _Commands(click.Group):
     """Our own errors are one line and exit status 1, not a traceback."""
 
     def invoke(self, ctx: click.Context) -> Any:
@@ -99,7 +99,7 @@ class _Group(click.Group):
             raise click.ClickException(str(error)) from error
 
 
-@click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="udf-server")
 def main() -> None:
     """Hosts user-defined functions for PySpark jobs."""

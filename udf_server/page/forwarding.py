@@ -8,7 +8,7 @@ from urllib.error import HTTPError
 
 from remote_udf.errors import ErrorCode, ErrorKind, StreamError
 from udf_server.page.catalogue import Catalogue, added_up
-from udf_server.page.site import Credentials, Refused
+from udf_server.page.site import Credentials, HttpRefusal
 
 __all__ = ["Ask", "ForwardedSource"]
 
@@ -32,7 +32,7 @@ class ForwardedSource:
             except OSError:
                 continue  # it is being restarted
         if not found:
-            raise Refused(HTTPStatus.SERVICE_UNAVAILABLE, "no worker process answers")
+            raise HttpRefusal(HTTPStatus.SERVICE_UNAVAILABLE, "no worker process answers")
         return added_up(found)
 
     def try_call(self, credentials: Credentials, function: str, arguments: list[str]) -> dict[str, Any]:
@@ -46,7 +46,7 @@ class ForwardedSource:
                 continue
             else:
                 return said
-        raise Refused(HTTPStatus.SERVICE_UNAVAILABLE, "no worker process answers")
+        raise HttpRefusal(HTTPStatus.SERVICE_UNAVAILABLE, "no worker process answers")
 
 
 def _refuse(error: HTTPError) -> None:
@@ -55,7 +55,7 @@ def _refuse(error: HTTPError) -> None:
         try:
             said = json.loads(error.read())["error"]
         except (ValueError, LookupError):  # the response is not from its web UI
-            raise Refused(HTTPStatus(error.code), str(error.reason)) from error
+            raise HttpRefusal(HTTPStatus(error.code), str(error.reason)) from error
     if error.code == HTTPStatus.UNAUTHORIZED:
         raise StreamError(ErrorKind.PROTOCOL, ErrorCode.UNAUTHENTICATED, said["message"])
-    raise Refused(HTTPStatus(error.code), said["message"])
+    raise HttpRefusal(HTTPStatus(error.code), said["message"])

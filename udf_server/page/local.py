@@ -14,7 +14,7 @@ from udf_server.base.metrics import ServerMetrics
 from udf_server.hosting.registry import Registry
 from udf_server.limits.budgets import Budgets
 from udf_server.page.catalogue import Catalogue, catalogue
-from udf_server.page.site import Credentials, Refused
+from udf_server.page.site import Credentials, HttpRefusal
 from udf_server.page.texts import argument_columns, with_text_keys
 from udf_server.security.access import Access, Caller
 from udf_server.streams.in_process import Exchange
@@ -59,7 +59,7 @@ class LocalSource:
             return in_flight.result(TRY_SECONDS)
         except StreamError as error:
             if error.code is ErrorCode.ARGUMENT_VALUE:
-                raise Refused(HTTPStatus.BAD_REQUEST, error.message) from error
+                raise HttpRefusal(HTTPStatus.BAD_REQUEST, error.message) from error
             return _error(error.code.value, error.message)
         except TimeoutError:
             in_flight.cancel()
@@ -67,11 +67,11 @@ class LocalSource:
 
     def _caller(self, credentials: Credentials) -> Caller:
         if self._access.restricted and not self._access.takes_tokens:
-            raise Refused(
+            raise HttpRefusal(
                 HTTPStatus.FORBIDDEN, "callers are identified by certificates, which this port cannot check without TLS"
             )
         if self._access.restricted and not self._tokens_allowed:
-            raise Refused(
+            raise HttpRefusal(
                 HTTPStatus.FORBIDDEN,
                 "a token would be sent unencrypted: use the server's own machine, or, if a proxy encrypts, set "
                 "allow_plaintext=true",
@@ -82,7 +82,7 @@ class LocalSource:
         """Call the function for one row over one stream, with the limits, guards, metrics and audit of gRPC calls."""
         function = self._registry.find(*_split(name), may_see=caller.may_call)
         if function.spec.kind is not FunctionKind.SCALAR:
-            raise Refused(HTTPStatus.BAD_REQUEST, f"function {function.spec.key} is not a scalar function")
+            raise HttpRefusal(HTTPStatus.BAD_REQUEST, f"function {function.spec.key} is not a scalar function")
         columns = {f"a{index}": column for index, column in enumerate(argument_columns(function, texts))}
         context = pb.CallContext(operation_id="page", job="page", stage=-1, micro_batch=-1)
         exchange = Exchange(function.spec, columns, 1, context=context, options={"output-mode": "ordered"})
@@ -123,7 +123,7 @@ def _split(name: str) -> tuple[str, str]:
     try:
         return split_name(name)
     except ValueError as error:
-        raise Refused(HTTPStatus.BAD_REQUEST, str(error)) from error
+        raise HttpRefusal(HTTPStatus.BAD_REQUEST, str(error)) from error
 
 
 def _error(code: str, message: str) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from remote_udf.errors import ErrorCode, StreamError
 from udf_server.page.catalogue import Catalogue
 from udf_server.page.html import error_page, page
 
-__all__ = ["PATHS", "Credentials", "Refused", "Response", "Site", "Source"]
+__all__ = ["PATHS", "Credentials", "HttpRefusal", "Response", "Site", "Source"]
 
 PATHS = frozenset({"/", "/catalog.json", "/page.js", "/page.css", "/try"})
 Credentials = tuple[tuple[str, str], ...]
@@ -35,7 +35,7 @@ _HEADERS = [
 
 
 @dataclass(frozen=True)
-class Refused(Exception):
+class HttpRefusal(Exception):
     """The request is refused, with this HTTP status and message."""
 
     status: HTTPStatus
@@ -55,7 +55,7 @@ class Source(Protocol):
     """The source of the web UI's contents: this process, or the worker processes behind it."""
 
     def catalogue(self, credentials: Credentials) -> Catalogue:
-        """The functions that this caller may see. Raises StreamError UNAUTHENTICATED, or Refused."""
+        """The functions that this caller may see. Raises StreamError UNAUTHENTICATED, or HttpRefusal."""
         ...
 
     def try_call(self, credentials: Credentials, function: str, arguments: list[str]) -> dict[str, Any]:
@@ -76,7 +76,7 @@ class Site:
         wanted = "POST" if path == "/try" else "GET"
         try:
             if method != wanted:
-                raise Refused(HTTPStatus.METHOD_NOT_ALLOWED, f"{path} takes {wanted}")
+                raise HttpRefusal(HTTPStatus.METHOD_NOT_ALLOWED, f"{path} takes {wanted}")
             if path in _ASSETS:
                 asset = files("udf_server.page").joinpath("assets", path[1:]).read_bytes()
                 return _response(HTTPStatus.OK, _ASSETS[path], asset)
@@ -92,18 +92,18 @@ class Site:
             unknown = error.code is ErrorCode.UNAUTHENTICATED
             status = HTTPStatus.UNAUTHORIZED if unknown else HTTPStatus.FORBIDDEN
             return _refusal(path, status, error.code.value, error.message)
-        except Refused as refused:
+        except HttpRefusal as refused:
             return _refusal(path, refused.status, refused.status.name, refused.message)
 
     def _try(self, environ: Mapping[str, Any]) -> dict[str, Any]:
         if not self._try_calls:
-            raise Refused(HTTPStatus.FORBIDDEN, "calls are disabled here: setting 'try_calls' is off")
+            raise HttpRefusal(HTTPStatus.FORBIDDEN, "calls are disabled here: setting 'try_calls' is off")
         self._require_same_site(environ)
         # A form of another site cannot send this type, and a script of it would need a CORS preflight.
         if environ.get("CONTENT_TYPE", "").partition(";")[0].strip() != "application/json":
-            raise Refused(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "the content type of a call must be application/json")
+            raise HttpRefusal(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "the content type of a call must be application/json")
         if "CONTENT_LENGTH" not in environ:
-            raise Refused(HTTPStatus.LENGTH_REQUIRED, "a call must have a Content-Length")
+            raise HttpRefusal(HTTPStatus.LENGTH_REQUIRED, "a call must have a Content-Length")
         try:
             call = json.loads(environ["wsgi.input"].read())
             function, arguments = call["function"], call["arguments"]
@@ -112,26 +112,26 @@ class Site:
         if not isinstance(function, str) or not (
             isinstance(arguments, list) and all(isinstance(argument, str) for argument in arguments)
         ):
-            raise Refused(
+            raise HttpRefusal(
                 HTTPStatus.BAD_REQUEST, 'a call must be {"function": "name@version", "arguments": ["text", ...]}'
             )
         try:
             "".join((function, *arguments)).encode()
         except UnicodeEncodeError as error:
-            raise Refused(HTTPStatus.BAD_REQUEST, f"the call has an unpaired surrogate: {error.reason}") from None
+            raise HttpRefusal(HTTPStatus.BAD_REQUEST, f"the call has an unpaired surrogate: {error.reason}") from None
         return self._source.try_call(_credentials(environ), function, arguments)
 
     def _require_same_site(self, environ: Mapping[str, Any]) -> None:
-        """Raise Refused for requests of another site's page, also if DNS rebinding makes that site's name lead here."""
+        """Raise HttpRefusal for requests of another site's page, also if DNS rebinding leads that site's name here."""
         origin, host = environ.get("HTTP_ORIGIN"), environ.get("HTTP_HOST", "")
         try:
             same, name = origin is None or urlsplit(origin).netloc == host, urlsplit(f"//{host}").hostname or ""
         except ValueError:
-            raise Refused(HTTPStatus.BAD_REQUEST, "Host or Origin is not an address") from None
+            raise HttpRefusal(HTTPStatus.BAD_REQUEST, "Host or Origin is not an address") from None
         if not same:
-            raise Refused(HTTPStatus.FORBIDDEN, "the request comes from a page of another site")
+            raise HttpRefusal(HTTPStatus.FORBIDDEN, "the request comes from a page of another site")
         if not _credentials(environ) and not self._is_own(name):
-            raise Refused(
+            raise HttpRefusal(
                 HTTPStatus.FORBIDDEN, f"a request without a token must be to an address or localhost, not {host!r}"
             )
 

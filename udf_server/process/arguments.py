@@ -23,7 +23,7 @@ from udf_server.process.rows import Row, shown
 from udf_server.process.states import ListEntry, MapEntry, RecordEntry, StateEntry, ValueEntry
 from udf_server.process.views import ListView, MapView, ValueView
 
-__all__ = ["Argument", "Arguments", "read_arguments"]
+__all__ = ["Argument", "EvalParameters", "read_arguments"]
 
 RESERVED = ("on_time", "uid")
 _SEMANTICS = {
@@ -53,7 +53,7 @@ class Argument:
 
 
 @dataclass
-class Arguments:
+class EvalParameters:
     """The parameters of `eval`, in order."""
 
     has_context: bool = False
@@ -65,9 +65,9 @@ class Arguments:
         return [argument.table for argument in self.arguments if argument.table is not None]
 
 
-def read_arguments(where: str, code: Callable[..., Any]) -> Arguments:
+def read_arguments(where: str, code: Callable[..., Any]) -> EvalParameters:
     """Read the parameters. Raises DeclarationError, which begins with `where` and names the parameter."""
-    result = Arguments()
+    result = EvalParameters()
     hints = hints_of(inspect.unwrap(getattr(code, "__func__", code)), where)
     for parameter in signature_of(code, where).parameters.values():
         place = f"{where}, parameter {parameter.name!r}"
@@ -260,7 +260,7 @@ def _record(struct: pa.DataType) -> type:
     return dataclasses.make_dataclass("Row", [(name, Any, None) for name in names], repr=False, namespace=methods)
 
 
-def _require_sound(where: str, found: Arguments) -> None:
+def _require_sound(where: str, found: EvalParameters) -> None:
     """Check rules that involve several parameters."""
     for argument in found.arguments:
         if argument.name in RESERVED:

@@ -18,7 +18,7 @@ from udf_server.base.errors import DeclarationError
 from udf_server.base.functions import Function
 from udf_server.base.implementations import implementation_of
 from udf_server.base.records import StructCodec
-from udf_server.process.arguments import Argument, Arguments, read_arguments
+from udf_server.process.arguments import Argument, EvalParameters, read_arguments
 from udf_server.process.base import ProcessTableFunction
 from udf_server.process.context import ProcessContext
 from udf_server.process.results import Results, results_given, results_of
@@ -127,7 +127,9 @@ def _stored(states: list[StateEntry], *, broadcast: bool) -> pa.Schema:
     return pa.schema([state_field(entry.name, entry.codec.type, entry.ttl) for entry in stored])
 
 
-def _timer(where: str, implementation: ProcessTableFunction, read: Arguments) -> tuple[Callable[..., Any] | None, bool]:
+def _timer(
+    where: str, implementation: ProcessTableFunction, read: EvalParameters
+) -> tuple[Callable[..., Any] | None, bool]:
     """Return `on_timer`, which receives the state of `eval`, and whether it receives the context."""
     timer = getattr(implementation, "on_timer", None)
     if timer is None:

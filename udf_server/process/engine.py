@@ -88,13 +88,13 @@ class Engine:
         self._places = _Places(function.states, self._own)
         values = iter(scalars)
         arguments = [None if argument.table is not None else next(values) for argument in function.arguments]
-        self.binding = _Binding(function, arguments)
+        self.binding = _BoundEval(function, arguments)
         self._values: set[type] = {GeneratorType}
         """Classes of values returned by `eval` that are known to be iterable and not awaitable."""
 
     def run(self, segment: Segment, flush: Flush | None = None) -> Processed:
         """Process a segment of a function that is not async. Raises the errors of the function."""
-        work, known = _Work(self, segment, flush, flush.wait if flush is not None else None), self._values
+        work, known = _RunningSegment(self, segment, flush, flush.wait if flush is not None else None), self._values
         for produced in work.steps():
             if produced is None:
                 continue
@@ -108,7 +108,7 @@ class Engine:
 
     async def run_async(self, segment: Segment, flush: Flush | None = None) -> Processed:
         """Process a segment if `eval` or `on_timer` is async. Rows emitted by `collect` do not wait for room."""
-        work = _Work(self, segment, flush)
+        work = _RunningSegment(self, segment, flush)
         available = flush.available if flush is not None else None
         for produced in work.steps():
             if produced is None:
@@ -128,7 +128,7 @@ class Engine:
                 await work.made_room(available)
         return work.processed()
 
-    # Used by _Work.
+    # Used by _RunningSegment.
 
     @property
     def function(self) -> ProcessFunction:
@@ -159,7 +159,7 @@ class Engine:
         return [index for index, entry in enumerate(self._own) if entry.name in names]
 
 
-class _Binding:
+class _BoundEval:
     """Calls of `eval` for the rows of one table: all arguments but the row are bound."""
 
     def __init__(self, function: ProcessFunction, arguments: Sequence[Any]) -> None:
@@ -200,7 +200,7 @@ class _Places:
         return [next(mine) if is_own else next(theirs) for is_own in self._order]
 
 
-class _Work:
+class _RunningSegment:
     """One segment in flight."""
 
     def __init__(

@@ -21,11 +21,11 @@ from udf_server.base.errors import DeclarationError, Failure
 from udf_server.base.values import ListCodec, codec_for_type
 from udf_server.scalar.rows import row_of, type_of_row
 
-__all__ = ["Column", "Signature"]
+__all__ = ["Signature", "SignatureColumn"]
 
 
 @dataclass(frozen=True)
-class Column:
+class SignatureColumn:
     """One parameter that takes arguments."""
 
     name: str
@@ -81,7 +81,7 @@ class Signature:
                 return None if parameter.kind is parameter.KEYWORD_ONLY else position
         return None
 
-    def parameters(self, given: str | Mapping[str, Any] | None) -> list[Column]:
+    def parameters(self, given: str | Mapping[str, Any] | None) -> list[SignatureColumn]:
         """The parameters that take arguments, with the types that are given, or else of the annotations."""
         explicit = self._explicit(given)
         columns = []
@@ -104,7 +104,7 @@ class Signature:
                 raise DeclarationError(f"{where}: has no type: annotate it or give 'parameters'")
             variadic = parameter.kind is parameter.VAR_POSITIONAL
             required = parameter.default is parameter.empty and not variadic
-            columns.append(Column(parameter.name, self._codecs(wanted, where), required, variadic))
+            columns.append(SignatureColumn(parameter.name, self._codecs(wanted, where), required, variadic))
         if explicit:
             raise DeclarationError(f"{self._where}: 'parameters' names {', '.join(explicit)}, which it does not have")
         if self.execution.by_batch and not columns and self.context_parameter is None:

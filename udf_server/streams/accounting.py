@@ -32,7 +32,7 @@ class StreamLimits:
 
 
 @dataclass
-class _Pending:
+class _UnansweredBatch:
     """A batch with unanswered rows."""
 
     rows: int
@@ -69,7 +69,7 @@ class RowAccounts:
         self._metrics = metrics
         self._clock = clock
         self._counts = pb.StreamCounts()
-        self._pending: dict[int, _Pending] = {}
+        self._pending: dict[int, _UnansweredBatch] = {}
         self._unanswered_bytes = 0
         self._changed = asyncio.Event()
         self._waiting = asyncio.Event()
@@ -95,7 +95,7 @@ class RowAccounts:
         await self._admission.take(
             self._function, batch.rows, size, patient=lambda: bool(self._pending), caller=self._caller
         )
-        self._pending[batch.first_row] = _Pending(batch.rows, size, arrived, span=span)
+        self._pending[batch.first_row] = _UnansweredBatch(batch.rows, size, arrived, span=span)
         span.event("taken")
         self.unanswered_rows += batch.rows
         self._waiting.set()

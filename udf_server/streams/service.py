@@ -119,7 +119,7 @@ class UdfService:
 
     async def execute(self, requests: AsyncIterator[bytes], context: aio.ServicerContext[Any, Any]) -> None:
         """Serve one stream; see message.proto."""
-        answers = _Answers(context)
+        answers = _AnswerWriter(context)
         try:
             caller = self._identify(context)
         except StreamError as error:
@@ -146,7 +146,7 @@ class UdfService:
             if not self._by_caller[who]:
                 del self._by_caller[who]
 
-    async def _run(self, stream: ExecuteStream, requests: AsyncIterator[bytes], answers: "_Answers") -> None:
+    async def _run(self, stream: ExecuteStream, requests: AsyncIterator[bytes], answers: "_AnswerWriter") -> None:
         self._open[stream] = None
         self._idle.clear()
         try:
@@ -222,7 +222,7 @@ class UdfService:
         return error
 
 
-class _Answers:
+class _AnswerWriter:
     """Writes the messages of a handler to its client. Create it in the handler's task.
 
     If the client is gone, it cancels the handler. gRPC does so too, but later, or not at all.

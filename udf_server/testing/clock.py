@@ -11,7 +11,7 @@ SETTLING = 20
 """Iterations of the event loop after each step, so that what a timer starts has begun."""
 
 
-class _Timer:
+class _ManualTimer:
     def __init__(self, callback: Callable[[], object]) -> None:
         self.callback: Callable[[], object] | None = callback
 
@@ -28,14 +28,14 @@ class ManualClock:
     def __init__(self) -> None:
         self._now = 0.0
         self._order = itertools.count()
-        self._timers: list[tuple[float, int, _Timer]] = []
+        self._timers: list[tuple[float, int, _ManualTimer]] = []
 
     def __call__(self) -> float:
         return self._now
 
-    def later(self, seconds: float, callback: Callable[[], object]) -> _Timer:
+    def later(self, seconds: float, callback: Callable[[], object]) -> _ManualTimer:
         """Call back once the clock has been advanced by this time. Returns an object with `cancel`."""
-        timer = _Timer(callback)
+        timer = _ManualTimer(callback)
         heapq.heappush(self._timers, (self._now + seconds, next(self._order), timer))
         return timer
 

@@ -1,9 +1,12 @@
 """Requests for the functions of a server, and the search for a function in the answer."""
 
+import pyarrow as pa
 import pytest
 
 import udf_server as udf
+from remote_udf.functions import FunctionKind, FunctionSpec
 from remote_udf.v1 import function_pb2, service_pb2
+from spark_client import PlanError, RemoteAggregate, RemoteFunction, RemoteSession
 from spark_client.base.config import ClientConfig
 from spark_client.base.errors import NotARemoteUdfServer, ServerUnavailable, UnknownFunction
 from spark_client.base.transport import TransportLost
@@ -194,3 +197,13 @@ def test_a_malformed_name_is_an_unknown_function(name):
 def test_a_server_without_functions_says_so():
     with pytest.raises(UnknownFunction, match="known: none"):
         Functions([]).find("geocode")
+
+
+@pytest.mark.parametrize(("kind", "expected"), [("scalar", RemoteFunction), ("aggregate", RemoteAggregate)])
+def test_a_function_is_of_the_kind_that_was_asked_for(kind: str, expected: type):
+    specs = [FunctionSpec(each, "1", FunctionKind(each), (), pa.int64(), 1) for each in ("scalar", "aggregate")]
+    session = RemoteSession(None, ClientConfig("nowhere:1"), Functions(specs))
+    other = "scalar" if kind == "aggregate" else "aggregate"
+    assert isinstance(session.function(kind, kind=kind, timeout="2 s"), expected)
+    with pytest.raises(PlanError, match=f"function {other}@1 is of kind {other}, not {kind}"):
+        session.function(other, kind=kind)

@@ -1,4 +1,4 @@
-"""Output: what a process writes never waits for whoever reads it."""
+"""QueuedOutput: what a process writes never waits for whoever reads it."""
 
 import os
 import threading
@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from udf_server.base.output import Output
+from udf_server.base.output import QueuedOutput
 
 PIPE_BYTES = 1 << 20
 """More than a pipe holds."""
@@ -30,7 +30,7 @@ def all_of(descriptor, size):
 
 
 def test_lines_that_find_no_room_are_dropped_whole_and_counted(pipe):
-    output = Output(pipe[1], most_bytes=PIPE_BYTES)
+    output = QueuedOutput(pipe[1], most_bytes=PIPE_BYTES)
     lines = [b"%07d\n" % number * 1000 for number in range(1000)]
     for line in lines:
         output.write(line)
@@ -51,7 +51,7 @@ def test_what_is_not_dropped_is_written_in_order(lengths, most):
     lines = [b"%d%s\n" % (number, b"x" * length) for number, length in enumerate(lengths)]
     read, write = os.pipe()
     try:
-        output = Output(write, most)
+        output = QueuedOutput(write, most)
         for line in lines:
             output.write(line)
         assert output.flush(60)
@@ -64,7 +64,7 @@ def test_what_is_not_dropped_is_written_in_order(lengths, most):
 
 
 def test_a_line_longer_than_the_queue_is_written_if_nothing_else_waits(pipe):
-    output = Output(pipe[1], most_bytes=10)
+    output = QueuedOutput(pipe[1], most_bytes=10)
     output.write(b"x" * 100)
     assert all_of(pipe[0], 100) == b"x" * 100
     assert output.dropped == 0
@@ -73,7 +73,7 @@ def test_a_line_longer_than_the_queue_is_written_if_nothing_else_waits(pipe):
 def test_output_that_cannot_be_read_any_more_is_dropped():
     read, write = os.pipe()
     os.close(read)
-    output = Output(write)
+    output = QueuedOutput(write)
     output.write(b"x")
     assert output.flush(60)
     os.close(write)
@@ -81,7 +81,7 @@ def test_output_that_cannot_be_read_any_more_is_dropped():
 
 
 def test_threads_write_whole_lines(pipe):
-    output = Output(pipe[1])
+    output = QueuedOutput(pipe[1])
 
     def write(letter):
         for _ in range(100):
