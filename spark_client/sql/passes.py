@@ -18,7 +18,7 @@ from spark_client.sql.registry import later
 from spark_client.sql.rewriting import with_remote_queries, without_remote_aggregates
 from spark_client.sql.rows.functions import SqlFunctions
 from spark_client.sql.rows.scope import Rewrite, Scope
-from spark_client.sql.rows.shared_calls import SharedCalls
+from spark_client.sql.rows.shared_operators import SharedOperators
 from spark_client.sql.tables.lateral_calls import with_lateral_calls
 from spark_client.sql.tables.process_functions import with_process_functions
 from spark_client.sql.text.nodes import Node
@@ -91,7 +91,7 @@ def rewritten(trees: Trees, scope: Scope, tree: Node) -> Node:
 
 
 def scope_of(
-    functions: SqlFunctions, text: Text, shared: SharedCalls | None = None, *, is_planned: bool = False,
+    functions: SqlFunctions, text: Text, shared: SharedOperators | None = None, *, is_planned: bool = False,
     reads_all: bool = False,
 ) -> Scope:  # fmt: skip
     """The scope of a statement, in which passes rewrite the trees that they run."""

@@ -10,15 +10,17 @@ from importlib import import_module
 from typing import Any
 
 from pyspark.sql import DataFrame
+from sqlglot import exp
 
+from spark_client.base.errors import PlanError
 from spark_client.sql.rows.functions import SqlFunctions
 from spark_client.sql.rows.scope import Scope
 from spark_client.sql.rows.table_calls import call_of_relation
 from spark_client.sql.tables.window_functions import is_window_call, put_windows
 from spark_client.sql.text.nodes import Node
-from spark_client.sql.text.parsing import Text
+from spark_client.sql.text.parsing import Text, in_place, place_of
 
-__all__ = ["TABLE_FUNCTIONS", "TableFunction", "later", "put_of", "result_of_statement"]
+__all__ = ["TABLE_FUNCTIONS", "TableFunction", "is_table_function", "later", "put_in_from", "result_of_statement"]
 
 
 def later(path: str) -> Callable[..., Any]:
@@ -35,8 +37,8 @@ def later(path: str) -> Callable[..., Any]:
 class TableFunction:
     """A function in FROM."""
 
-    put: Callable[[Scope, Node], None]
-    """Replaces an item of FROM that is a call. Raises PlanError with the position in the text."""
+    put: Callable[[Scope, Node, exp.Anonymous], None]
+    """Replaces an item of FROM that is a call."""
     reads_all: bool = True
     """Whether the function reads all columns of a table, so that none of them is unused."""
 
@@ -56,15 +58,21 @@ _FIRST_WORDS = 5
 _WORD = re.compile(r"\w+")
 
 
-def put_of(node: Node) -> Callable[[Scope, Node], None] | None:
-    """What replaces an item of FROM that is a table function of SQL; None for any other node."""
+def is_table_function(node: Node) -> bool:
+    """Whether an item of FROM is a call of a window function or of one of these functions."""
     call = call_of_relation(node)
-    if call is None:
-        return None
-    if is_window_call(call):
-        return put_windows
-    found = TABLE_FUNCTIONS.get(call.name.upper())
-    return None if found is None else found.put
+    return call is not None and (is_window_call(call) or call.name.upper() in TABLE_FUNCTIONS)
+
+
+def put_in_from(scope: Scope, node: Node) -> None:
+    """Replace an item of FROM that is such a call. Raises PlanError with the position in the text."""
+    call = call_of_relation(node)
+    assert call is not None
+    put = put_windows if is_window_call(call) else TABLE_FUNCTIONS[call.name.upper()].put
+    try:
+        put(scope, node, call)
+    except PlanError as error:
+        raise in_place(place_of(call), error) from None
 
 
 def result_of_statement(functions: SqlFunctions, text: Text, *, explained: bool) -> DataFrame | None:

@@ -9,7 +9,7 @@ from spark_client.sql.groups.aggregates import GroupedSelect, with_groups
 from spark_client.sql.groups.grouping import read_grouping
 from spark_client.sql.groups.window_groups import groups_windows, with_plain_grouping_id
 from spark_client.sql.groups.windows_over import with_windows_over
-from spark_client.sql.registry import put_of
+from spark_client.sql.registry import is_table_function, put_in_from
 from spark_client.sql.rows.calls import has_aggregate, is_remote, remote_in, walk_query
 from spark_client.sql.rows.scope import Rewrite, Scope
 from spark_client.sql.rows.stream_times import carry, is_carried_out
@@ -64,7 +64,7 @@ def _inside(scope: Scope, tree: Node, *, outermost: bool = False) -> None:
     found = [node for node in walk_query(tree) if isinstance(node, exp.Query) and node is not tree]
     for query in found:
         if any(
-            is_remote(node, scope.functions) or _is_window(scope, node) or put_of(node) is not None
+            is_remote(node, scope.functions) or _is_window(scope, node) or is_table_function(node)
             for node in query.walk()
         ):
             rewritten = _rewritten(scope, query, outermost)
@@ -91,8 +91,8 @@ def _rewritten(around: Scope, query: Node, outermost: bool) -> Node:
         scope = scope.inside([cte])
     _inside(scope, query, outermost=outermost and not isinstance(query, exp.Select))
     # From the inside out: a window function may read the windows of another one.
-    for node, put in reversed([(node, put) for node in walk_query(query) if (put := put_of(node)) is not None]):
-        put(scope, node)
+    for node in reversed([node for node in walk_query(query) if is_table_function(node)]):
+        put_in_from(scope, node)
     if not isinstance(query, exp.Select):
         return query
     calls = list(remote_in(query, scope.functions))

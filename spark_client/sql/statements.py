@@ -16,7 +16,7 @@ from spark_client.sql.passes import Trees, rewritten, scope_of
 from spark_client.sql.registry import TABLE_FUNCTIONS, result_of_statement
 from spark_client.sql.rows.functions import SqlFunctions
 from spark_client.sql.rows.scope import Scope
-from spark_client.sql.rows.shared_calls import SharedCalls
+from spark_client.sql.rows.shared_operators import SharedOperators
 from spark_client.sql.rows.stream_times import without_time
 from spark_client.sql.sets.statement_sets import run_set, statements_of
 from spark_client.sql.tables.lateral_calls import may_have_lateral_calls
@@ -49,7 +49,7 @@ class _Run:
     def __init__(self, functions: SqlFunctions, stages: list[str] | None) -> None:
         self._functions = functions
         self._stages = stages
-        self._shared = SharedCalls()
+        self._shared = SharedOperators()
 
     def frame(self, text: Text) -> DataFrame:
         explained = self._stages is not None

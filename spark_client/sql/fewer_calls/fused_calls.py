@@ -26,7 +26,7 @@ from spark_client.functions.fused import CallOfColumns
 from spark_client.sql.fewer_calls.needed_items import AROUND, OPERATORS, Needed, needed_calls, needed_items
 from spark_client.sql.rows.calls import has_aggregate
 from spark_client.sql.rows.scope import Scope, columns_of
-from spark_client.sql.rows.sources import Source, keep_names, makes_rows
+from spark_client.sql.rows.sources import SelectSource, keep_names, makes_rows
 from spark_client.sql.text.nodes import Node, conditions_of, query_in
 from spark_client.sql.text.writers import canonical
 
@@ -96,7 +96,7 @@ def _is_late(scope: Scope, select: Node) -> bool:
     return has_aggregate(select, scope.functions) or select.find(exp.QueryTransform) is not None
 
 
-def _of_items(scope: Scope, source: Source, select: Node, only: frozenset[str] | None) -> list[Node]:
+def _of_items(scope: Scope, source: SelectSource, select: Node, only: frozenset[str] | None) -> list[Node]:
     """The calls in items that are needed for every row; none if Spark may compute the items in several steps.
 
     `only` has the keys of the items that are needed.

@@ -20,7 +20,7 @@ from spark_client.sql.fewer_calls.fused_calls import is_of_row
 from spark_client.sql.fewer_calls.single_calls import leave_out
 from spark_client.sql.rows.calls import has_aggregate, walk_query
 from spark_client.sql.rows.scope import Scope, each_select
-from spark_client.sql.rows.sources import Source, keep_names, makes_rows, only_relation
+from spark_client.sql.rows.sources import SelectSource, keep_names, makes_rows, only_relation
 from spark_client.sql.text.nodes import Node, column, subquery
 
 __all__ = ["with_limited_calls"]
@@ -74,7 +74,7 @@ def _calls(scope: Scope, select: Node) -> Iterator[Node]:
     )  # fmt: skip
 
 
-def _order(source: Source, select: Node) -> list[Node] | None:
+def _order(source: SelectSource, select: Node) -> list[Node] | None:
     """The expressions of ORDER BY over columns of the rows; None if one is an item that is not of the row alone."""
     order = select.args.get("order")
     aliases = {source.key(item.alias): item.this for item in select.expressions if isinstance(item, exp.Alias)}
@@ -95,7 +95,7 @@ def _order(source: Source, select: Node) -> list[Node] | None:
     return found
 
 
-def _over(scope: Scope, source: Source, select: Node, relation: Node, order: Sequence[Node]) -> Node:
+def _over(scope: Scope, source: SelectSource, select: Node, relation: Node, order: Sequence[Node]) -> Node:
     """The SELECT over its limited rows, to which each layer adds the values of calls."""
     outer, rows = select.copy(), select.copy()
     rows.set("expressions", [exp.Star()])

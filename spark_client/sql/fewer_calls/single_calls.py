@@ -18,7 +18,7 @@ from sqlglot import exp
 
 from spark_client.sql.rows.calls import has_aggregate, walk_query
 from spark_client.sql.rows.scope import Scope, each_select
-from spark_client.sql.rows.sources import Source, alias_in, keep_names, only_relation
+from spark_client.sql.rows.sources import SelectSource, alias_in, keep_names, only_relation
 from spark_client.sql.text.nodes import Node, column, conditions_of, set_conditions, subquery
 
 __all__ = ["leave_out", "with_single_calls"]
@@ -106,7 +106,7 @@ def _repeated(scope: Scope, select: Node) -> dict[str, Node]:
     }  # fmt: skip
 
 
-def _calls(scope: Scope, source: Source, tree: Node) -> Iterator[Node]:
+def _calls(scope: Scope, source: SelectSource, tree: Node) -> Iterator[Node]:
     """Calls of remote functions on the columns of a row, without queries inside the tree."""
     aliases = _aliases(source, tree) if isinstance(tree, exp.Select) else set()
     for node in walk_query(tree):
@@ -151,7 +151,7 @@ def _has_clauses(select: Node) -> bool:
     return any(select.args.get(part) for part in ("where", *_LATE))
 
 
-def _aliases(source: Source, select: Node) -> set[str]:
+def _aliases(source: SelectSource, select: Node) -> set[str]:
     """The keys of items that are not columns of their name; `s.k AS k` is a field of the column `s`."""
 
     def is_own(item: Node) -> bool:
@@ -169,7 +169,7 @@ def _clause(node: Node, select: Node) -> str:
     return str(node.arg_key)
 
 
-def leave_out(source: Source, select: Node, hidden: Collection[str], alias: str) -> None:
+def leave_out(source: SelectSource, select: Node, hidden: Collection[str], alias: str) -> None:
     """Exclude hidden columns from every star except that of `count(*)`, which counts rows."""
     for star in [node for node in walk_query(select) if isinstance(node, exp.Star)]:
         holder = star.parent

@@ -78,7 +78,7 @@ class GroupedSelect:
         self._keys = key_names(scope, source, self._grouping.keys)
         self._hidden = HiddenColumns(scope, source)
         self._aggregates: dict[str, tuple[str, Node | None]] = {}
-        """Name and tree of each aggregate, by `Source.same`; the tree of a grouping set's number is None."""
+        """Name and tree of each aggregate, by `SelectSource.same`; the tree of a grouping set's number is None."""
         self._remote = has_aggregate(select, self._functions, remote=True) or (planned and not source.uses_kind)
 
     def rewritten(self) -> Node:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from sqlglot import exp
 
-from spark_client.sql.rows.sources import Source, alias_in, is_column
+from spark_client.sql.rows.sources import SelectSource, alias_in, is_column
 from spark_client.sql.text.nodes import Node
 from spark_client.sql.text.parsing import error_at
 from spark_client.sql.text.writers import canonical
@@ -24,7 +24,7 @@ class Grouping:
     sets: list[tuple[int, ...]] | None = None
 
 
-def read_grouping(source: Source, select: Node, is_aggregate: Callable[[Node], bool]) -> Grouping:
+def read_grouping(source: SelectSource, select: Node, is_aggregate: Callable[[Node], bool]) -> Grouping:
     """Read the keys. Ordinals and aliases refer to items of the SELECT; a column precedes an alias, as in Spark.
 
     Raises PlanError, with the position, for an invalid ordinal.
@@ -38,7 +38,7 @@ def read_grouping(source: Source, select: Node, is_aggregate: Callable[[Node], b
     return reader.read(group)
 
 
-def _keys_of_all(source: Source, select: Node, is_aggregate: Callable[[Node], bool]) -> list[Node]:
+def _keys_of_all(source: SelectSource, select: Node, is_aggregate: Callable[[Node], bool]) -> list[Node]:
     """The items without an aggregate. An item that names an item with an aggregate counts as having one."""
     keys: list[Node] = []
     aliases: set[str] = set()
@@ -52,7 +52,7 @@ def _keys_of_all(source: Source, select: Node, is_aggregate: Callable[[Node], bo
 
 
 class _Reader:
-    def __init__(self, source: Source, select: Node, is_aggregate: Callable[[Node], bool]) -> None:
+    def __init__(self, source: SelectSource, select: Node, is_aggregate: Callable[[Node], bool]) -> None:
         self._source = source
         self._items = select.expressions
         self._is_aggregate = is_aggregate

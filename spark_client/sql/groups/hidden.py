@@ -16,7 +16,7 @@ from spark_client.base.errors import PlanError
 from spark_client.functions.aggregate import AggregateExpression
 from spark_client.sql.rows.calls import RemoteCall, call_of
 from spark_client.sql.rows.scope import HIDDEN, Scope
-from spark_client.sql.rows.sources import Source
+from spark_client.sql.rows.sources import SelectSource
 from spark_client.sql.text.nodes import Node, column
 from spark_client.sql.text.parsing import error_at
 from spark_client.sql.text.writers import canonical, written
@@ -30,7 +30,7 @@ _QUERIES = (exp.Any, exp.All, exp.Exists, exp.In)
 class HiddenColumns:
     """The hidden columns of one SELECT. Equal expressions share a column."""
 
-    def __init__(self, scope: Scope, source: Source) -> None:
+    def __init__(self, scope: Scope, source: SelectSource) -> None:
         self._scope = scope
         self._source = source
         self._known: dict[str, tuple[str, Node]] = {}

@@ -8,7 +8,7 @@ from sqlglot import exp
 from spark_client.sql.groups.hidden import keep_field_names
 from spark_client.sql.rows.calls import aggregate_of, is_aggregate
 from spark_client.sql.rows.names import FunctionNames
-from spark_client.sql.rows.sources import Source, alias_in, is_column
+from spark_client.sql.rows.sources import SelectSource, alias_in, is_column
 from spark_client.sql.text.nodes import Node, alias_of, column
 from spark_client.sql.text.parsing import error_at
 from spark_client.sql.text.writers import canonical
@@ -20,10 +20,10 @@ _MADE = ("window", "session_window")
 
 
 class OverGroups:
-    """`keys` contains hidden columns by `Source.same` of the key; `aggregate` returns the column of an aggregate."""
+    """`keys` has hidden columns by `SelectSource.same` of the key; `aggregate` returns the column of an aggregate."""
 
     def __init__(
-        self, source: Source, names: FunctionNames, keys: Mapping[str, str], aggregate: Callable[[Node], Node]
+        self, source: SelectSource, names: FunctionNames, keys: Mapping[str, str], aggregate: Callable[[Node], Node]
     ) -> None:
         self._source = source
         self._names = names
@@ -120,7 +120,7 @@ class OverGroups:
         return not self._source.is_of_relation(node) and not self._source.shows(node)
 
 
-def tables_of_keys(source: Source, select: Node, keys: Mapping[str, Node]) -> list[Node]:
+def tables_of_keys(source: SelectSource, select: Node, keys: Mapping[str, Node]) -> list[Node]:
     """A join for each table of the SELECT, with a table of one row that has its name and those of its `keys`.
 
     It gives the keys their names again for subqueries that refer to them, as in HAVING EXISTS (... = t.k). They are not
@@ -148,7 +148,7 @@ def tables_of_keys(source: Source, select: Node, keys: Mapping[str, Node]) -> li
     ]
 
 
-def _relation_of(source: Source, key: exp.Column) -> str | None:
+def _relation_of(source: SelectSource, key: exp.Column) -> str | None:
     """The table of a key; None if the key is a field, or its name has more parts than a table and a column."""
     if len(key.parts) > 2 or (key.table and not source.names_relation(key.table)):
         return None
@@ -159,7 +159,7 @@ def _relation_of(source: Source, key: exp.Column) -> str | None:
     return next((each for each in sorted(source.relations) if _has_column(source, each, key.name)), None)
 
 
-def _has_column(source: Source, relation: str, name: str) -> bool:
+def _has_column(source: SelectSource, relation: str, name: str) -> bool:
     try:
         source.run(source.selecting([column(name, relation)]))
     except AnalysisException:

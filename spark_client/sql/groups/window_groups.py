@@ -12,7 +12,7 @@ from sqlglot import exp
 from spark_client.sql.groups.grouping import Grouping
 from spark_client.sql.rows.calls import CLAUSES
 from spark_client.sql.rows.scope import Scope
-from spark_client.sql.rows.sources import Source
+from spark_client.sql.rows.sources import SelectSource
 from spark_client.sql.rows.stream_times import time_name
 from spark_client.sql.text.nodes import Node, column
 from spark_client.windows.columns import WINDOW_COLUMNS, WINDOW_END, WINDOW_START
@@ -22,13 +22,13 @@ from spark_client.windows.planned import remember, windowed
 __all__ = ["groups_windows", "key_names", "names_window", "over_panes", "with_plain_grouping_id", "with_time"]
 
 
-def groups_windows(source: Source, keys: Sequence[Node]) -> bool:
+def groups_windows(source: SelectSource, keys: Sequence[Node]) -> bool:
     """Whether the keys contain the bounds of a window."""
     return {WINDOW_START, WINDOW_END} <= {_window_column(source, key) for key in keys}
 
 
-def key_names(scope: Scope, source: Source, keys: Sequence[Node]) -> dict[str, str]:
-    """The columns of keys, by `Source.same`; they are hidden, except the columns of windows."""
+def key_names(scope: Scope, source: SelectSource, keys: Sequence[Node]) -> dict[str, str]:
+    """The columns of keys, by `SelectSource.same`; they are hidden, except the columns of windows."""
     names: dict[str, str] = {}
     for key in keys:
         own = _window_column(source, key)
@@ -36,7 +36,7 @@ def key_names(scope: Scope, source: Source, keys: Sequence[Node]) -> dict[str, s
     return names
 
 
-def with_time(source: Source, grouping: Grouping) -> Grouping:
+def with_time(source: SelectSource, grouping: Grouping) -> Grouping:
     """If this is a window aggregate of a stream, add its time as a key to every set that has the end of the window."""
     if not groups_windows(source, grouping.keys) or not source.frame.isStreaming:
         return grouping
@@ -51,7 +51,7 @@ def with_time(source: Source, grouping: Grouping) -> Grouping:
     return Grouping([*grouping.keys, column(name)], sets)
 
 
-def over_panes(scope: Scope, source: Source, items: Mapping[str, Node]) -> DataFrame | None:
+def over_panes(scope: Scope, source: SelectSource, items: Mapping[str, Node]) -> DataFrame | None:
     """`source.base(items)` with panes that the planner knows; None if the windows do not share panes.
 
     Everything except the columns of the window is computed before rows are assigned to windows, so it must not depend
@@ -106,12 +106,12 @@ def _grouping(tree: Node) -> Node:
     return exp.cast(exp.Anonymous(this="grouping", expressions=[tree.copy()]), "bigint", dialect="spark")
 
 
-def _window_column(source: Source, tree: Node) -> str:
+def _window_column(source: SelectSource, tree: Node) -> str:
     """The name of a column of windows; "" for any other tree."""
     name = source.key(tree.name) if isinstance(tree, exp.Column) else ""
     return name if name in WINDOW_COLUMNS else ""
 
 
-def names_window(source: Source, tree: Node) -> bool:
+def names_window(source: SelectSource, tree: Node) -> bool:
     """Whether a tree may depend on the window of a row."""
     return any(bool(_window_column(source, node)) or isinstance(node, (exp.Star, exp.Query)) for node in tree.walk())

@@ -17,7 +17,7 @@ from spark_client.base.errors import PlanError
 from spark_client.base.root_cause import root_cause
 from spark_client.sql.rows.functions import SqlFunctions
 from spark_client.sql.rows.scope import Scope, each_select
-from spark_client.sql.rows.sources import Source
+from spark_client.sql.rows.sources import SelectSource
 from spark_client.sql.text.nodes import Node, column, conditions_of, set_conditions
 from spark_client.sql.text.writers import canonical, written
 
@@ -87,7 +87,7 @@ def _measured(scope: Scope, select: Node, parts: Sequence[Node], remote: Sequenc
     return known
 
 
-def _measure(functions: SqlFunctions, source: Source, remote: Sequence[Node]) -> _Measured | str:
+def _measure(functions: SqlFunctions, source: SelectSource, remote: Sequence[Node]) -> _Measured | str:
     """The order, or why there is none."""
     if source.frame.isStreaming:
         return "a stream has no sample"
@@ -106,7 +106,7 @@ def _cost(functions: SqlFunctions, condition: Node) -> Cost:
     return sum(each.spent.get("usd", 0.0) for each in known), sum(each.seconds for each in known), float(len(keys))
 
 
-def _computed(source: Source, remote: Sequence[Node], rows: int) -> DataFrame:
+def _computed(source: SelectSource, remote: Sequence[Node], rows: int) -> DataFrame:
     """How many rows of a sample each combination of the values of the conditions has."""
     columns = {canonical(node): node for condition in remote for node in condition.find_all(exp.Column)}
     names = dict(zip(columns, map("column_{}".format, range(len(columns))), strict=True))

@@ -20,7 +20,6 @@ from spark_client.sql.rows.scope import Scope
 from spark_client.sql.rows.stream_times import without_time
 from spark_client.sql.rows.table_calls import by_name, call_of_relation, described, plain_table, put_in_place
 from spark_client.sql.text.nodes import Node
-from spark_client.sql.text.parsing import in_place, place_of
 
 __all__ = ["predictions_in", "put_prediction"]
 
@@ -34,19 +33,14 @@ def predictions_in(tree: Node) -> Iterator[exp.Anonymous]:
     return (call for call in calls if call is not None and call.name.upper() == _NAME)
 
 
-def put_prediction(scope: Scope, node: Node) -> None:
-    """Replace a call by the DataFrame of its result. Raises PlanError with the position in the text."""
-    call = call_of_relation(node)
-    assert call is not None
-    try:
-        given = by_name(call, _PARAMETERS)
-        table, columns = plain_table(call, "INPUT", given), described(given["ARGS"])
-        if columns is None:
-            raise PlanError(f"{_NAME}: ARGS is DESCRIPTOR(column, ...)")
-        model = model_of(scope.functions, _model_name(given["MODEL"]))
-        frame = _predicted(scope, without_time(scope.run(table)), model, columns)
-    except PlanError as error:
-        raise in_place(place_of(call), error) from None
+def put_prediction(scope: Scope, node: Node, call: exp.Anonymous) -> None:
+    """Replace a call by the DataFrame of its result."""
+    given = by_name(call, _PARAMETERS)
+    table, columns = plain_table(call, "INPUT", given), described(given["ARGS"])
+    if columns is None:
+        raise PlanError(f"{_NAME}: ARGS is DESCRIPTOR(column, ...)")
+    model = model_of(scope.functions, _model_name(given["MODEL"]))
+    frame = _predicted(scope, without_time(scope.run(table)), model, columns)
     scope.stages.append(f"{_NAME} with {model.name}: 1 call of {model.function} per row")
     put_in_place(scope, node, frame, _NAME.lower())
 

@@ -19,9 +19,8 @@ from spark_client.base.identifiers import hidden, quoted
 from spark_client.models.nearest import Nearest, numbers_of
 from spark_client.sql.rows.scope import Scope
 from spark_client.sql.rows.stream_times import without_time
-from spark_client.sql.rows.table_calls import by_name, call_of_relation, described, evaluated, plain_table
+from spark_client.sql.rows.table_calls import by_name, described, evaluated, plain_table
 from spark_client.sql.text.nodes import Node
-from spark_client.sql.text.parsing import in_place, place_of
 from spark_client.windows.netting import ARRIVAL, changes_of, settled
 
 __all__ = ["put_search"]
@@ -32,25 +31,20 @@ MOST_BYTES = 100 << 20
 _PARAMETERS = ("SEARCH_TABLE", "COLUMN_TO_SEARCH", "COLUMN_TO_QUERY", "TOP_K")
 
 
-def put_search(scope: Scope, node: Node) -> None:
-    """Replace a call by one of a function of Spark's. Raises PlanError with the position in the text."""
-    call = call_of_relation(node)
-    assert call is not None
-    try:
-        given = by_name(call, _PARAMETERS)
-        # Releases of Flink differ in the order of these two; only one of them is a DESCRIPTOR.
-        if described(given["COLUMN_TO_SEARCH"]) is None and described(given["COLUMN_TO_QUERY"]) is not None:
-            given["COLUMN_TO_SEARCH"], given["COLUMN_TO_QUERY"] = given["COLUMN_TO_QUERY"], given["COLUMN_TO_SEARCH"]
-        table, columns = plain_table(call, "SEARCH_TABLE", given), described(given["COLUMN_TO_SEARCH"])
-        if columns is None or len(columns) != 1:
-            raise PlanError(f"{_NAME}: COLUMN_TO_SEARCH is DESCRIPTOR(column) with one column")
-        most = evaluated(scope, given["TOP_K"], pa.int32())
-        if not isinstance(most, int) or isinstance(most, bool) or not 0 < most < 1 << 31:
-            raise PlanError(f"{_NAME}: TOP_K is a positive number, not {most!r}")
-        frame = _settled(without_time(scope.run(table)))
-        name, rows = _registered(scope, frame, columns[0])
-    except PlanError as error:
-        raise in_place(place_of(call), error) from None
+def put_search(scope: Scope, node: Node, call: exp.Anonymous) -> None:
+    """Replace a call by one of a function of Spark's."""
+    given = by_name(call, _PARAMETERS)
+    # Releases of Flink differ in the order of these two; only one of them is a DESCRIPTOR.
+    if described(given["COLUMN_TO_SEARCH"]) is None and described(given["COLUMN_TO_QUERY"]) is not None:
+        given["COLUMN_TO_SEARCH"], given["COLUMN_TO_QUERY"] = given["COLUMN_TO_QUERY"], given["COLUMN_TO_SEARCH"]
+    table, columns = plain_table(call, "SEARCH_TABLE", given), described(given["COLUMN_TO_SEARCH"])
+    if columns is None or len(columns) != 1:
+        raise PlanError(f"{_NAME}: COLUMN_TO_SEARCH is DESCRIPTOR(column) with one column")
+    most = evaluated(scope, given["TOP_K"], pa.int32())
+    if not isinstance(most, int) or isinstance(most, bool) or not 0 < most < 1 << 31:
+        raise PlanError(f"{_NAME}: TOP_K is a positive number, not {most!r}")
+    frame = _settled(without_time(scope.run(table)))
+    name, rows = _registered(scope, frame, columns[0])
     search = exp.Anonymous(this=name, expressions=[given["COLUMN_TO_QUERY"].copy(), exp.Literal.number(most)])
     node.set("this", exp.Anonymous(this="inline", expressions=[search]))
     scope.stages.append(f"{_NAME}: {rows} rows, read now, are compared in Spark's workers")

@@ -7,9 +7,8 @@ from spark_client.base.errors import PlanError
 from spark_client.parquet.reading import plan_scan
 from spark_client.sql.rows.conditions import Conditions
 from spark_client.sql.rows.scope import Scope
-from spark_client.sql.rows.table_calls import call_of_relation, put_in_place
+from spark_client.sql.rows.table_calls import put_in_place
 from spark_client.sql.text.nodes import Node
-from spark_client.sql.text.parsing import in_place, place_of
 from spark_client.sql.text.writers import canonical
 
 __all__ = ["put_parquet"]
@@ -17,14 +16,9 @@ __all__ = ["put_parquet"]
 NAME = "remote_parquet"
 
 
-def put_parquet(scope: Scope, node: Node) -> None:
-    """Replace a call in FROM by its DataFrame. Raises PlanError with the position in the text."""
-    call = call_of_relation(node)
-    assert call is not None
-    try:
-        frame = _frame(scope, call)
-    except PlanError as error:
-        raise in_place(place_of(call), error) from None
+def put_parquet(scope: Scope, node: Node, call: exp.Anonymous) -> None:
+    """Replace a call by its DataFrame."""
+    frame = _frame(scope, call)
     scope.stages.append(f"{NAME}: workers read columns for remote aggregates, Spark reads for all else")
     put_in_place(scope, node, frame, NAME)
 

@@ -21,8 +21,8 @@ from spark_client.base.identifiers import Identifiers, identifiers_of
 from spark_client.planning.scans import projected, scan_of
 from spark_client.sql.rows.conditions import Conditions
 from spark_client.sql.rows.functions import SqlFunctions
-from spark_client.sql.rows.shared_calls import SharedCalls
-from spark_client.sql.rows.sources import Source, picked
+from spark_client.sql.rows.shared_operators import SharedOperators
+from spark_client.sql.rows.sources import SelectSource, picked
 from spark_client.sql.text.nodes import Node
 from spark_client.sql.text.parsing import Text
 from spark_client.sql.text.writers import written
@@ -43,7 +43,7 @@ class Scope:
 
     def __init__(
         self, functions: SqlFunctions, text: Text, *, piece: "Rewrite | None" = None, whole: "Rewrite | None" = None,
-        query: "Rewrite | None" = None, shared: SharedCalls | None = None, is_planned: bool = False,
+        query: "Rewrite | None" = None, shared: SharedOperators | None = None, is_planned: bool = False,
         reads_all: bool = False,
     ) -> None:  # fmt: skip
         """Keep the passes that others need.
@@ -61,7 +61,7 @@ class Scope:
         """
         self.functions = functions
         self.text = text
-        self.shared = shared or SharedCalls()
+        self.shared = shared or SharedOperators()
         self.is_planned = is_planned
         self.reads_all = reads_all
         self.spark = functions.spark
@@ -76,7 +76,7 @@ class Scope:
         self._values: dict[str, object] = {}
         self._names: dict[str, str] = {}
         self._numbers = itertools.count()
-        self._sources: dict[int, tuple[Node, Source]] = {}
+        self._sources: dict[int, tuple[Node, SelectSource]] = {}
         self._ran: dict[int, tuple[Node, DataFrame]] = {}
         for identifier, field in text.field_names().items():
             self._values[field] = text.fields[field]
@@ -123,10 +123,10 @@ class Scope:
         vars(same).update(changes, _sources={})
         return same
 
-    def source(self, select: Node) -> Source:
+    def source(self, select: Node) -> SelectSource:
         """The rows of a SELECT. Passes over one SELECT share them, so it must not change any more."""
         if id(select) not in self._sources:
-            self._sources[id(select)] = select, Source(select, self.key, self.run)
+            self._sources[id(select)] = select, SelectSource(select, self.key, self.run)
         return self._sources[id(select)][1]
 
     def columns(self, select: Node) -> list[tuple[str, DataType]]:

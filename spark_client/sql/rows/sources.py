@@ -1,4 +1,4 @@
-"""Source: the rows that a SELECT reads, before grouping: its FROM, JOIN, LATERAL VIEW and WHERE."""
+"""SelectSource: the rows that a SELECT reads, before grouping: its FROM, JOIN, LATERAL VIEW and WHERE."""
 
 import functools
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -20,7 +20,7 @@ from spark_client.sql.text.parsing import error_at
 from spark_client.sql.text.writers import canonical
 
 __all__ = [
-    "Source",
+    "SelectSource",
     "alias_in",
     "distinct_outputs",
     "is_column",
@@ -42,7 +42,7 @@ _OF_ONE_COLUMN = ("explode", "explode_outer", "variant_explode", "variant_explod
 """Functions of Spark's that return several rows of one column."""
 
 
-class Source:
+class SelectSource:
     """The rows of one SELECT, made by `Scope.source`."""
 
     def __init__(self, select: Node, key: Callable[[str], str], run: Callable[..., DataFrame]) -> None:
@@ -121,23 +121,23 @@ class Source:
         alone = not any(self._select.args.get(part) for part in ("joins", "laterals", "hint"))
         return source.this if alone and source is not None and isinstance(source.this, exp.Table) else None
 
-    def over(self, table: Node) -> "Source":
+    def over(self, table: Node) -> "SelectSource":
         """The same SELECT with another table in place of `only_table`."""
         select = self._select.copy()
         own = select.args["from_"].this
         alias = own.args.get("alias") or alias_of(own.name)
         table.set("alias", alias.copy())
         own.replace(table)
-        return Source(select, self.key, self._run)
+        return SelectSource(select, self.key, self._run)
 
-    def where(self, conditions: Sequence[Node]) -> "Source":
+    def where(self, conditions: Sequence[Node]) -> "SelectSource":
         """The rows for which these conditions hold as well."""
         if not conditions:
             return self
         select, own = self._select.copy(), self.condition
         first = [] if own is None else [exp.paren(own.this.copy(), copy=False)]
         select.set("where", exp.Where(this=exp.and_(*first, *conditions)))
-        return Source(select, self.key, self._run)
+        return SelectSource(select, self.key, self._run)
 
     @property
     def condition(self) -> Node | None:
@@ -250,7 +250,7 @@ def distinct_outputs(outputs: Sequence[str]) -> set[str]:
 
 
 def output_names(
-    source: Source, select: Node, is_ours: Callable[[Node], bool], group: Node | None = None
+    source: SelectSource, select: Node, is_ours: Callable[[Node], bool], group: Node | None = None
 ) -> list[str | None]:
     """The column name of every item of a SELECT in Spark; None for stars and other items with several columns.
 
@@ -280,7 +280,7 @@ def output_names(
     return names
 
 
-def keep_names(source: Source, select: Node, changed: Node, group: Node | None = None) -> None:
+def keep_names(source: SelectSource, select: Node, changed: Node, group: Node | None = None) -> None:
     """Give the items of a changed SELECT the names that they had."""
     shown = output_names(source, select, lambda _: False, group)
     for item, name, written in zip(list(changed.expressions), shown, select.expressions, strict=True):
@@ -306,7 +306,7 @@ def _has_columns(item: Node) -> bool:
     return isinstance(item, exp.Aliases) or (isinstance(item, exp.Anonymous) and item.name.lower() in _GENERATORS)
 
 
-def _asked_names(source: Source, query: Node, count: int) -> list[str]:
+def _asked_names(source: SelectSource, query: Node, count: int) -> list[str]:
     """The names that Spark gives to the columns; empty if the items are valid only together with others."""
     try:
         names = source.run(query).columns
@@ -316,7 +316,7 @@ def _asked_names(source: Source, query: Node, count: int) -> list[str]:
 
 
 def without_rows(select: Node) -> Node:
-    """A copy of the SELECT without the parts that `Source` contains."""
+    """A copy of the SELECT without the parts that `SelectSource` contains."""
     copy = select.copy()
     for part in _ROWS:
         copy.set(part, None)

@@ -13,7 +13,7 @@ from sqlglot import exp
 from remote_udf.types import spelled
 from spark_client.base.errors import PlanError
 from spark_client.sql.rows.scope import Scope
-from spark_client.sql.text.arguments import TableArgument
+from spark_client.sql.text.arguments import CalledTable
 from spark_client.sql.text.nodes import Node, alias_of
 from spark_client.sql.text.writers import canonical
 
@@ -78,9 +78,9 @@ def put_in_place(scope: Scope, node: Node, frame: DataFrame, name: str) -> exp.T
 
 def given_table(value: Node) -> GivenTable | None:
     """Read a table argument; None for any other argument. Raises PlanError for an invalid column name."""
-    if not isinstance(value, (TableArgument, exp.Query)):
+    if not isinstance(value, (CalledTable, exp.Query)):
         return None
-    rows = (value.this if isinstance(value, TableArgument) else value).copy()
+    rows = (value.this if isinstance(value, CalledTable) else value).copy()
     if isinstance(rows, exp.Anonymous):
         rows = exp.Table(this=rows)
     elif isinstance(rows, (exp.Select, exp.SetOperation)):

@@ -17,11 +17,11 @@ from pyspark.sql import DataFrame, SparkSession
 from sqlglot import exp
 
 from spark_client.executor.files import delete_file, located
-from spark_client.sql.rows.shared_calls import readable
+from spark_client.sql.rows.shared_operators import readable
 from spark_client.sql.text.nodes import Node
 from spark_client.sql.text.writers import written
 
-__all__ = ["InsertsRepeat", "Statement", "inserting", "statement_of"]
+__all__ = ["InsertsRepeat", "SetInsert", "inserting", "statement_of"]
 
 TARGET = "remote_udf_insert_target"
 """The name in the text of a statement in place of its table, until the options that follow the table are known."""
@@ -36,7 +36,7 @@ class InsertsRepeat(UserWarning):
 
 
 @dataclass(frozen=True)
-class Statement:
+class SetInsert:
     """An INSERT into a table. Its text has TARGET in place of the name of the table, unless it overwrites the table.
 
     `location` is that of a table of files; `delta` tells that the table is one of Delta Lake.
@@ -74,24 +74,24 @@ class Statement:
                 delete_file(system, file.path)
 
 
-def statement_of(spark: SparkSession, insert: Node) -> Statement:
+def statement_of(spark: SparkSession, insert: Node) -> SetInsert:
     """Read the table of an INSERT. Warns with InsertsRepeat if a repeated micro-batch would be inserted twice."""
     target = _target_of(insert)
     if insert.args.get("overwrite") or not isinstance(target, exp.Table):
-        return Statement(written(insert))
+        return SetInsert(written(insert))
     name, changed = written(target), insert.copy()
     _target_of(changed).replace(exp.Table(this=exp.to_identifier(TARGET)))
     marked = written(changed)
     told = {row.col_name: row.data_type for row in spark.sql(f"DESCRIBE TABLE EXTENDED {name}").collect()}
     provider, location = str(told.get("Provider", "")).lower(), told.get("Location")
     if provider == "delta":
-        return Statement(marked, name, delta=True)
+        return SetInsert(marked, name, delta=True)
     reason = f"it is a table of {provider or 'another kind'}, neither of files nor of Delta Lake"
     if provider in _FILES and location:
         try:
             system, base = located(location)
             system.get_file_info(base)
-            return Statement(marked, name, location)
+            return SetInsert(marked, name, location)
         except Exception as error:
             reason = f"its files cannot be listed: {error}"
     warnings.warn(
@@ -101,7 +101,7 @@ def statement_of(spark: SparkSession, insert: Node) -> Statement:
         InsertsRepeat,
         stacklevel=2,
     )
-    return Statement(marked, name)
+    return SetInsert(marked, name)
 
 
 def _target_of(insert: Node) -> Node:
@@ -109,7 +109,7 @@ def _target_of(insert: Node) -> Node:
     return target
 
 
-def inserting(statements: Sequence[Statement], checkpoint: str) -> Callable[[DataFrame, int], None]:
+def inserting(statements: Sequence[SetInsert], checkpoint: str) -> Callable[[DataFrame, int], None]:
     """The function that inserts each micro-batch. `checkpoint` is the folder of the query, which has its id."""
     started: list[str] = []
 

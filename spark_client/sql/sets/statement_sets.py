@@ -15,8 +15,8 @@ from sqlglot.tokens import Token, TokenType
 
 from spark_client.base.errors import PlanError
 from spark_client.sql.rows.scope import HIDDEN, Scope
-from spark_client.sql.rows.shared_calls import SharedCalls
-from spark_client.sql.sets.once_inserted import Statement, inserting, statement_of
+from spark_client.sql.rows.shared_operators import SharedOperators
+from spark_client.sql.sets.once_inserted import SetInsert, inserting, statement_of
 from spark_client.sql.text.nodes import Node
 from spark_client.sql.text.parsing import Text, error_at, place_of_token
 from spark_client.sql.text.writers import canonical
@@ -54,7 +54,7 @@ def statements_of(text: Text) -> list[Text] | None:
     return found
 
 
-def run_set(shared: SharedCalls, trees: Sequence[tuple[Scope, Node]], stages: list[str] | None) -> DataFrame:
+def run_set(shared: SharedOperators, trees: Sequence[tuple[Scope, Node]], stages: list[str] | None) -> DataFrame:
     """Run rewritten statements. In batch, return an empty DataFrame; on streams, a row per query that was started.
 
     With `stages` nothing is run: the stages are described there, and the last query is returned.
@@ -71,13 +71,13 @@ def run_set(shared: SharedCalls, trees: Sequence[tuple[Scope, Node]], stages: li
     return spark.createDataFrame([], "")
 
 
-def _shared_uid(scope: Scope, shared: SharedCalls, tree: Node) -> str | None:
+def _shared_uid(scope: Scope, shared: SharedOperators, tree: Node) -> str | None:
     """The uid of the operator that a statement reads; None if it reads none."""
     frames = [scope.frame_of(table) for table in tree.find_all(exp.Table)]
     return next((uid for uid, known in shared.frames().items() if any(known is frame for frame in frames)), None)
 
 
-def _run_tables(shared: SharedCalls, trees: Sequence[tuple[Scope, Node]]) -> None:
+def _run_tables(shared: SharedOperators, trees: Sequence[tuple[Scope, Node]]) -> None:
     """Run the statements one after another, in the order of the text."""
     kept = [result.persist() for result in shared.results()]
     try:
@@ -88,7 +88,7 @@ def _run_tables(shared: SharedCalls, trees: Sequence[tuple[Scope, Node]]) -> Non
             result.unpersist()
 
 
-def _run_streams(shared: SharedCalls, trees: Sequence[tuple[Scope, Node]]) -> DataFrame:
+def _run_streams(shared: SharedOperators, trees: Sequence[tuple[Scope, Node]]) -> DataFrame:
     """Start a streaming query per operator, named by its uid. Return a row for each: `name`, `id`.
 
     Raises PlanError if no checkpoint location is set, or if a statement does more than select from one call with a uid,
@@ -98,7 +98,7 @@ def _run_streams(shared: SharedCalls, trees: Sequence[tuple[Scope, Node]]) -> Da
     checkpoints = spark.conf.get(_CHECKPOINTS, None)
     if not checkpoints:
         raise PlanError(f"a statement set on a stream keeps its state below {_CHECKPOINTS}: set it")
-    inserts: dict[str, list[Statement]] = {}
+    inserts: dict[str, list[SetInsert]] = {}
     for scope, tree in trees:
         uid, statement = _of_rows(scope, shared, tree)
         inserts.setdefault(uid, []).append(statement)
@@ -110,7 +110,7 @@ def _run_streams(shared: SharedCalls, trees: Sequence[tuple[Scope, Node]]) -> Da
     return spark.createDataFrame(started, "name string, id string")
 
 
-def _of_rows(scope: Scope, shared: SharedCalls, insert: Node) -> tuple[str, Statement]:
+def _of_rows(scope: Scope, shared: SharedOperators, insert: Node) -> tuple[str, SetInsert]:
     """The uid of the operator whose rows are inserted, and the statement with `{rows}` in its place."""
     query = insert.expression
     select = query if isinstance(query, exp.Select) else None

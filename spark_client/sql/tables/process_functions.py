@@ -25,7 +25,7 @@ from spark_client.sql.rows.table_calls import (
     put_in_place,
 )
 from spark_client.sql.tables.window_functions import is_window_call
-from spark_client.sql.text.arguments import TableArgument
+from spark_client.sql.text.arguments import CalledTable
 from spark_client.sql.text.nodes import Node
 from spark_client.sql.text.parsing import error_at, in_place, place_of
 from spark_client.sql.text.writers import canonical
@@ -176,7 +176,7 @@ def arguments_of(call: exp.Anonymous) -> dict[str | int, Node]:
             _refused(f"argument {key!r} is passed twice")
         value = part.expression if named else part
         if not (isinstance(value, exp.Column) and canonical(value).upper() == "DEFAULT"):
-            arguments[key] = TableArgument(this=value.copy()) if is_window_call(value) else value
+            arguments[key] = CalledTable(this=value.copy()) if is_window_call(value) else value
     return arguments
 
 

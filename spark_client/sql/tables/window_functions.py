@@ -24,9 +24,8 @@ from spark_client.sql.rows.table_calls import (
     given_table,
     put_in_place,
 )
-from spark_client.sql.text.arguments import TableArgument
+from spark_client.sql.text.arguments import CalledTable
 from spark_client.sql.text.nodes import Node
-from spark_client.sql.text.parsing import in_place, place_of
 from spark_client.sql.text.writers import canonical
 from spark_client.windows import cumulate, hop, session, tumble, tumble_rows
 
@@ -71,7 +70,7 @@ def is_window_call(node: Node | None) -> bool:
     """Whether a node is a call of a window function; `session(x)` could be another function."""
     if not isinstance(node, exp.Anonymous) or node.name.upper() not in _PARAMETERS:
         return False
-    return isinstance(next(iter(node.expressions), None), (TableArgument, exp.Kwarg))
+    return isinstance(next(iter(node.expressions), None), (CalledTable, exp.Kwarg))
 
 
 def window_call_of(node: Node) -> exp.Anonymous | None:
@@ -80,17 +79,12 @@ def window_call_of(node: Node) -> exp.Anonymous | None:
     return call if is_window_call(call) else None
 
 
-def put_windows(scope: Scope, node: Node) -> None:
-    """Replace a call by the windowed DataFrame. Raises PlanError with the position in the text."""
-    call = window_call_of(node)
-    assert call is not None
-    try:
-        read = read_window_call(call)
-        frame = without_time(scope.run(read.table.query))
-        values = _constants(scope, read)
-        windowed = _FUNCTIONS[read.function](frame, read, **{name.lower(): value for name, value in values.items()})
-    except PlanError as error:
-        raise in_place(place_of(call), error) from None
+def put_windows(scope: Scope, node: Node, call: exp.Anonymous) -> None:
+    """Replace a call by the windowed DataFrame."""
+    read = read_window_call(call)
+    frame = without_time(scope.run(read.table.query))
+    values = _constants(scope, read)
+    windowed = _FUNCTIONS[read.function](frame, read, **{name.lower(): value for name, value in values.items()})
     scope.stages.append(f"{read.function} over {read.time_col}: native Spark expressions")
     put_in_place(scope, node, windowed, read.function.lower())
 
@@ -112,7 +106,7 @@ def read_window_call(call: exp.Anonymous) -> _Call:
 
 
 def _table(value: Node, function: str) -> GivenTable:
-    table = given_table(TableArgument(this=value) if is_window_call(value) else value)
+    table = given_table(CalledTable(this=value) if is_window_call(value) else value)
     if table is None:
         raise PlanError(f"{function} lacks the name of a table after TABLE")
     if table.order_by:

@@ -18,7 +18,7 @@ from sqlglot import exp
 from spark_client.functions.window import desc
 from spark_client.sql.rows.calls import CLAUSES
 from spark_client.sql.rows.scope import Scope
-from spark_client.sql.rows.sources import Source
+from spark_client.sql.rows.sources import SelectSource
 from spark_client.sql.rows.stream_times import TIME, is_stream, time_fields, time_name
 from spark_client.sql.text.nodes import Node, column, set_conditions
 from spark_client.windows.columns import WINDOW_END, WINDOW_START, WINDOW_TIME
@@ -187,7 +187,7 @@ def _is_time(frame: DataFrame, name: str) -> bool:
     return isinstance(frame.schema[name].dataType, (TimestampType, TimestampNTZType))
 
 
-def _ranked(scope: Scope, inner: Node, source: Source, ranking: _Ranking) -> DataFrame:
+def _ranked(scope: Scope, inner: Node, source: SelectSource, ranking: _Ranking) -> DataFrame:
     """The columns of the inner SELECT, including the rank, for the rows that are kept."""
     before = inner.expressions[: ranking.place]
     others = [item for item in inner.expressions if item is not inner.expressions[ranking.place]]

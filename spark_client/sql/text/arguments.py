@@ -12,7 +12,7 @@ from sqlglot.tokens import Token, TokenType
 from spark_client.sql.text.nodes import Node
 from spark_client.sql.text.spans import SpansParser
 
-__all__ = ["ArgumentsParser", "Refused", "TableArgument"]
+__all__ = ["ArgumentsParser", "CalledTable", "RefusedText"]
 
 _AFTER_TABLE = (
     TokenType.COMMA, TokenType.R_PAREN, TokenType.DOT, TokenType.L_PAREN, TokenType.PARTITION_BY, TokenType.ORDER_BY
@@ -22,11 +22,11 @@ _AFTER_NAME = (TokenType.COMMA, TokenType.R_PAREN, TokenType.ASC, TokenType.DESC
 _QUERIES = (TokenType.SELECT, TokenType.WITH)
 
 
-class Refused(ParseError):
+class RefusedText(ParseError):
     """The parser's error with a reason of ours."""
 
 
-class TableArgument(exp.Expression):
+class CalledTable(exp.Expression):
     """A table argument: `TABLE t`, or a query, with the columns after PARTITION BY and ORDER BY."""
 
     arg_types: ClassVar[dict[str, bool]] = {"this": True, "partition_by": False, "order_by": False}
@@ -46,9 +46,9 @@ class ArgumentsParser(SpansParser):
     }  # fmt: skip
 
     def refuse(self, reason: str) -> NoReturn:
-        """Raise Refused at the current token."""
+        """Raise RefusedText at the current token."""
         token = self._curr or self._prev
-        raise Refused(reason, [{"line": token.line, "col": token.col, "highlight": self._find_sql(token, token)}])
+        raise RefusedText(reason, [{"line": token.line, "col": token.col, "highlight": self._find_sql(token, token)}])
 
     def _parse_function_args(self, alias: bool = False) -> list[Node]:
         return self._parse_csv(lambda: self._parse_argument(alias))
@@ -102,7 +102,7 @@ class ArgumentsParser(SpansParser):
 
     def _parse_keys(self, table: Node | None) -> Node:
         """Parse the clauses after a table: each has one column, or several in parentheses."""
-        argument = self.expression(TableArgument(this=table))
+        argument = self.expression(CalledTable(this=table))
         if self._match(TokenType.PARTITION_BY):
             argument.set("partition_by", self._parse_columns(self._parse_name))
         if self._match(TokenType.ORDER_BY):

@@ -10,7 +10,7 @@ from sqlglot import exp
 from sqlglot.dialects.spark import Spark
 from sqlglot.tokens import Token, TokenType
 
-from spark_client.sql.text.arguments import TableArgument
+from spark_client.sql.text.arguments import CalledTable
 from spark_client.sql.text.comments import without_comments
 from spark_client.sql.text.nodes import Node, UnsignedShift
 from spark_client.sql.text.relations import RelationsParser
@@ -254,7 +254,7 @@ class RemoteSpark(Spark):
             kind: how for kind, how in Spark.Generator.TRANSFORMS.items() if kind not in _WRITTEN_OTHERWISE
         } | {
             UnsignedShift: lambda self, shift: self.binary(shift, ">>>"),
-            TableArgument: lambda self, argument: self._table_argument(argument),
+            CalledTable: lambda self, argument: self._table_argument(argument),
             exp.JSONBExtract: lambda self, part: f"{self.sql(part, 'this')}:{self.sql(part, 'expression')}",
         }
 

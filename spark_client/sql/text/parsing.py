@@ -14,7 +14,7 @@ from sqlglot.errors import SqlglotError, TokenError
 from sqlglot.tokens import Token, TokenType
 
 from spark_client.base.errors import PlanError
-from spark_client.sql.text.arguments import Refused
+from spark_client.sql.text.arguments import RefusedText
 from spark_client.sql.text.dialect import TOO_DEEP, RemoteSpark, dialect_of
 from spark_client.sql.text.nodes import Node
 from spark_client.sql.text.settings import BY_DEFAULT, ParserSettings, require_understood
@@ -194,7 +194,7 @@ def _not_understood(error: SqlglotError | None, what: str, instead: str = "") ->
     word, place = details.get("highlight"), ""
     if word and details.get("line"):  # `col` is the position of the last letter
         place = f"line {details['line']}, column {details['col'] - len(word) + 1}: "
-    if isinstance(error, Refused):
+    if isinstance(error, RefusedText):
         return f"{place}{error}"
     at = f" at or near {word!r}" if word else ""
     if isinstance(error, TokenError):

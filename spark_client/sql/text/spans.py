@@ -16,7 +16,7 @@ from sqlglot.dialects.spark import Spark
 
 from spark_client.sql.text.nodes import Node
 
-__all__ = ["FLINK", "Found", "Shapes", "Span", "SpansParser", "anchor", "recording", "span_of"]
+__all__ = ["FLINK", "Found", "Shapes", "SpansParser", "TextSpan", "anchor", "recording", "span_of"]
 
 _SPAN = "remote_sql_span"
 """The key in the metadata of a node for its span, which copies keep."""
@@ -103,7 +103,7 @@ class SpansParser(Spark.Parser):  # type: ignore[misc, valid-type]
             self.latest = (id(node), begin, self._index)
 
 
-class Span:
+class TextSpan:
     """A part of a text, and the shape of the node that was read from it. Never changed, so copies of a node share it.
 
     `queries` has the spans of the queries directly inside the node by their keys, and `around` is the shape of the node
@@ -117,9 +117,9 @@ class Span:
         self.shapes: Shapes | None = None
         self.shape: int | None = None
         self.around: int | None = None
-        self.queries: dict[str, Span] = {}
+        self.queries: dict[str, TextSpan] = {}
 
-    def __deepcopy__(self, _: object) -> "Span":
+    def __deepcopy__(self, _: object) -> "TextSpan":
         return self
 
     @property
@@ -167,10 +167,10 @@ class Shapes:
         return self._known.setdefault(key, len(self._known)) if new else self._known.get(key)
 
 
-def span_of(node: Node) -> Span | None:
+def span_of(node: Node) -> TextSpan | None:
     """The span of a node of an anchored tree, whether the node is unchanged or not; None if it has none."""
     found = node.meta.get(_SPAN)
-    return found if isinstance(found, Span) else None
+    return found if isinstance(found, TextSpan) else None
 
 
 def anchor(tree: Node, sql: str, cut: int | None = None) -> Node:
@@ -222,7 +222,7 @@ def _anchor(
     if record is None or record[0] is not sql:
         return (first, last) if inside else None
     if record[1] <= first and last <= record[2] and not (cut is not None and record[1] < cut < record[2]):
-        node.meta[_SPAN] = Span(*record)
+        node.meta[_SPAN] = TextSpan(*record)
     return min(first, record[1]), max(last, record[2])
 
 

@@ -10,7 +10,7 @@ from sqlglot import exp
 from spark_client.base.errors import PlanError
 from spark_client.sql.text.dialect import TOO_DEEP, RemoteSpark
 from spark_client.sql.text.nodes import Node
-from spark_client.sql.text.spans import Found, Shapes, Span, span_of
+from spark_client.sql.text.spans import Found, Shapes, TextSpan, span_of
 
 __all__ = ["canonical", "written"]
 
@@ -41,13 +41,13 @@ class _Writer(RemoteSpark.Generator):
                     return before + self._with_new_queries(node, span)
         return str(super().sql(expression, key, comment))
 
-    def _is_around(self, node: Node, span: Span) -> bool:
+    def _is_around(self, node: Node, span: TextSpan) -> bool:
         """Whether a node is unchanged but for the queries directly inside it."""
         if span.around is None or not all(isinstance(node.args.get(key), exp.Query) for key in span.queries):
             return False
         return self._shapes.around(node, self._found, span.queries) == span.around
 
-    def _with_new_queries(self, node: Node, span: Span) -> str:
+    def _with_new_queries(self, node: Node, span: TextSpan) -> str:
         pieces, at = [], span.start
         for key, query in sorted(span.queries.items(), key=lambda item: item[1].start):
             pieces += [span.sql[at : query.start], self.sql(node.args[key])]

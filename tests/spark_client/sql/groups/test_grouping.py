@@ -6,11 +6,11 @@ from sqlglot import exp
 from spark_client import PlanError
 from spark_client.base.identifiers import Identifiers
 from spark_client.sql.groups.grouping import read_grouping
-from spark_client.sql.rows.sources import Source
+from spark_client.sql.rows.sources import SelectSource
 from spark_client.sql.text.parsing import Text
 
 
-class Rows(Source):
+class Rows(SelectSource):
     """The rows of a table t(a, b, c, d), without Spark to ask."""
 
     columns = ("a", "b", "c", "d")

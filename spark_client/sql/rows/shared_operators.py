@@ -1,4 +1,4 @@
-"""Shared calls: calls of process table functions that several statements share by their uid."""
+"""SharedOperators: the calls of process table functions that several statements share by their uid."""
 
 from collections.abc import Callable
 
@@ -7,7 +7,7 @@ from pyspark.sql import functions as F
 
 from spark_client.base.errors import PlanError
 
-__all__ = ["SharedCalls", "readable"]
+__all__ = ["SharedOperators", "readable"]
 
 
 def readable(kept: DataFrame) -> DataFrame:
@@ -19,7 +19,7 @@ def readable(kept: DataFrame) -> DataFrame:
     return kept.where(F.lit(True))
 
 
-class SharedCalls:
+class SharedOperators:
     """The calls with a `uid` of several statements: equal calls share an operator."""
 
     def __init__(self) -> None:
