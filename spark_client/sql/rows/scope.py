@@ -46,7 +46,7 @@ class Scope:
         query: "Rewrite | None" = None, shared: SharedOperators | None = None, is_planned: bool = False,
         reads_all: bool = False,
     ) -> None:  # fmt: skip
-        """Keep the passes that others need.
+        """Keep what passes share.
 
         Args:
             functions: The functions of the session.
@@ -138,10 +138,7 @@ class Scope:
         return query if self._query is None else self._query(self, query)
 
     def run(self, tree: Node, *, whole: bool = False) -> DataFrame:
-        """Run a query or a statement, and return its DataFrame.
-
-        `whole` tells that every column of the result is computed.
-        """
+        """Run a query or a statement. `whole` tells that every column of the result is computed."""
         if self._piece is not None:
             tree = self._piece(self.as_is(), tree)
         if self._whole is not None and whole:
@@ -153,9 +150,8 @@ class Scope:
         if found is not None:
             return found
         text = written(_with(tree, self.ctes, self.identifiers) if self.ctes else tree)
-        args = self.text.args
         if not self._names:
-            return self.spark.sql(text, args=args)
+            return self.spark.sql(text, args=self.text.args)
         frame, columns = self._run(text), _plain_columns(tree)
         if source is None or columns is None or scan_of(source) is None:
             return frame

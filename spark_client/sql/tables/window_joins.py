@@ -117,7 +117,13 @@ def _joined(scope: Scope, select: Node) -> Node:
     join.set("on", exp.and_(*parts))
     time = {"RIGHT": other, "FULL": exp.Coalesce(this=one, expressions=[other])}.get(kind, one)
     select.append("expressions", exp.alias_(time.copy(), TIME, quoted=True))
-    frame = scope.run(select)
+    return exp.Select(expressions=[exp.Star()]).from_(
+        scope.table(_with_one_time(scope, scope.run(select), left, states))
+    )
+
+
+def _with_one_time(scope: Scope, frame: DataFrame, left: _Side, states: Sequence[str]) -> DataFrame:
+    """The joined rows without the columns of the state. Only the last one, their time, has a watermark."""
     metadata = watermark_of(next(f for f in left.frame.schema.fields if f.name == left.time))
     # By position, because both sides may have columns with the same name.
     names = [scope.hidden("column") for _ in frame.columns]
@@ -130,7 +136,7 @@ def _joined(scope: Scope, select: Node) -> Node:
     hidden = (TIME, *states)
     shown = [(place, name) for place, name in zip(names, frame.columns, strict=True) if name not in hidden]
     columns = [F.col(place).alias(name) for place, name in [*shown, (names[-1], TIME)]]
-    return exp.Select(expressions=[exp.Star()]).from_(scope.table(plain.select(*columns)))
+    return plain.select(*columns)
 
 
 def _missed(scope: Scope, select: Node, join: Node) -> str:
