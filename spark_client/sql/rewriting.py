@@ -37,7 +37,7 @@ _CLAUSE_NAMES = {
 
 def without_remote_aggregates(scope: Scope, tree: Node) -> Node:
     """The statement with all its queries rewritten. Raises PlanError with the position in the text."""
-    if tree is scope.text.tree and not scope.is_planned:
+    if not scope.is_planned:
         return tree
     if not isinstance(tree, _PLANNED) or (isinstance(tree, exp.Create) and tree.kind not in ("TABLE", "VIEW")):
         what = "INSERT of several tables" if isinstance(tree, exp.MultitableInserts) else tree.key.upper()

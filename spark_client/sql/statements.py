@@ -104,8 +104,8 @@ class _Run:
             raise PlanError("this query is run in pieces: give its parameters names, as in :limit")
         scope = scope_of(functions, text, self._shared, is_planned=is_planned, reads_all=reads_all)
         tree = rewritten(Trees.PLANNED, scope, text.tree)
-        if tree is text.tree:
-            return None
+        if not scope.is_planned:
+            return None  # none of the calls is one in FROM
         self._explain(scope.stages)
         return scope, tree
 

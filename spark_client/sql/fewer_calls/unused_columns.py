@@ -22,7 +22,7 @@ def without_unused_columns(scope: Scope, tree: Node) -> Node:
 
     If it is not certain that nothing reads an item, it stays. Returns `tree` itself if all items stay.
     """
-    if scope.reads_all or query_in(tree) is None:
+    if scope.reads_all or not scope.is_planned or query_in(tree) is None:
         return tree
     used = _shortened(tree, scope.functions)
     if used is not tree:

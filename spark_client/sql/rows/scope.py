@@ -55,7 +55,7 @@ class Scope:
             whole: Rewrites each tree after `piece` if every column of its result is computed.
             query: Rewrites a query that a pass runs by itself, such as that of a table argument.
             shared: The calls that the statements of a set share.
-            is_planned: Whether the text calls a remote aggregate, or a function in FROM that Spark does not have.
+            is_planned: Whether the text has calls that Spark does not have. A pass that finds one sets it.
             reads_all: Whether the text calls a function in FROM that reads all columns of a table.
 
         """

@@ -64,6 +64,7 @@ def with_lateral_calls(scope: Scope, tree: Node) -> Node:
             continue
         keep_structs_whole(generator, scope.key)
         changed = True
+    scope.is_planned |= changed
     return holder.expressions[0] if changed else tree
 
 

@@ -47,7 +47,9 @@ def with_process_functions(scope: Scope, tree: Node) -> Node:
     if not any(scope.functions.kind(name) is FunctionKind.PROCESS for name in scope.text.called):
         return tree
     holder = exp.Tuple(expressions=[tree.copy()])
-    return holder.expressions[0] if _inside(scope, holder) else tree
+    found = _inside(scope, holder)
+    scope.is_planned |= found
+    return holder.expressions[0] if found else tree
 
 
 def _inside(scope: Scope, tree: Node) -> bool:

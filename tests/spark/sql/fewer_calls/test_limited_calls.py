@@ -29,12 +29,18 @@ async def pair(x: int) -> dict:
     return {"a": x, "b": -x}
 
 
+@udf.scalar(rows=True, returns="n bigint")
+def upto(x: int) -> list[dict]:
+    CALLS["upto"] += 1
+    return [{"n": n} for n in range(x % 3)]
+
+
 @pytest.fixture
 def remote(spark, serve):
     CALLS.clear()
     spark.range(0, ROWS, 1, 4).selectExpr("id", "id % 7 AS k").createOrReplaceTempView("t")
     spark.range(0, 20, 1, 2).selectExpr("id AS few").createOrReplaceTempView("u")
-    yield connect(spark, serve(up, word, pair).target)
+    yield connect(spark, serve(up, word, pair, upto).target)
     for view in ("t", "u"):
         spark.catalog.dropTempView(view)
 
@@ -68,6 +74,8 @@ def rows_of(spark, remote, query):
         ("SELECT pair(id).a, pair(id).b AS b, t.* FROM t ORDER BY id LIMIT 4", {"pair": 4}),
         ("WITH a AS (SELECT up(id) AS y FROM t ORDER BY id LIMIT 5) SELECT count(y) FROM a", {"up": 5}),
         ("SELECT * FROM (SELECT up(id) AS y FROM t ORDER BY k, id LIMIT 10) WHERE y > 3", {"up": 10}),
+        # As an item it is a call like any other, although such a function is mostly called in FROM.
+        ("SELECT y FROM (SELECT id, k + 1 AS z, upto(id) AS y FROM t ORDER BY k, id LIMIT 10) AS s", {"upto": 10}),
         # What depends on calls, or may need more tasks, is left to Spark.
         ("SELECT up(id) AS y FROM t ORDER BY y LIMIT 10", {"up": ROWS}),
         ("SELECT id, up(id) FROM t ORDER BY 1 LIMIT 10", {"up": ROWS}),

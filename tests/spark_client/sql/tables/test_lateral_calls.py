@@ -58,6 +58,7 @@ class Scope:
 
     def __init__(self):
         self.stages = []
+        self.is_planned = False
 
     def hidden(self, what):
         return what
