@@ -149,7 +149,7 @@ def _spending(scenario: Scenario, table: dict[str, object]) -> Scenario:
     """The same scenario with this guard, perhaps with calls that spend tokens."""
     random = Random(f"spending {scenario.mode} {scenario.seed}")
     if random.random() >= SPENDING or not scenario.tasks:
-        return replace(scenario, guard=GuardSettings.parse("slow", table))
+        return replace(scenario, guard=_paced(scenario, table))
     mean = random.choice((1.0, 10.0))
     if random.random() < 0.7:
         rate = f"{mean * random.choice((3, 10, 50)):g} tokens/{random.choice((2, 10, 30))} second"
@@ -170,7 +170,18 @@ def _spending(scenario: Scenario, table: dict[str, object]) -> Scenario:
     )  # fmt: skip
     rows = sum(len(task.rows) for task in tasks)
     budget = mean * rows * random.choice((0.2, 0.5, 2.0)) if scenario.shared and random.random() < 0.5 else None
-    return replace(scenario, tasks=tasks, guard=GuardSettings.parse("slow", table), budget=budget)
+    return replace(scenario, tasks=tasks, guard=_paced(scenario, table), budget=budget)
+
+
+def _paced(scenario: Scenario, table: dict[str, object]) -> GuardSettings:
+    """The settings of a guard, perhaps with another burst than the default: up to the whole rate."""
+    random = Random(f"burst {scenario.mode} {scenario.seed}")
+    settings = GuardSettings.parse("slow", table)
+    if not settings.rate or random.random() < 0.5:
+        return settings
+    share = random.choice((0.3, 1.0))
+    bursts = {rate.unit: rate.amount * share for rate in settings.rate}
+    return GuardSettings.parse("slow", {**table, "burst": [f"{most:f} {unit}" for unit, most in bursts.items()]})
 
 
 def _spends(random: Random, row: Behaviour, mean: float, longest: float, odd: float) -> Behaviour:

@@ -5,9 +5,10 @@ from typing import Any
 
 from tests.simulation.circuit import Circuit
 from tests.simulation.oracles import Violation
+from tests.simulation.pace import Pace
 from tests.simulation.shares import Shares
 from udf_server.limits.breaker import ADAPTIVE_MOST
-from udf_server.limits.guard import Guard
+from udf_server.limits.limiter import Limiter
 from udf_server.limits.rates import CALLS
 from udf_server.limits.settings import GuardSettings
 
@@ -17,14 +18,15 @@ __all__ = ["Guarded"]
 class Guarded:
     """The calls of one guarded function in one process."""
 
-    def __init__(self, settings: GuardSettings, guard: Guard, where: str) -> None:
-        self.guard = guard
+    def __init__(self, settings: GuardSettings, guard: Limiter, where: str, process: Any) -> None:
+        self.guard, self._process = guard, process
         self._settings, self._where = settings, where
         self._most = settings.max_concurrency or (ADAPTIVE_MOST if settings.adaptive else None)
         self._loop: Any = None
         self._running = 0
         """Calls on this loop. A guard does not count those on a loop that was replaced."""
         self._rates = [rate for rate in settings.rate if rate.unit == CALLS]
+        self._pace = Pace(self._rates)
         self._begun = [deque[float](maxlen=int(rate.amount)) for rate in self._rates]
         """The latest calls, for each rate as many as it allows in its time."""
         self._circuit = Circuit(settings, where)
@@ -41,6 +43,7 @@ class Guarded:
             if len(begun) == begun.maxlen and now < begun[0] + rate.seconds:
                 self._fail(f"{len(begun) + 1} calls in {now - begun[0]:g} s", str(rate))
             begun.append(now)
+        self._pace.began(now, self._where, late=self._process.was_frozen or self._process.slow != 1.0)
         self._circuit.began(now)
 
     def ended(self, x: int, now: float, loop: Any, party: Any, went_well: bool | None) -> None:
@@ -52,17 +55,17 @@ class Guarded:
 
     def look(self) -> None:
         """After an iteration of the loop. Raises Violation."""
-        self._circuit.look(self.guard.gate.closed)
+        self._circuit.look(self.guard.closed)
         if self._most is not None or self._settings.rate:
-            coming = 0 if self._most else max(self.guard.gate._in_use - self._running, 0)
-            self.shares.look(self.guard.gate._waiting.queue, 2 * (self._most or 1) + 4, self._where, coming)
+            coming = 0 if self._most else max(self.guard.in_use - self._running, 0)
+            self.shares.look(self.guard.waiting.queue, 2 * (self._most or 1) + 4, self._where, coming)
 
     def check_left(self) -> None:
         """After the last call. Raises Violation."""
-        gate = self.guard.gate
-        waiting = len(gate._waiting)
-        if gate._in_use or waiting:
-            raise Violation(f"{self._where}: {gate._in_use} places are taken and {waiting} calls wait at the end")
+        guard = self.guard
+        waiting = len(guard.waiting)
+        if guard.in_use or waiting:
+            raise Violation(f"{self._where}: {guard.in_use} places are taken and {waiting} calls wait at the end")
 
     def _fail(self, found: str, allowed: str) -> None:
         raise Violation(f"{self._where}: {found}, but the guard has {allowed}")

@@ -29,8 +29,8 @@ from udf_server.hosting.reported_load import ReportedLoad
 from udf_server.hosting.turns import Turns
 from udf_server.limits.budgets import Budgets
 from udf_server.limits.costs import GRACE_SECONDS
-from udf_server.limits.guard import Guard
 from udf_server.limits.guard_metrics import GuardMetrics
+from udf_server.limits.limiter import Limiter
 from udf_server.limits.settings import GuardSettings, WithoutCoordination
 from udf_server.limits.sharing.coordinator import Coordinator
 from udf_server.limits.sharing.ledgers import SHARED
@@ -112,8 +112,8 @@ class SimulatedServer:
         if self._redis is not None:
             self._share(self._redis)
         elif self._guard is not None:
-            guard = Guard(GUARDED, self._guard, GuardMetrics(METRICS, "slow", "1"), scheduler.clock)
-            self.guarded = Guarded(self._guard, guard, f"{process.name}, {GUARDED}")
+            guard = Limiter(GUARDED, self._guard, GuardMetrics(METRICS, "slow", "1"), scheduler.clock)
+            self.guarded = Guarded(self._guard, guard, f"{process.name}, {GUARDED}", process)
             process.observers.append(self.guarded)
         if self._spends is not None:
             process.observers.append(self._spends(self))
@@ -148,7 +148,7 @@ class SimulatedServer:
         """Join the ledger of the guard that all servers share."""
         assert self._guard is not None
         clock, process = self.network.scheduler.clock, self.process
-        guard = Guard(GUARDED, self._guard, GuardMetrics(METRICS, "slow", "1"), clock, shared=True)
+        guard = Limiter(GUARDED, self._guard, GuardMetrics(METRICS, "slow", "1"), clock, shared=True)
         self.guarded = SharedGuarded(redis, self._guard, guard, process)
         process.observers.append(self.guarded)
         self.coordinator = Coordinator(
@@ -159,6 +159,7 @@ class SimulatedServer:
             self.coordinator, SHARED, fail_open=self._guard.without_coordination is WithoutCoordination.FAIL_OPEN,
             clock=clock, wall=clock,
         )  # fmt: skip
+        self.guarded.budgets = self.budgets
         self._joining = self.loop.create_task(self.coordinator.open())
 
     def is_alone(self) -> bool:
@@ -167,8 +168,8 @@ class SimulatedServer:
 
     def taken(self) -> float | None:
         """When the current call took of its job's budget what it is expected to spend; None if it has no budget."""
-        mine, jobs = current_scope.get().spending, self.budgets._jobs.values() if self.budgets is not None else ()
-        calls = (call for job in jobs for call in job._running if call.spending is mine)
+        mine, jobs = current_scope.get().spending, self.budgets.kept() if self.budgets is not None else ()
+        calls = (call for job in jobs for call in job.running if call.spending is mine)
         return next((call.until - call.timeout - GRACE_SECONDS for call in calls), None)
 
     @property

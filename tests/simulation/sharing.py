@@ -2,18 +2,20 @@
 
 import asyncio
 import json
+import pickle
 from collections import defaultdict, deque
 from random import Random
 from typing import Any
 
 from tests.simulation.circuit import Circuit
 from tests.simulation.oracles import Violation
+from tests.simulation.pace import Pace
 from tests.simulation.shares import Shares
 from tests.simulation.spending import Spending
-from udf_server.limits.guard import Guard
+from udf_server.limits.budgets import Budgets
+from udf_server.limits.limiter import Limiter
 from udf_server.limits.rates import CALLS
 from udf_server.limits.settings import GuardSettings
-from udf_server.limits.sharing.budget_ledger import BUDGET, BudgetLedger
 from udf_server.limits.sharing.grants import CoordinationFailed
 from udf_server.limits.sharing.ledger import LEASE_SECONDS, Ledger
 from udf_server.limits.sharing.ledgers import ANSWER_SECONDS, Ledgers
@@ -24,6 +26,8 @@ LATE_SECONDS = 1.5
 """Longest delay of a claim, and of its answer, while the Redis is late. Some have no answer in time."""
 LEASED_AHEAD_SECONDS = 0.5
 """Tokens from before the Redis lost its data are spent within this time."""
+SOON_SECONDS = 1.0
+"""A call that has a place begins within this time, unless another one has got one meanwhile."""
 AGAIN = 0.05
 """Share of the claims that arrive once more while the Redis is late."""
 COPIES = 500
@@ -40,16 +44,17 @@ class SimulatedRedis:
         self.spending = spending
         self.away, self.late = False, False
         self.ledger = Ledger(may_be_lost=True)
-        self.budgets: dict[str, BudgetLedger] = {}
+        self.budgets: dict[str, Ledger] = {}
         self.guardeds: list[SharedGuarded] = []
         self._settled: defaultdict[str, float] = defaultdict(float)
         """By member, what it has settled."""
         self._most = settings.max_concurrency
         self._rates = [rate for rate in settings.rate if rate.unit == CALLS]
         self._begun = [deque[float](maxlen=int(rate.amount)) for rate in self._rates]
+        self._pace = Pace(self._rates)
         self._lost_at = float("-inf")
         self._run, self._started = 0, float("-inf")
-        self._copies: deque[tuple[float, str]] = deque(maxlen=COPIES)
+        self._copies: deque[tuple[float, bytes]] = deque(maxlen=COPIES)
         """The states of the ledgers after their latest claims, and when these were."""
 
     def lose_data(self) -> None:
@@ -65,10 +70,7 @@ class SimulatedRedis:
         self.lose_data()
         self._started = float("-inf")
         if older:
-            self.ledger._state, budgets = json.loads(older[-1])
-            for name, state in budgets.items():
-                self.budgets[name] = budget = BudgetLedger()
-                budget._state = state
+            self.ledger, self.budgets = pickle.loads(older[-1])
 
     def fails(self, what: str, seconds: float) -> None:
         """It is `away` or `late` for some time."""
@@ -79,13 +81,13 @@ class SimulatedRedis:
     def exchange(self, name: str, claim: dict[str, Any]) -> dict[str, Any]:
         """The grant for a claim."""
         now, run = self.clock(), str(self._run)
-        if claim.get("kind") == BUDGET:
-            grant = self.budgets.setdefault(name, BudgetLedger()).exchange(claim, now, run, now - self._started)
+        if claim["lasts"]:
+            ledger = self.budgets.setdefault(name, Ledger(may_be_lost=True))
+            grant = ledger.exchange(claim, now, run, now - self._started)
         else:
             self._count(claim, now, run)
             grant = self.ledger.exchange(claim, now, run)
-        budgets = {name: budget._state for name, budget in self.budgets.items()}
-        self._copies.append((now, json.dumps([self.ledger._state, budgets])))
+        self._copies.append((now, pickle.dumps((self.ledger, self.budgets))))
         return grant
 
     def _count(self, claim: dict[str, Any], now: float, run: str) -> None:
@@ -95,15 +97,14 @@ class SimulatedRedis:
                 continue
             used = [0.0, 0.0]
             for place, settled in enumerate((rate["settled"], [])):
-                copy = Ledger(may_be_lost=True)
-                copy._state = json.loads(json.dumps(self.ledger._state))
+                copy = pickle.loads(pickle.dumps(self.ledger))
                 tried = {**claim["rates"][index], "settled": settled}
                 answer = copy.exchange(
                     {**claim, "rates": [*claim["rates"][:index], tried, *claim["rates"][index + 1 :]]}, now, run
                 )
-                if "tokens" not in answer:
+                if "rates" not in answer:
                     return
-                used[place] = sum(copy._state["used"][str(index)].values()) - sum(answer["tokens"][index])
+                used[place] = copy.windows[index].used(now) - sum(answer["rates"][index])
             member = claim["member"]
             self._settled[member] += used[0] - used[1]
             most = self.spending.excess(member.split(" ")[0])
@@ -144,20 +145,21 @@ class SimulatedRedis:
             if len(begun) == begun.maxlen and begun[0] > self._lost_at and now < begun[0] + rate.seconds:
                 raise Violation(f"{where}: {len(begun) + 1} calls on all servers in {now - begun[0]:g} s; rate {rate}")
             begun.append(now)
+        self._pace.began(now, where, late=self.spending.was_unwell or self._lost_at > float("-inf"))
 
     def check_left(self) -> None:
         """Long after the last call nothing is leased and no rate is in use. Raises Violation."""
-        state = self.ledger._state or {"members": {}, "used": {}}
-        held: dict[str, Any] = {member: kept[1] for member, kept in state["members"].items() if kept[1]}
-        used = {index: used for index, used in state["used"].items() if used}
-        if held or used:
-            raise Violation(f"the ledger has permits {held} and tokens {used} at the end")
+        now = self.clock()
+        held = {name: kept["places"] for name, kept in self.ledger.members.items() if kept["until"] > now}
+        used = {index: used for index, window in self.ledger.windows.items() if (used := window.used(now))}
+        if any(held.values()) or used:
+            raise Violation(f"the ledger has places {held} and units {used} at the end")
         for budget in self.budgets.values():
             self._check_budget_left(budget)
 
-    def _check_budget_left(self, budget: BudgetLedger) -> None:
+    def _check_budget_left(self, budget: Ledger) -> None:
         """What was spent is counted once. A server that ends before its calls leaves what they were to spend."""
-        members = budget._state["members"].values()
+        members = budget.members.values()
         spent = sum(spent for member in members for spent, _ in member["units"].values())
         if spent > self.spending.spent + self.spending.written_off + 1e-6:
             raise Violation(f"the budget's ledger has {spent:g} tokens; calls have spent {self.spending.spent:g}")
@@ -191,7 +193,7 @@ class ServerLedgers(Ledgers):
 class SharedGuarded:
     """The calls of one process whose guard is shared."""
 
-    def __init__(self, redis: SimulatedRedis, settings: GuardSettings, guard: Guard, process: Any) -> None:
+    def __init__(self, redis: SimulatedRedis, settings: GuardSettings, guard: Limiter, process: Any) -> None:
         self.guard, self.ledgers = guard, ServerLedgers(redis)
         self._redis, self._process = redis, process
         self._places = settings.max_concurrency
@@ -201,6 +203,10 @@ class SharedGuarded:
         self._where = f"{process.name}, the shared guard of slow"
         self._circuit = Circuit(settings, self._where)
         self.shares = Shares()
+        self.budgets: Budgets | None = None
+        """Those of the process."""
+        self._coming_since: float | None = None
+        """Since when calls hold places that have not begun."""
         redis.guardeds.append(self)
 
     @property
@@ -232,20 +238,30 @@ class SharedGuarded:
 
     def look(self) -> None:
         """After an iteration of the loop. Raises Violation."""
-        coming = 0 if self._places else max(self.guard.gate._in_use - len(self._calls), 0)
-        self._circuit.look(self.guard.gate.closed)
-        self.shares.look(self.guard.gate._waiting.queue, 2 * (self._places or 1) + 4, self._where, coming)
+        coming = 0 if self._places else max(self.guard.in_use - len(self._calls), 0)
+        self._circuit.look(self.guard.closed)
+        self.shares.look(self.guard.waiting.queue, 2 * (self._places or 1) + 4, self._where, coming)
+        if self._process.was_frozen or self._process.slow != 1.0:
+            return
+        now, coming = self._redis.clock(), self.guard.in_use - len(self._calls)
+        self._coming_since = None if coming <= 0 else now if self._coming_since is None else self._coming_since
+        if self._coming_since is not None and now > self._coming_since + SOON_SECONDS:
+            raise Violation(f"{self._where}: {coming} calls that have not begun hold places")
+        for budget in self.budgets.kept() if self.budgets is not None else ():
+            spender = budget.spender(self.guard.key)
+            if (holding := sum(call.spender is spender for call in budget.running)) > self.guard.in_use:
+                raise Violation(f"{self._where}: {holding} calls hold a part of a budget; {self.guard.in_use} run")
 
     def look_at_lease(self, now: float) -> None:
         """If the lease is over, the others may use what its calls use."""
         sharing = self.guard.sharing
-        if self._process.frozen or sharing is None or now > sharing._answered + LEASE_SECONDS:
+        if self._process.frozen or sharing is None or now > sharing.leased_since + LEASE_SECONDS:
             self._calls = dict.fromkeys(self._calls, False)
 
     def check_left(self) -> None:
         """After the last call. Raises Violation."""
-        gate = self.guard.gate
-        waiting = len(gate._waiting)
-        if gate._in_use or waiting:
+        guard = self.guard
+        waiting = len(guard.waiting)
+        if guard.in_use or waiting:
             name = self._process.name
-            raise Violation(f"{name}: {gate._in_use} places are taken and {waiting} calls wait at the end")
+            raise Violation(f"{name}: {guard.in_use} places are taken and {waiting} calls wait at the end")

@@ -83,6 +83,11 @@ class Spending:
         """Note that the Redis is away or late."""
         self._unwell.append((since, until, what))
 
+    @property
+    def was_unwell(self) -> bool:
+        """Whether the Redis has been away or late."""
+        return bool(self._unwell)
+
     def lost(self, now: float) -> None:
         """Note that the Redis has lost data."""
         self._lost_at = now

@@ -7,9 +7,8 @@ import pytest
 from tests.simulation import sharing
 from tests.simulation.scenario import PROBE, Behaviour, Fault, Scenario
 from tests.simulation.world import Result, run, worlds
-from udf_server.limits.leased_tokens import LeasedTokens
+from udf_server.limits.lease import Lease
 from udf_server.limits.settings import GuardSettings
-from udf_server.limits.sharing.budget_ledger import BudgetLedger
 from udf_server.limits.sharing.ledger import LEASE_SECONDS, Ledger
 
 SETTLED = LEASE_SECONDS + 1.0
@@ -36,7 +35,7 @@ def test_a_shared_guard_keeps_its_limit_when_its_redis_fails_over():
 
 def test_that_it_would_not_if_the_copy_were_taken_for_the_latest(monkeypatch: pytest.MonkeyPatch):
     exchange = Ledger.exchange
-    monkeypatch.setattr(Ledger, "exchange", lambda self, claim, now, run="": exchange(self, claim, now))
+    monkeypatch.setattr(Ledger, "exchange", lambda self, claim, now, *_: exchange(self, claim, now))
     with worlds():
         problems = {failed_over(seed).problem for seed in range(40)}
     assert any("calls at once on all servers; max-concurrency is 10" in problem for problem in problems)
@@ -75,12 +74,12 @@ def test_what_calls_spend_beyond_their_estimates_counts_once_however_late_and_of
 
 @pytest.mark.usefixtures("_claims_arrive_again")
 def test_that_it_would_count_twice_if_claims_did_not_say_which_they_are(monkeypatch: pytest.MonkeyPatch):
-    exchange, turns = Ledger.exchange, iter(range(1, 1_000_000))
+    exchange, numbers = Ledger.exchange, iter(range(1, 1_000_000))
 
-    def any_claim(self: Ledger, claim: dict, now: float, run: str = "") -> dict:
-        turn = next(turns)
-        rates = [{**rate, "settled": [[turn, amount] for _, amount in rate["settled"]]} for rate in claim["rates"]]
-        return exchange(self, {**claim, "turn": turn, "rates": rates}, now, run)
+    def any_claim(self: Ledger, claim: dict, now: float, run: str = "", up_seconds: float = 0.0) -> dict:
+        number = next(numbers)
+        rates = [{**rate, "settled": [[number, amount] for _, amount in rate["settled"]]} for rate in claim["rates"]]
+        return exchange(self, {**claim, "number": number, "rates": rates}, now, run, up_seconds)
 
     monkeypatch.setattr(Ledger, "exchange", any_claim)
     with worlds():
@@ -89,7 +88,7 @@ def test_that_it_would_count_twice_if_claims_did_not_say_which_they_are(monkeypa
 
 
 def test_that_calls_would_take_too_much_if_what_they_spend_were_not_settled(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(LeasedTokens, "settle", lambda self, amount, began, now: None)
+    monkeypatch.setattr(Lease, "settle", lambda self, amount, began, now: None)
     with worlds():
         problems = {settled_late(seed).problem for seed in range(5)}
     assert any("tokens in 10 s" in problem for problem in problems)
@@ -118,10 +117,8 @@ def test_a_budget_holds_when_its_redis_fails_over():
 
 
 def test_that_it_would_not_if_a_ledger_without_its_members_leased_the_rest(monkeypatch: pytest.MonkeyPatch):
-    exchange = BudgetLedger.exchange
-    monkeypatch.setattr(
-        BudgetLedger, "exchange", lambda self, claim, now, *_: exchange(self, {**claim, "known": False}, now)
-    )
+    exchange = Ledger.exchange
+    monkeypatch.setattr(Ledger, "exchange", lambda self, claim, now, *_: exchange(self, {**claim, "epoch": ""}, now))
     with worlds():
         problems = {budget_failed_over(seed).problem for seed in range(20)}
     assert any("; budget 100" in problem for problem in problems)

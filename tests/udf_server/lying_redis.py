@@ -13,7 +13,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 
-from udf_server.limits.sharing.budget_ledger import BudgetLedger
 from udf_server.limits.sharing.ledger import Ledger
 
 __all__ = ["Lie", "LyingRedis", "Raw", "lies_of"]
@@ -37,7 +36,7 @@ class LyingRedis:
         self.texts: dict[bytes, bytes] = {}
         self.hashes: dict[tuple[bytes, bytes], bytes] = {}
         self._scripts: dict[bytes, bytes] = {}
-        self._ledgers: dict[bytes, Ledger | BudgetLedger] = {}
+        self._ledgers: dict[bytes, Ledger] = {}
         self._lock = threading.Lock()
         outer = self
 
@@ -96,8 +95,7 @@ class LyingRedis:
     def _run(self, script: bytes, keys: list[bytes], given: list[bytes]) -> Answer:
         if b"cjson" in script:
             claim = json.loads(given[0])
-            kind = BudgetLedger if claim.get("kind") == "budget" else Ledger
-            ledger = self._ledgers.setdefault(keys[0], kind())
+            ledger = self._ledgers.setdefault(keys[0], Ledger())
             return json.dumps(ledger.exchange(claim, time.monotonic())).encode()
         if b"HSET" in script:
             return [self._change(keys[0], given[place : place + 4]) for place in range(1, len(given), 4)]

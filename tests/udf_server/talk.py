@@ -17,7 +17,7 @@ from udf_server.base.metrics import ServerMetrics
 from udf_server.cache.outcome_cache import OutcomeCache
 from udf_server.hosting.function_host import FunctionHost
 from udf_server.hosting.registry import Registry
-from udf_server.limits.guard import Guard
+from udf_server.limits.limiter import Limiter
 from udf_server.security.access import ANYBODY, Caller
 from udf_server.streams.accounting import StreamLimits
 from udf_server.streams.admission import Admission
@@ -66,7 +66,7 @@ class Talk:
     def __init__(
         self, *functions: Function, limits: StreamLimits | None = None, host: FunctionHost | None = None,
         caller: Caller = ANYBODY, clock: Callable[[], float] = time.monotonic, cache: OutcomeCache | None = None,
-        admission: Admission | None = None, guard: Guard | None = None,
+        admission: Admission | None = None, guard: Limiter | None = None,
     ) -> None:  # fmt: skip
         """Several may share a host, which the first to leave closes, unless there is a cache: its calls may go on."""
         self.metrics = ServerMetrics()

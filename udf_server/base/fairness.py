@@ -68,7 +68,7 @@ ANYONE = Party()
 class _Node:
     """A node of a tree: the root, a caller, a job or a stream."""
 
-    __slots__ = ("children", "heap", "items", "key", "now", "parent", "queued", "served", "share", "waiting")
+    __slots__ = ("children", "heap", "held", "items", "key", "now", "parent", "queued", "served", "share", "waiting")
 
     def __init__(self, key: Any = None, parent: "_Node | None" = None, share: float = 1.0) -> None:
         self.key, self.parent, self.share = key, parent, share
@@ -79,6 +79,8 @@ class _Node:
         """Whether the node is in its parent's heap."""
         self.items: collections.deque[Any] = collections.deque()
         """The waiting items of a stream."""
+        self.held = False
+        """Whether the items of a stream are passed over."""
         self.waiting = 0
         """Number of waiting items of this node and its descendants."""
         self.served = 0.0
@@ -133,13 +135,45 @@ class FairQueue(Generic[T]):
         with self._lock:
             leaf = self._leaf(party)
             leaf.items.append(item)
+            if not leaf.held:
+                self._wait(leaf, 1)
+
+    def _wait(self, leaf: _Node, items: int) -> None:
+        node: _Node | None = leaf
+        while node is not None:
+            node.waiting += items
+            if node.waiting == items and node.parent is not None:
+                node.served = max(node.served, node.parent.now)
+                self._enter(node)
+            node = node.parent
+
+    def hold(self, party: Party, item: T, cost: float) -> None:
+        """Put back the item that was popped last for this cost, and pass over the party until `resume` is called."""
+        with self._lock:
+            leaf = party._leaves.get(self)  # noqa: SLF001 - of this module
+            if leaf is None:
+                return
+            leaf.items.appendleft(item)
+            leaf.held, waiting = True, leaf.waiting
             node: _Node | None = leaf
             while node is not None:
-                node.waiting += 1
-                if node.waiting == 1 and node.parent is not None:
-                    node.served = max(node.served, node.parent.now)
-                    self._enter(node)
+                node.waiting -= waiting
+                node.served -= cost / node.share
                 node = node.parent
+
+    def resume(self, party: Party) -> None:
+        """Serve a party again that was passed over. Its first item comes before those of parties served as much."""
+        with self._lock:
+            leaf = party._leaves.get(self)  # noqa: SLF001 - of this module
+            if leaf is not None and leaf.held:
+                leaf.held = False
+                if leaf.items:
+                    self._wait(leaf, len(leaf.items))
+
+    def held(self, party: Party) -> "collections.deque[T] | None":
+        """The items of a party that is passed over; None if it is not. Do not change them."""
+        leaf = party._leaves.get(self)  # noqa: SLF001 - of this module
+        return leaf.items if leaf is not None and leaf.held else None
 
     def pop(self, cost: float, gone: Callable[[T], bool] | None = None) -> tuple[Party, T] | None:
         """Remove and return the next item with its party, which is charged `cost`. None if nothing waits.
@@ -175,6 +209,8 @@ class FairQueue(Generic[T]):
             try:
                 node.items.remove(item)
             except ValueError:
+                return
+            if node.held:
                 return
             while node is not None:
                 node.waiting -= 1  # `_next` skips nodes in which nothing waits

@@ -20,6 +20,7 @@ from udf_server.hosting.loop_executor import LoopExecutor
 from udf_server.hosting.thread_executor import ThreadExecutor
 from udf_server.hosting.turns import DEFAULT_CALLS
 from udf_server.limits.hedge import Hedge
+from udf_server.limits.limiter import Limiter
 from udf_server.stores.key_values import KeyValueStores, OpenedStore
 
 __all__ = ["HostLimits", "HostedFunction"]
@@ -85,6 +86,8 @@ class HostedFunction:
         """What merges calls of streams, once a stream has needed it."""
         self.hedge: Hedge | None = None
         """The hedges of its calls, once a stream has needed them."""
+        self.limiter: Limiter | None = None
+        """What budgets need that limit its calls, once a stream has needed it, unless it has a guard."""
 
     @property
     def running_executor(self) -> LoopExecutor | None:

@@ -1,20 +1,22 @@
 """Budgets are those of the jobs and callers whose calls this process makes."""
 
 import asyncio
+import functools
 import hashlib
 import time
 from collections.abc import Callable, Iterator
 
 from remote_udf.errors import ErrorCode, ErrorKind, StreamError
 from remote_udf.v1 import message_pb2 as pb
-from udf_server.limits.job_budget import JobBudget
+from udf_server.limits.budget import Budget
 from udf_server.limits.sharing.coordinator import Coordinator
+from udf_server.limits.sharing.ledgers import LocalLedgers
 from udf_server.limits.terms import Terms
 
 __all__ = ["Budgets"]
 
 MOST_JOBS = 1_000
-"""Number of jobs with a budget that this process serves at a time. Each sends claims of its own. Those that are idle
+"""Number of jobs with a budget that this process serves at a time. Each may send claims of its own. Those that are idle
 give way to others."""
 IDLE_SECONDS = 60.0
 """A budget is kept for this time after the last stream of its job, which may have another stage."""
@@ -26,7 +28,7 @@ class DailyBudget:
 
     def __init__(self, caller: str, terms: Terms) -> None:
         self.caller, self.terms, self.day = caller, terms, ""
-        self.today: JobBudget
+        self.today: Budget
         """The budget from which calls take now."""
 
 
@@ -36,19 +38,22 @@ class Budgets:
     """
 
     def __init__(
-        self, coordinator: Coordinator, identity: str, *, fail_open: bool = False,
+        self, ledgers: Coordinator | LocalLedgers, identity: str, *, fail_open: bool = False,
         clock: Callable[[], float] = time.monotonic, wall: Callable[[], float] = time.time,
         most_jobs: int | None = None,
     ) -> None:  # fmt: skip
-        """`identity` is what servers have in common that count together. `wall` is the time in seconds since 1970."""
+        """`ledgers` are those in this process, or what sends claims to others.
+
+        `identity` is what servers have in common that count together. `wall` is the time in seconds since 1970.
+        """
         self.identity, self._most_jobs = identity, most_jobs or MOST_JOBS
-        self._coordinator, self._fail_open, self._clock, self._wall = coordinator, fail_open, clock, wall
-        self._jobs: dict[str, JobBudget] = {}
+        self._ledgers, self._fail_open, self._clock, self._wall = ledgers, fail_open, clock, wall
+        self._jobs: dict[str, Budget] = {}
         """The budgets that this process shares, by name: of jobs, and of callers for a day."""
         self._daily: dict[str, DailyBudget] = {}
         self._leaving: set[asyncio.Task[None]] = set()
 
-    def join(self, caller: str, request: pb.Budget, job: str = "") -> JobBudget:
+    def join(self, caller: str, request: pb.Budget, job: str = "") -> Budget:
         """The budget for a stream of a job, which `job` names for people. Call `leave` when the stream has ended.
 
         Raises StreamError if it is malformed, if the job has another budget, or if there are too many jobs.
@@ -100,15 +105,18 @@ class Budgets:
             for unit, part in daily.today.used():
                 yield daily.caller, unit, part
 
-    def kept(self) -> list[JobBudget]:
+    def kept(self) -> list[Budget]:
         """The budgets that this process serves. Safe to call from any thread."""
         return list(self._jobs.values())
 
-    def _add(self, name: str, terms: Terms, whose: str, caller: str, title: str) -> JobBudget:
-        budget = self._jobs[name] = JobBudget(
-            name, terms, whose=whose, caller=caller, title=title, fail_open=self._fail_open, clock=self._clock
-        )
-        self._coordinator.add(budget)
+    def _add(self, name: str, terms: Terms, whose: str, caller: str, title: str) -> Budget:
+        ledgers = self._ledgers
+        budget = self._jobs[name] = Budget(
+            name, terms, whose=whose, caller=caller, title=title, fail_open=self._fail_open, clock=self._clock,
+            answers=functools.partial(ledgers.answer, name) if isinstance(ledgers, LocalLedgers) else None,
+        )  # fmt: skip
+        if isinstance(ledgers, Coordinator):
+            ledgers.add(budget)
         return budget
 
     def _change_day(self, daily: DailyBudget) -> None:
@@ -123,12 +131,11 @@ class Budgets:
         daily.today = known or self._add(name, daily.terms, whose, daily.caller, f"{day} (UTC)")
         daily.day = day
         daily.today.streams += 1
-        daily.today.hand_over(False)  # the clock may have been set back
         if before is not None:
             self.leave(before)
-            before.hand_over(True)
+            before.look()  # calls that wait for it take from the new one
 
-    def leave(self, budget: JobBudget) -> None:
+    def leave(self, budget: Budget) -> None:
         """Note that a stream of the job has ended."""
         budget.streams -= 1
         budget.idle_since = self._clock()
@@ -139,12 +146,16 @@ class Budgets:
             self._change_day(daily)
         now = self._clock()
         for budget in list(self._jobs.values()):
+            budget.look()
             if budget.is_idle and now - budget.idle_since > IDLE_SECONDS:
                 self._forget(budget)
 
-    def _forget(self, budget: JobBudget) -> None:
+    def _forget(self, budget: Budget) -> None:
         """Return what was leased. The ledger knows what was spent, should the job go on."""
         del self._jobs[budget.name]
-        task = asyncio.create_task(self._coordinator.remove(budget))
+        if isinstance(self._ledgers, LocalLedgers):
+            budget.leave()
+            return
+        task = asyncio.create_task(self._ledgers.remove(budget))
         self._leaving.add(task)
         task.add_done_callback(self._leaving.discard)

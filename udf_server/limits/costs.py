@@ -2,11 +2,9 @@
 
 import logging
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
-from udf_server.base.call_scope import current_scope
 from udf_server.base.errors import InvalidConfig, InvalidCost
 from udf_server.base.fairness import Party
 from udf_server.base.functions import Function
@@ -35,24 +33,22 @@ class CallCosts:
                 "is declared without `cost`, which says how much a call is going to cost"
             )
 
-    def of(self, function: Function) -> Callable[[Sequence[Any]], Sequence[float]] | None:
-        """What a call takes of each rate, by its arguments; None if all rates count calls."""
-        if function.cost is None or not self._units:
-            return None
+    @property
+    def counts_units(self) -> bool:
+        """Whether a rate counts another unit than calls."""
+        return bool(self._units)
 
-        def costs(arguments: Sequence[Any]) -> Sequence[float]:
-            estimate = function.estimated(arguments)
-            if not self._compared and estimate:
-                self._compare(estimate)
-            found = amounts_of(self._rates, estimate)
-            for rate, amount in zip(self._rates, found, strict=True):
-                if amount > rate.amount:
-                    raise InvalidCost(
-                        f"function {self._key}: cost: a call of {amount:g} {rate.unit} never fits the rate {rate}"
-                    )
-            return found
-
-        return costs
+    def of(self, estimate: Mapping[str, float]) -> Sequence[float]:
+        """What a call takes of each rate, of which this is expected. Raises InvalidCost if it never fits."""
+        if not self._compared and estimate:
+            self._compare(estimate)
+        found = amounts_of(self._rates, estimate)
+        for rate, amount in zip(self._rates, found, strict=True):
+            if amount > rate.amount:
+                raise InvalidCost(
+                    f"function {self._key}: cost: a call of {amount:g} {rate.unit} never fits the rate {rate}"
+                )
+        return found
 
     def _compare(self, estimate: Mapping[str, float]) -> None:
         """Warn if the first estimate lacks a unit of the rates: such a rate bounds nothing."""
@@ -149,8 +145,8 @@ class RunningCall:
     """Its stream."""
     timeout: float
     """Seconds after which its row has an outcome without it."""
-    spending: Spending = field(default_factory=lambda: current_scope.get().spending or Spending())
-    """That of the same call for another budget, if there is one: a call reports once what it spends."""
+    spending: Spending
+    """What it has reported."""
     until: float = math.inf
     lost: Sequence[float] | None = None
     """What was counted as spent when it was written off, by unit."""

@@ -14,8 +14,11 @@ from typing import TypeVar
 
 from udf_server.base.attempts import NotCalled, WaitCancelled, WaitTimeout
 from udf_server.base.call_scope import current_scope
+from udf_server.base.errors import BudgetSpent
 from udf_server.base.fairness import ANYONE, FairQueue, Party
-from udf_server.limits.local_limits import Limits
+from udf_server.limits.bills import Bill
+from udf_server.limits.budget import Budget, Needs
+from udf_server.limits.guard_account import GuardAccount
 
 __all__ = ["NewWaiter", "Steps", "TaskWaiter", "ThreadWaiter", "Waiter", "WaitingCalls", "on_loop", "on_thread"]
 
@@ -25,15 +28,17 @@ T = TypeVar("T")
 
 
 class Waiter(ABC):
-    """The guard uses it with its lock held."""
+    """The limiter uses it with its lock held."""
 
-    def __init__(self, costs: Sequence[float] = ()) -> None:
-        self.costs = costs
+    def __init__(self, costs: Sequence[float] = (), bills: Sequence[Bill] = ()) -> None:
+        self.costs, self.bills = costs, bills
+        self.refused: BudgetSpent | None = None
+        """Why it never begins."""
         self.admitted = False
         self.taken = 0.0
         """When it was admitted."""
-        self.source: Limits
-        """The limits that it took from, if a guard has admitted it."""
+        self.source: GuardAccount
+        """The account that it took units from, if it was admitted."""
         self._gone = False
         self.delayed = False
         """Whether its wait for a rate was counted."""
@@ -61,8 +66,8 @@ class Waiter(ABC):
         """Call `retry`, without the lock, after the time."""
 
 
-NewWaiter = Callable[[Sequence[float]], Waiter]
-"""Makes the waiter of a call that takes these costs."""
+NewWaiter = Callable[[Sequence[float], Sequence[Bill]], Waiter]
+"""Makes the waiter of a call that takes these costs of rates, and these of its budgets."""
 Steps = Generator[Waiter, None, T]
 """Yields what a call waits for, and returns what it has taken. NotCalled is thrown in if its time is over."""
 
@@ -70,8 +75,8 @@ Steps = Generator[Waiter, None, T]
 class TaskWaiter(Waiter):
     """A call on an event loop."""
 
-    def __init__(self, costs: Sequence[float] = ()) -> None:
-        super().__init__(costs)
+    def __init__(self, costs: Sequence[float] = (), bills: Sequence[Bill] = ()) -> None:
+        super().__init__(costs, bills)
         self._loop = asyncio.get_running_loop()
         self.future: asyncio.Future[None] = self._loop.create_future()
         self._due = 0.0
@@ -117,8 +122,8 @@ class TaskWaiter(Waiter):
 class ThreadWaiter(Waiter):
     """A call on a thread, which sleeps until something happens or is due."""
 
-    def __init__(self, costs: Sequence[float] = ()) -> None:
-        super().__init__(costs)
+    def __init__(self, costs: Sequence[float] = (), bills: Sequence[Bill] = ()) -> None:
+        super().__init__(costs, bills)
         self.woken = False
         self._changed = threading.Event()
         self._due = math.inf
@@ -186,14 +191,19 @@ def _in_bounds(seconds: float) -> float:
 
 
 class WaitingCalls:
-    """The guard uses it with its lock held. A party is charged one turn for each of its calls that begins."""
+    """The limiter uses it with its lock held. A party is charged one turn for each of its calls that begins."""
 
     def __init__(self) -> None:
         self.queue: FairQueue[Waiter] = FairQueue()
         """The calls that wait, without the first one."""
         self._first: Waiter | None = None
         """The call whose turn it is. It stays the first one until it begins, whoever comes meanwhile."""
-        self._party = ANYONE
+        self.turn = ANYONE
+        """The party of that call."""
+        self._billed: dict[Waiter, Party] = {}
+        """The calls that budgets bound."""
+        self._passed_over: dict[Budget, dict[Party, None]] = {}
+        """By budget that had too little for the first call of a party, the parties."""
 
     def __len__(self) -> int:
         return len(self.queue) + (self._first is not None)
@@ -201,6 +211,8 @@ class WaitingCalls:
     def push(self, party: Party, waiter: Waiter) -> None:
         """Add a call. If its stream has ended, it is dropped."""
         self.queue.push(party, waiter)
+        if waiter.bills:
+            self._billed[waiter] = party
 
     @property
     def costs(self) -> Sequence[float] | None:
@@ -214,18 +226,59 @@ class WaitingCalls:
                 found = self.queue.pop(1.0, lambda waiter: waiter.gone)
                 if found is None:
                     return None
-                self._party, self._first = found
+                self.turn, self._first = found
             if not self._first.gone:
                 return self._first
             self.drop_first()
 
     def begin_first(self) -> None:
         """Remove the first call, which begins."""
+        self._remove_first()
+
+    def pass_over(self, budget: Budget) -> None:
+        """Pass over the party of the first call until `resume`. The call keeps its turn."""
+        assert self._first is not None
+        self.queue.hold(self.turn, self._first, 1.0)
+        self._passed_over.setdefault(budget, {})[self.turn] = None
         self._first = None
+
+    def resume(self, budget: Budget) -> None:
+        """Serve the parties again that were passed over because of a budget."""
+        for party in self._passed_over.pop(budget, ()):
+            self.queue.resume(party)
+
+    def holds(self, party: Party) -> bool:
+        """Whether the calls of a party are passed over."""
+        return self.queue.held(party) is not None
+
+    def needs(self, budget: Budget) -> list[Needs]:
+        """What the calls need that are passed over because of a budget."""
+        found = []
+        for party in self._passed_over.get(budget, ()):
+            if calls := self.queue.held(party):
+                bills = ((bill, *bill.owner.now()) for bill in calls[0].bills)
+                found += [(spender, bill.estimate, len(calls)) for bill, of, spender in bills if of is budget]
+        return found
+
+    def refuse_over(self) -> None:
+        """Refuse the calls of which a budget is spent."""
+        for waiter, party in list(self._billed.items()):
+            try:
+                for bill in waiter.bills:
+                    bill.owner.now()[0].refuse_if_over()
+            except BudgetSpent as error:
+                waiter.refused = error
+                waiter.wake()
+                self.remove(party, waiter)
 
     def drop_first(self) -> None:
         """Remove the first call, which does not begin, and give its turn back."""
-        self.give_back(self._party)
+        self.give_back(self.turn)
+        self._remove_first()
+
+    def _remove_first(self) -> None:
+        if self._billed and self._first is not None:
+            self._billed.pop(self._first, None)
         self._first = None
 
     def remove(self, party: Party, waiter: Waiter) -> None:
@@ -233,6 +286,7 @@ class WaitingCalls:
         if waiter is self._first:
             self.drop_first()
         else:
+            self._billed.pop(waiter, None)
             self.queue.remove(party, waiter)
 
     def give_back(self, party: Party) -> None:

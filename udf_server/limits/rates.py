@@ -1,15 +1,13 @@
-"""RateLimit is an amount of a unit per time, and MovingWindow counts it in this process."""
+"""RateLimit is an amount of a unit per time, and what may begin of it at once."""
 
-import bisect
-import collections
 import re
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from remote_udf.errors import InvalidOption
 
-__all__ = ["CALLS", "MovingWindow", "RateLimit", "amounts_of", "parse_rates"]
+__all__ = ["CALLS", "RateLimit", "amounts_of", "paced", "parse_bursts", "parse_rates"]
 
 CALLS = "calls"
 """The unit of a rate that names none."""
@@ -17,8 +15,11 @@ _SECONDS = {"second": 1, "minute": 60, "hour": 3_600, "day": 86_400}
 _RATE = re.compile(
     r"\s*(\d[\d_]*(?:\.\d+)?)\s*([A-Za-z][\w-]*)?\s*(?:/|\bper\b)\s*(\d+)?\s*(second|minute|hour|day)s?\s*", re.ASCII
 )
-MERGED = 1_000
-"""A window counts amounts together that are closer than its length divided by this number."""
+_BURST = re.compile(r"\s*(\d[\d_]*(?:\.\d+)?)\s*([A-Za-z][\w-]*)?\s*", re.ASCII)
+PACED_SECONDS = 60
+"""The longest window that is paced without a `burst`."""
+BURST_PART = 10
+"""Without a `burst`, the amount divided by this number may begin at once, and at least one call."""
 
 
 @dataclass(frozen=True)
@@ -28,6 +29,8 @@ class RateLimit:
     amount: float
     unit: str
     seconds: int
+    burst: float | None = None
+    """How much may begin at once. The rest begins at the pace of the rate; None if there is no pace."""
 
     def __str__(self) -> str:
         known = {seconds: name for name, seconds in _SECONDS.items()}
@@ -49,75 +52,35 @@ def parse_rates(value: Any) -> tuple[RateLimit, ...]:
     return tuple(found)
 
 
-class MovingWindow:
-    """The amounts of one rate in its last seconds. It may exceed the rate only by `settle`."""
-
-    def __init__(self, rate: RateLimit, clock: Callable[[], float]) -> None:
-        self._rate, self._clock = rate, clock
-        self._times: collections.deque[float] = collections.deque()
-        self._amounts: collections.deque[float] = collections.deque()
-        self._sum = 0.0
-        self._ready = 0.0
-        """What calls have taken that were told to begin, and have not begun yet."""
-
-    def take(self, amount: float) -> None:
-        """Count an amount until `begin` counts it from then on."""
-        self._ready += amount
-
-    def begin(self, amount: float) -> None:
-        """Count an amount that was taken from now on, because its call begins."""
-        self._ready = max(self._ready - amount, 0.0)
-        self.settle(amount, 0.0)
-
-    def wait(self, amount: float) -> float:
-        """Seconds until the amount fits; 0.0 if it does now."""
-        now, times, amounts = self._clock(), self._times, self._amounts
-        while times and times[0] + self._rate.seconds <= now:
-            self._sum -= amounts.popleft()
-            times.popleft()
-        if not times:
-            self._sum = 0.0  # the sum of many fractions is not exact
-        left = self._sum + self._ready + amount - self._rate.amount
-        if left <= 1e-9 * self._rate.amount or not (times or self._ready):
-            return 0.0
-        for time, each in zip(times, amounts, strict=True):
-            left -= each
-            if left <= 1e-9 * self._rate.amount:
-                return time + self._rate.seconds - now
-        return float(self._rate.seconds)
-
-    def settle(self, amount: float, since: float) -> None:
-        """Count an amount now; a negative one takes back what was counted at `since` or later.
-
-        The oldest amounts from then on are taken back: those that are left count longer than if they were older. What
-        is out of the window is counted no more, and must not be taken from other calls.
-        """
-        if amount < 0:
-            self._take_back(-amount, since)
-        if amount <= 0:
-            return
-        now = self._clock()
-        self._sum += amount
-        if len(self._times) > MERGED and now - self._times[-2] < self._rate.seconds / MERGED:
-            # The amounts count until the last of them is out of the window, so the rate holds.
-            self._times[-1] = now
-            self._amounts[-1] += amount
-        else:
-            self._times.append(now)
-            self._amounts.append(amount)
-
-    def _take_back(self, amount: float, since: float) -> None:
-        if since + self._rate.seconds <= self._clock():
-            return
-        for index in range(bisect.bisect_left(self._times, since), len(self._times)):
-            taken = min(self._amounts[index], amount)
-            self._amounts[index] -= taken
-            self._sum -= taken
-            amount -= taken
-            if amount <= 0:
-                return
+def parse_bursts(value: Any) -> Mapping[str, float]:
+    """An amount, several with commas, or a list of them, by unit. Raises InvalidOption."""
+    texts = [str(each) for each in value] if isinstance(value, list | tuple) else str(value).split(",")
+    found: dict[str, float] = {}
+    for text in texts:
+        match = _BURST.fullmatch(text)
+        if match is None or not float(match[1]):
+            raise InvalidOption(f"{text.strip()!r} is not an amount, such as '50' or '9000 tokens'")
+        if (unit := match[2] or CALLS) in found:
+            raise InvalidOption(f"{value!r} has two amounts of {unit}")
+        found[unit] = float(match[1])
+    return found
 
 
-def amounts_of(rates: Sequence[RateLimit], estimate: dict[str, float]) -> tuple[float, ...]:
+def paced(rates: Sequence[RateLimit], bursts: Mapping[str, float]) -> tuple[RateLimit, ...]:
+    """The rates with what may begin at once: by unit, or by default. Raises InvalidOption if no rate has a unit."""
+    if missing := sorted(bursts.keys() - {rate.unit for rate in rates}):
+        raise InvalidOption(f"{', '.join(missing)}: no rate counts them")
+    return tuple(replace(rate, burst=_burst(rate, bursts.get(rate.unit))) for rate in rates)
+
+
+def _burst(rate: RateLimit, given: float | None) -> float | None:
+    if given is not None:
+        return min(given, rate.amount)
+    if rate.seconds > PACED_SECONDS:
+        return None
+    return max(rate.amount / BURST_PART, 1.0 if rate.unit == CALLS else 0.0)
+
+
+def amounts_of(rates: Sequence[RateLimit], estimate: Mapping[str, float]) -> tuple[float, ...]:
     """What one call takes of each rate."""
     return tuple(1.0 if rate.unit == CALLS else estimate.get(rate.unit, 0.0) for rate in rates)

@@ -1,8 +1,9 @@
 """GuardSettings are the operator's settings in `[guards.NAME]` of the server's file."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from itertools import starmap
 from typing import Any
 
 from remote_udf.durations import format_seconds
@@ -11,7 +12,7 @@ from remote_udf.errors import InvalidOption
 from remote_udf.option_tables import Option
 from remote_udf.option_values import choice, count, duration, switch
 from udf_server.base.errors import InvalidConfig
-from udf_server.limits.rates import RateLimit, parse_rates
+from udf_server.limits.rates import CALLS, RateLimit, paced, parse_bursts, parse_rates
 
 __all__ = ["GuardSettings", "WithoutCoordination"]
 
@@ -41,6 +42,9 @@ class GuardSettings:
     """Seconds. With `adaptive`, a call that takes longer counts as failed."""
     rate: tuple[RateLimit, ...] = ()
     """Maximum amounts per time, such as "100/second" or "90000 tokens/minute". All of them hold."""
+    burst: Mapping[str, float] = field(default_factory=dict)
+    """How much of a rate may begin at once, in its unit: "50", "9000 tokens". The rest begins at the pace of the rate.
+    By default a tenth of the rate, and at least one call; rates over more than a minute have no pace by default."""
     breaker_failures: int | None = None
     """Number of consecutive failures in a process after which its calls stop for `breaker_delay`."""
     breaker_delay: float = 10.0
@@ -61,7 +65,10 @@ class GuardSettings:
         settings = cls(**{_OPTIONS[key].attribute: _OPTIONS[key].parse(text) for key, text in texts.items()})
         if settings.latency_goal is not None and not settings.adaptive:
             raise InvalidConfig(f"{source}: latency-goal needs adaptive = true")
-        return settings
+        try:
+            return replace(settings, rate=paced(settings.rate, settings.burst))
+        except InvalidOption as error:
+            raise InvalidConfig(f"{source}: burst: {error}") from None
 
     @property
     def has_sums(self) -> bool:
@@ -79,11 +86,16 @@ class GuardSettings:
         )
 
 
+def _amount(unit: str, amount: float) -> str:
+    return f"{amount:.15g}" if unit == CALLS else f"{amount:.15g} {unit}"
+
+
 _VALUES: Mapping[str, tuple[Callable[[Any], Any], Callable[[Any], str]]] = {
     "max-concurrency": (count(1), str),
     "adaptive": (switch, str),
     "latency-goal": (duration, format_seconds),
     "rate": (parse_rates, lambda rates: ", ".join(map(str, rates))),
+    "burst": (parse_bursts, lambda bursts: ", ".join(starmap(_amount, bursts.items()))),
     "breaker-failures": (count(1), str),
     "breaker-delay": (duration, format_seconds),
     "without-coordination": (choice(WithoutCoordination), str),

@@ -24,8 +24,8 @@ from udf_server.hosting.reported_load import ReportedLoad
 from udf_server.hosting.weights import check_weights
 from udf_server.http.server import HttpServer
 from udf_server.limits.budgets import Budgets
-from udf_server.limits.guard import Guard
 from udf_server.limits.guard_metrics import GuardMetrics
+from udf_server.limits.limiter import Limiter
 from udf_server.limits.settings import WithoutCoordination
 from udf_server.limits.sharing.coordinator import Coordinator
 from udf_server.limits.sharing.ledgers import LocalLedgers, ledgers_from_url
@@ -204,7 +204,7 @@ class Server:
                 await asyncio.get_running_loop().run_in_executor(None, flush_spans)
         log.info("server stopped")
 
-    def _make_guards(self) -> dict[str, Guard]:
+    def _make_guards(self) -> dict[str, Limiter]:
         """The guards by function and version. An invalid one fails the start, not the first stream.
 
         Raises InvalidConfig.
@@ -218,8 +218,8 @@ class Server:
             spec, settings = function.spec, self.config.guards.get(function.spec.name)
             if settings is not None:
                 metrics = GuardMetrics(self.metrics, spec.name, spec.version)
-                guard = Guard(spec.key, settings, metrics, shared=self.config.coordination_url is not None)
-                guard.wrap(function)  # raises if the guard does not suit the function
+                guard = Limiter(spec.key, settings, metrics, shared=self.config.coordination_url is not None)
+                guard.require(function)
                 guards[spec.key] = guard
         return guards
 
@@ -231,7 +231,8 @@ class Server:
         sharing = [guard.sharing for guard in self._guards.values() if guard.sharing is not None]
         observe = (lambda seconds, good: None) if url is None else self.metrics.coordinated
         coordinator = Coordinator(ledgers, sharing, observe=observe)
-        return coordinator, Budgets(coordinator, ledgers.identity, fail_open=fail_open)
+        where = ledgers if isinstance(ledgers, LocalLedgers) else coordinator
+        return coordinator, Budgets(where, ledgers.identity, fail_open=fail_open)
 
     def _loop_blocked(self, hosted: HostedFunction) -> None:
         self.metrics.loop_blocked.labels(hosted.spec.name, hosted.spec.version).inc()

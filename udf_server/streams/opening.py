@@ -18,9 +18,10 @@ from udf_server.base.context import StreamContext
 from udf_server.base.functions import Function
 from udf_server.base.spending import StreamSpending
 from udf_server.hosting.hosted_function import HostedFunction
+from udf_server.limits.budget import Budget
 from udf_server.limits.hedge import Hedge
-from udf_server.limits.job_budget import JobBudget
 from udf_server.limits.limited_calls import limited
+from udf_server.limits.limiter import Limiter
 from udf_server.limits.stream_budget import StreamBudget
 from udf_server.runners.runner import Arguments
 from udf_server.security.access import Caller
@@ -102,7 +103,7 @@ def _budgets(
     """The budgets of the caller and of the job, in this order. Estimates are no calls, so they have none."""
     if request.estimate:
         return ()
-    budgets, found = services.budgets, list[Callable[[], JobBudget]]()
+    budgets, found = services.budgets, list[Callable[[], Budget]]()
     if budgets is not None and (terms := caller.settings.budget) is not None:
         daily = budgets.daily(caller.name, terms)
         found.append(lambda: daily.today)
@@ -117,7 +118,7 @@ def _budgets(
         job = budgets.join(caller.name, request.budget, request.context.job[:JOB_LENGTH])
         held.callback(budgets.leave, job)
         found.append(lambda: job)
-    return [StreamBudget(current, hosted.spec.key, hosted.executors.clock) for current in found]
+    return [StreamBudget(current, hosted.spec.key) for current in found]
 
 
 async def _bound(services: StreamServices, hosted: HostedFunction, request: pb.Open) -> Bound:
@@ -135,10 +136,20 @@ def _limited(
     if request.estimate:
         return call.function
     return limited(
-        call.function, timeout=call.options.timeout, guard=services.guards.get(hosted.spec.key), budgets=budgets,
+        call.function, _limiter(services, hosted, budgets), budgets=budgets, timeout=call.options.timeout,
         hedge=_hedge(services, hosted),
         attempt_timeout=call.options.attempt_timeout if hosted.spec.kind is FunctionKind.SCALAR else None,
     )  # fmt: skip
+
+
+def _limiter(services: StreamServices, hosted: HostedFunction, budgets: Sequence[StreamBudget]) -> Limiter | None:
+    """What lets the calls of the function begin, which all its streams share; None if nothing limits them."""
+    guard = services.guards.get(hosted.spec.key)
+    if guard is not None or not budgets:
+        return guard
+    if hosted.limiter is None:
+        hosted.limiter = Limiter(hosted.spec.key, clock=hosted.executors.clock)
+    return hosted.limiter
 
 
 def _hedge(services: StreamServices, hosted: HostedFunction) -> Hedge | None:
@@ -151,7 +162,7 @@ def _hedge(services: StreamServices, hosted: HostedFunction) -> Hedge | None:
         hosted.hedge = Hedge(
             None if isinstance(options.hedge_after, str) else options.hedge_after, options.hedge_share,
             services.metrics.function(spec.name, spec.version).hedged,
-            lambda: hosted.waiting > 0 or (guard is not None and guard.gate.is_full()), hosted.executors.clock,
+            lambda: hosted.waiting > 0 or (guard is not None and guard.is_full()), hosted.executors.clock,
         )  # fmt: skip
     return hosted.hedge
 

@@ -10,7 +10,7 @@ from udf_server.base.metrics import ServerMetrics
 from udf_server.cache.outcome_cache import OutcomeCache
 from udf_server.hosting.function_host import FunctionHost
 from udf_server.limits.budgets import Budgets
-from udf_server.limits.guard import Guard
+from udf_server.limits.limiter import Limiter
 from udf_server.streams.accounting import StreamLimits
 from udf_server.streams.admission import Admission
 
@@ -25,7 +25,7 @@ class StreamServices:
     metrics: ServerMetrics
     limits: StreamLimits = field(default_factory=StreamLimits)
     admission: Admission = field(default_factory=Admission)
-    guards: Mapping[str, Guard] = field(default_factory=lambda: MappingProxyType({}))
+    guards: Mapping[str, Limiter] = field(default_factory=lambda: MappingProxyType({}))
     """By function and version."""
     budgets: Budgets | None = None
     cache: OutcomeCache | None = None

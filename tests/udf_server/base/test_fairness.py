@@ -24,8 +24,9 @@ from udf_server.hosting.hosted_function import HostLimits
 from udf_server.hosting.registry import Registry
 from udf_server.hosting.thread_executor import ThreadExecutor
 from udf_server.hosting.turns import Turns
-from udf_server.limits.guard import Guard
 from udf_server.limits.guard_metrics import GuardMetrics
+from udf_server.limits.limited_calls import limited
+from udf_server.limits.limiter import Limiter
 from udf_server.limits.settings import GuardSettings
 from udf_server.security.access import Caller
 
@@ -276,8 +277,8 @@ def test_calls_of_callers_that_wait_are_made_in_proportion_to_their_shares(kind,
             await time_.sleep(random.uniform(0.005, 0.015))
             return x
 
-        guard = Guard("f@1", GuardSettings(max_concurrency=places), GuardMetrics(ServerMetrics(), "f", "1"), clock)
-        turns, guarded = Turns(places, clock, clock), guard.wrap(f)
+        guard = Limiter("f@1", GuardSettings(max_concurrency=places), GuardMetrics(ServerMetrics(), "f", "1"), clock)
+        turns, guarded = Turns(places, clock, clock), limited(f, guard)
 
         async def worker(party, number):
             current_scope.set(CallScope(party))
@@ -505,8 +506,8 @@ async def test_a_guarded_call_of_a_neighbour_does_not_wait_for_all_of_a_flood():
         await release.wait()
         return x
 
-    guard = Guard("f@1", GuardSettings(max_concurrency=2), GuardMetrics(ServerMetrics(), "f", "1"))
-    guarded = guard.wrap(f)
+    guard = Limiter("f@1", GuardSettings(max_concurrency=2), GuardMetrics(ServerMetrics(), "f", "1"))
+    guarded = limited(f, guard)
 
     async def call(party, x):
         current_scope.set(CallScope(party))
@@ -529,8 +530,8 @@ async def test_a_guard_counts_nothing_of_a_loop_that_was_replaced():
         await asyncio.sleep(3600 if x else 0)
         return x
 
-    guard = Guard("f@1", GuardSettings(max_concurrency=1), GuardMetrics(ServerMetrics(), "f", "1"))
-    guarded = guard.wrap(f)
+    guard = Limiter("f@1", GuardSettings(max_concurrency=1), GuardMetrics(ServerMetrics(), "f", "1"))
+    guarded = limited(f, guard)
     stuck = asyncio.new_event_loop()
     held = stuck.create_task(guarded.call(1))
     thread = threading.Thread(target=lambda: stuck.run_until_complete(asyncio.wait([held], timeout=0.05)))

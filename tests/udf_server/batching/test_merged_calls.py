@@ -15,8 +15,8 @@ from remote_udf.outcomes import read_errors
 from tests.udf_server.merging import DELAY, host_of, recorded
 from tests.udf_server.talk import Talk, batch, eventually, finish
 from udf_server.base.metrics import ServerMetrics
-from udf_server.limits.guard import Guard
 from udf_server.limits.guard_metrics import GuardMetrics
+from udf_server.limits.limiter import Limiter
 from udf_server.limits.settings import GuardSettings
 from udf_server.testing import FunctionEnvironment, ManualClock
 
@@ -153,7 +153,7 @@ async def test_a_guard_counts_a_merged_call_once():
 
     metrics = GuardMetrics(ServerMetrics(), "f", "1")
     metrics.rate_waited = waited  # type: ignore[method-assign]
-    guard = Guard("f@1", GuardSettings.parse("f", {"rate": "2/hour", "max-concurrency": 1}), metrics)
+    guard = Limiter("f@1", GuardSettings.parse("f", {"rate": "2/hour", "max-concurrency": 1}), metrics)
     f = recorded(calls, max_queue_delay="0 s")
     async with Talk(f, guard=guard) as talk:
         await talk.open()
@@ -168,7 +168,7 @@ async def test_a_common_call_that_its_guard_did_not_let_begin_is_no_call():
     async def f(a: list[int]) -> list[int]:
         return a
 
-    guard = Guard("f@1", GuardSettings.parse("f", {"rate": "1/hour"}), GuardMetrics(ServerMetrics(), "f", "1"))
+    guard = Limiter("f@1", GuardSettings.parse("f", {"rate": "1/hour"}), GuardMetrics(ServerMetrics(), "f", "1"))
     async with Talk(f, guard=guard) as talk:
         await talk.open()
         talk.send(batch(0, 0, range(5)))

@@ -2,6 +2,7 @@
 
 import asyncio
 import dataclasses
+import functools
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
@@ -18,13 +19,19 @@ from spark_client.executor.stream.connecting import BudgetLedgers
 from spark_client.functions.directory import list_functions
 from tests.spark_client.scripted import call_of
 from tests.spark_client.streams import rows_through
+from tests.udf_server.limits.paying import Calls, exchange
+from tests.udf_server.limits.sharing.test_ledgers import part
+from tests.udf_server.limits.test_budget_ledger import claim
 from tests.waiting import wait_until
 from udf_server.base.errors import BudgetSpent
 from udf_server.base.fairness import Party
-from udf_server.limits.costs import RunningCall, Spender
-from udf_server.limits.job_budget import AWAY_SECONDS, JobBudget
-from udf_server.limits.queue import ThreadWaiter
-from udf_server.limits.sharing.budget_ledger import BudgetLedger
+from udf_server.base.spending import Spending
+from udf_server.limits.bills import Bill, take_all
+from udf_server.limits.budget import Budget as JobBudget
+from udf_server.limits.costs import Spender
+from udf_server.limits.sharing.account import AWAY_SECONDS
+from udf_server.limits.sharing.ledger import Ledger
+from udf_server.limits.sharing.ledgers import LocalLedgers
 from udf_server.limits.terms import Terms
 
 SPENT = ErrorCode.BUDGET_SPENT
@@ -97,7 +104,7 @@ def test_streams_of_a_job_make_no_more_calls_than_its_budget_has(serve, function
 
 def test_all_rows_are_called_if_the_budget_is_just_enough(serve):
     found, _ = results(serve(ask), ask, list(range(100)), budget(calls=100, usd=25))
-    assert list(found.values()) == list(range(100))
+    assert found == {row: row for row in range(100)}
 
 
 def test_the_query_fails_if_the_session_says_so(serve):
@@ -321,52 +328,35 @@ def test_a_task_that_meets_another_server_than_the_driver_is_refused(serve):
 
 @pytest.mark.parametrize("ends", ["row", "stream"])
 def test_no_call_waits_for_one_that_may_never_end_and_what_it_took_is_spent_until_it_ends(ends):
-    now, party = [0.0], Party()
-    ledger = BudgetLedger()
+    now, party, ledger = [0.0], Party(), Ledger()
     job = JobBudget("b", Terms((("usd", 10.0),)), clock=lambda: now[0])
+    calls = Calls(job)
 
-    def exchange():
-        job.granted(ledger.exchange({"leave": False, **job.claim()}, now[0]))
+    def later(seconds):
+        for _ in range(seconds // 2):
+            now[0] += 2.0
+            exchange(job, ledger, now[0])
 
-    def begin():
-        taken = job.take(spender, {}, waiting)
-        if isinstance(taken, ThreadWaiter):
-            exchange()
-            if not taken.admitted:
-                return taken
-            taken = job.begun(taken)
-        call = RunningCall(spender, taken, party, timeout=5.0)
-        job.runs(call)
-        return call
+    def spent():
+        return exchange(job, ledger, now[0])["units"]["usd"]["spent"]
 
-    def spend(call, usd):
-        call.spending.add({"usd": usd})
-        job.spent({"usd": usd})
-
-    spender = job.spender("f@1")
-    first = begin()
-    second = begin()
-    assert isinstance(second, ThreadWaiter)
+    exchange(job, ledger)
+    first = calls.begin(party, 5.0)
+    second = calls.begin(timeout=1.0)
+    assert first.began and not second.began
     party.closed = ends == "stream"
-    for _ in range(2 if ends == "stream" else 4):
-        now[0] += 2.0
-        exchange()
-    assert second.admitted
+    later(4 if ends == "stream" else 8)
+    assert second.began
+    second.end(usd=4.0)
     # A call whose cost is known: what it took is spent when it is written off, until it ends.
-    second = RunningCall(spender, job.begun(second), Party(), timeout=1.0)
-    job.runs(second)
-    spend(second, 4.0)
-    job.ended(second, good=True)
-    third = begin()
-    assert third.costs == [4.0]
-    for _ in range(4):
-        now[0] += 2.0
-        exchange()
-    assert job.claim()["units"]["usd"]["spent"] == 8.0
-    spend(third, 1.0)
-    job.ended(third, good=True)
-    job.ended(first, good=True)
-    assert job.claim()["units"]["usd"]["spent"] == 5.0
+    third = calls.begin(party, 5.0)
+    exchange(job, ledger, now[0])
+    assert third.bill.running.costs == [4.0]
+    later(8)
+    assert spent() == 8.0
+    third.end(usd=1.0)
+    first.end()
+    assert spent() == 5.0
 
 
 def test_a_thread_that_was_written_off_does_not_stop_its_function_for_the_job(serve):
@@ -399,97 +389,157 @@ def test_rows_whose_deadline_passes_while_the_redis_is_away_are_neither_called_n
 # A process whose claims are not answered.
 
 
-def waiting():
-    return ThreadWaiter(())
-
-
 @pytest.mark.parametrize("fail_open", [False, True])
 def test_without_coordination_calls_wait_or_this_process_takes_the_rest(fail_open):
     now = [0.0]
     job = JobBudget("b", Terms((("calls", 3.0),)), fail_open=fail_open, clock=lambda: now[0])
-    spender = job.spender("f@1")
-    waiter = job.take(spender, {}, waiting)
-    assert isinstance(waiter, ThreadWaiter)
+    calls = Calls(job)
+    first = calls.begin()
+    assert not first.began
     job.claim()
     job.failed("Redis does not answer")
-    assert not waiter.woken
     now[0] = AWAY_SECONDS + 1
     job.claim()
     job.failed("Redis does not answer")
-    assert waiter.woken == fail_open
+    assert first.began == fail_open
     if not fail_open:
         assert "the budget of this job is not coordinated: Redis does not answer" in job.unavailable
-        job.granted(BudgetLedger().exchange({"leave": False, **job.claim()}, 0.0))
-        assert (job.unavailable, waiter.admitted, job.amounts()) == ("", True, [("calls", 1.0, 3.0)])
+        exchange(job, Ledger())
+        assert (job.unavailable, first.began, job.amounts()) == ("", True, [("calls", 1.0, 3.0)])
         return
-    assert job.begun(waiter) == [1.0]
-    assert [job.take(spender, {}, waiting) for _ in range(2)] == [[1.0]] * 2
-    with pytest.raises(BudgetSpent, match="3 of 3 calls"):
-        job.take(spender, {}, waiting)
+    assert [calls.begin().began for _ in range(2)] == [True, True]
+    assert "3 of 3 calls" in calls.begin().refused
+
+
+def test_a_process_that_is_alone_leaves_to_others_what_they_have_spent_and_shares_again_when_the_ledger_is_back():
+    now, ledger, terms = [0.0], Ledger(), Terms((("calls", 10.0),))
+    one, other = (JobBudget("b", terms, fail_open=True, clock=lambda: now[0]) for _ in range(2))
+    for job, number in ((other, 6), (one, 1)):
+        exchange(job, ledger)
+        begun = [Calls(job).begin() for _ in range(number)]
+        for _ in range(2):
+            exchange(job, ledger)
+        assert all(call.began for call in begun)
+    exchange(one, ledger)
+    now[0] = AWAY_SECONDS + 1
+    one.failed("Redis does not answer")
+    assert [Calls(one).begin().began for _ in range(2)] == [True, True]
+    exchange(one, ledger, now[0])
+    exchange(other, ledger, now[0])
+    assert one.amounts() == other.amounts() == [("calls", 9.0, 10.0)]
+    last = Calls(other).begin()
+    for _ in range(30):  # what the first one has leased ahead comes back
+        now[0] += 0.1
+        exchange(one, ledger, now[0])
+        exchange(other, ledger, now[0])
+    assert last.began
+    exchange(one, ledger, now[0])
+    assert "10 of 10 calls" in Calls(one).begin().refused
 
 
 @pytest.mark.parametrize("where", ["here", "elsewhere"])
 @pytest.mark.parametrize("why", ["not made", "written off"])
 def test_a_budget_goes_on_if_what_was_counted_as_spent_comes_back(why, where):
     """A call that its guard did not let begin is no call; one that was written off counts until it ends."""
-    now, ledger = [0.0], BudgetLedger()
+    now, ledger = [0.0], Ledger()
     terms = Terms((("calls", 2.0), ("usd", 10.0)))
     one, other = (JobBudget("b", terms, clock=lambda: now[0]) for _ in range(2))
-    estimate = {"usd": 10.0 if why == "written off" else 1.0}
+    usd = 10.0 if why == "written off" else 1.0
 
-    def exchange():
+    def exchange_all():
         for job in (one, other):
-            job.granted(ledger.exchange({"leave": False, **job.claim()}, now[0]))
+            exchange(job, ledger, now[0])
 
     def begin(job):
-        taken = job.take(job.spender("f@1"), estimate, waiting)
-        if isinstance(taken, ThreadWaiter):
-            for _ in range(10):  # what the other one has leased ahead comes back
-                now[0] += 0.05
-                exchange()
-            taken = job.begun(taken)
-        job.runs(call := RunningCall(job.spender("f@1"), taken, Party(), timeout=1.0))
+        call = Calls(job).begin(timeout=1.0, usd=usd)
+        for _ in range(0 if call.began or call.refused else 10):  # what the other one has leased ahead comes back
+            now[0] += 0.05
+            exchange_all()
         return call
 
     calls = [begin(one) for _ in range(1 if why == "written off" else 2)]
+    assert all(call.began for call in calls)
     now[0] += 3.0
-    exchange()
-    exchange()
+    exchange_all()
+    exchange_all()
     for job in (one, other):
-        with pytest.raises(BudgetSpent):
-            begin(job)
-    one.ended(calls[-1], good=False, called=why == "written off")
-    exchange()
+        assert "is spent" in begin(job).refused
+    calls[-1].end(good=False, called=why == "written off")
+    exchange_all()
     last = one if where == "here" else other
-    last.ended(begin(last), good=True)
-    exchange()
-    with pytest.raises(BudgetSpent, match="2 of 2 calls"):
-        begin(last)
+    begin(last).end()
+    exchange_all()
+    assert "2 of 2 calls" in begin(last).refused
 
 
 def test_a_budget_of_errors_stays_exceeded_although_later_rows_are_good():
-    ledger = BudgetLedger()
     job = JobBudget("b", Terms((("calls", 1_000.0),), errors=ErrorBudget(share=0.5)))
-    spender = job.spender("f@1")
-    calls = [job.take(spender, {}, waiting) for _ in range(2)]
-    job.granted(ledger.exchange({"leave": False, **job.claim()}, 0.0))
+    calls = Calls(job)
+    exchange(job, Ledger())
+    begun = [calls.begin() for _ in range(2)]
     job.answered(100, 60)
-    with pytest.raises(BudgetSpent, match="60 of 100 rows of this job have failed"):
-        job.take(spender, {}, waiting)
+    assert "60 of 100 rows of this job have failed" in calls.begin().refused
     job.answered(100, 0)
-    for call in calls:
-        job.forget(spender, call)
-    with pytest.raises(BudgetSpent, match="60 of 100 rows of this job have failed"):
-        job.take(spender, {}, waiting)
+    for call in begun:
+        call.end(good=False, called=False)
+    assert "60 of 100 rows of this job have failed" in calls.begin().refused
 
 
 def test_nothing_is_asked_for_calls_that_have_left():
-    job = JobBudget("b", Terms((("calls", 10.0),)))
-    spender = job.spender("f@1")
-    waiting = [job.take(spender, {}, lambda: ThreadWaiter(())) for _ in range(3)]
+    job, ledger = JobBudget("b", Terms((("calls", 10.0),))), Ledger(may_be_lost=True)
+    ledger.exchange(claim(settings=str(job.terms), calls=part()), 0.0, up_seconds=0.0)  # it leases nothing for 5 s
+    calls = Calls(job)
+    waiting = [calls.begin() for _ in range(3)]
     for left in (waiting[2], waiting[0]):
-        job.forget(spender, left)
-    assert job.claim()["units"]["calls"]["take"] == 1.0
-    job.forget(spender, waiting[1])
-    assert job.claim()["units"]["calls"]["take"] == 0.0
+        left.leave()
+    assert exchange(job, ledger)["units"]["calls"]["take"] == 1.0
+    waiting[1].leave()
+    assert exchange(job, ledger)["units"]["calls"]["take"] == 0.0
     assert job.due() > 0.01, "it is idle"
+
+
+# Several budgets.
+
+
+class Paying:
+    """Calls that take of two budgets, whose ledgers are in this process."""
+
+    def __init__(self, **amounts):
+        self.budgets = [
+            JobBudget(name, Terms((("usd", amount),)), answers=functools.partial(LocalLedgers().answer, name))
+            for name, amount in amounts.items()
+        ]
+        self.calls = [Calls(budget) for budget in self.budgets]
+
+    def bills(self, **estimate):
+        return [Bill(calls, estimate, Party(), 60.0, Spending()) for calls in self.calls]
+
+
+def test_a_call_takes_of_all_its_budgets_or_of_none():
+    paying = Paying(caller=10.0, job=5.0)
+    caller, job = paying.budgets
+    first, second = paying.bills(usd=4.0), paying.bills(usd=4.0)
+    assert take_all(first, paying.calls[0]) is None
+    assert take_all(second, paying.calls[0]) is job
+    assert [bill.running is None for bill in second] == [True, True]
+    others = Calls(caller).begin(usd=6.0)
+    assert others.began, "who waits for one budget holds nothing of the other"
+    others.end(usd=0.0)
+    for bill in first:
+        bill.end(good=True)
+    assert take_all(second, paying.calls[0]) is None
+
+
+def test_a_budget_that_is_spent_refuses_a_call_before_it_takes_of_another():
+    paying = Paying(caller=10.0, job=1.0)
+    paying.budgets[1].spent({"usd": 1.0})
+    with pytest.raises(BudgetSpent, match="1 of 1 usd"):
+        take_all(paying.bills(usd=1.0), paying.calls[0])
+    assert Calls(paying.budgets[0]).begin(usd=10.0).began
+
+
+def test_a_ledger_in_this_process_answers_at_once():
+    [budget] = Paying(job=3.0).budgets
+    calls = Calls(budget)
+    assert [calls.begin(usd=1.0).began for _ in range(3)] == [True] * 3
+    assert not calls.begin(usd=1.0).began, "calls that run may cost less"

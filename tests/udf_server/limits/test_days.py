@@ -9,12 +9,16 @@ import time
 import pytest
 
 import udf_server as udf
+from tests.udf_server.limits.paying import exchange
 from tests.udf_server.security.test_callers import callers, refused, results
 from tests.udf_server.talk import eventually
 from udf_server.base.call_scope import spend
 from udf_server.base.errors import BudgetSpent
 from udf_server.base.spending import StreamSpending
 from udf_server.limits.budgets import Budgets
+from udf_server.limits.limited_calls import limited
+from udf_server.limits.limiter import Limiter
+from udf_server.limits.sharing.coordinator import Coordinator
 from udf_server.limits.sharing.ledgers import LocalLedgers
 from udf_server.limits.stream_budget import StreamBudget
 from udf_server.limits.terms import Terms
@@ -77,18 +81,29 @@ async def test_calls_that_run_at_midnight_take_nothing_of_the_new_day_and_rows_t
     assert set(messages) == {f"the budget of caller 'etl' for {tomorrow} (UTC) is spent: 10 of 10 usd"}
 
 
-class Coordinator:
-    """Exchanges claims when a test says so."""
+class Claims(Coordinator):
+    """Sends claims when a test says so."""
 
     def __init__(self, ledgers):
-        self._ledgers, self._sharing = ledgers, []
+        super().__init__(ledgers, [])
+        self.ledgers, self._added = ledgers, []
 
-    def add(self, sharing):
-        self._sharing.append(sharing)
+    def add(self, account):
+        self._added.append(account)
 
     def exchange(self):
-        for each in self._sharing:
-            each.granted(self._ledgers.answer(each.name, {**each.claim(), "leave": False}))
+        for each in self._added:
+            exchange(each, Answering(self.ledgers, each.name))
+
+
+class Answering:
+    """One of several ledgers."""
+
+    def __init__(self, ledgers, name):
+        self._ledgers, self._name = ledgers, name
+
+    def exchange(self, claim, now):
+        return self._ledgers.answer(self._name, claim)
 
 
 class Clock:
@@ -96,10 +111,10 @@ class Clock:
 
     def __init__(self, ledgers, spent):
         self.wall, self._spent = NOON, spent
-        self.coordinator = Coordinator(ledgers)
+        self.coordinator = Claims(ledgers)
         self.budgets = Budgets(self.coordinator, "id", wall=lambda: self.wall)
         daily = self.budgets.daily("etl", Terms((("usd", BUDGET),)))
-        self._stream = StreamBudget(lambda: daily.today, "f@1", time.monotonic)
+        self._stream = StreamBudget(lambda: daily.today, "f@1")
         self.running = []
 
         @udf.scalar(cost=lambda usd, parts: {"usd": usd})
@@ -112,7 +127,8 @@ class Clock:
                 spend("paid", {"usd": usd / parts}, streams)
             return parts
 
-        self.call = self._stream.wrap(paid, 1e9).call
+        self.limiter = Limiter("paid@1")
+        self.call = limited(paid, self.limiter, budgets=[self._stream], timeout=1e9).call
 
 
 @pytest.mark.parametrize("seed", range(30))

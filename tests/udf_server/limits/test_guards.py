@@ -22,7 +22,7 @@ from udf_server.aggregate.declaration import declare_aggregate
 from udf_server.base.errors import InvalidConfig
 from udf_server.hosting.registry import Registry
 from udf_server.limits.breaker import AdaptiveLimit, Breaker, of_error, of_result
-from udf_server.limits.rates import MovingWindow, RateLimit, parse_rates
+from udf_server.limits.rates import parse_rates
 from udf_server.limits.settings import GuardSettings
 from udf_server.serving.config import ServerConfig, load_config
 from udf_server.serving.server import Server
@@ -354,83 +354,6 @@ def test_a_rate_holds_and_waiting_is_counted(serve):
     assert serving.metric("udf_rate_waits_total", function="f", version="1") > 0
 
 
-@given(
-    st.integers(1, 4), st.integers(1, 3), st.lists(st.floats(0, 2, allow_nan=False, width=16), min_size=1, max_size=60)
-)
-def test_no_window_of_a_rate_has_more_calls_and_each_waits_no_longer_than_it_must(amount, seconds, pauses):
-    now, allowed = [0.0], []
-    window = MovingWindow(RateLimit(amount, "calls", seconds), lambda: now[0])
-    for pause in pauses:
-        now[0] += pause
-        wait = window.wait(1.0)
-        recent = [each for each in allowed if each + seconds > now[0]]
-        if wait:
-            assert len(recent) == amount
-            assert wait == pytest.approx(recent[0] + seconds - now[0])
-        else:
-            assert len(recent) < amount
-            window.settle(1.0, now[0])
-            allowed.append(now[0])
-
-
-@given(st.lists(st.tuples(st.floats(0, 0.01), st.floats(0.001, 3.0)), min_size=1, max_size=300))
-def test_no_window_of_a_rate_of_tokens_has_more_than_its_amount(steps):
-    now, spent = [0.0], []
-    window = MovingWindow(RateLimit(5.0, "tokens", 1), lambda: now[0])
-    for pause, cost in steps:
-        now[0] += pause
-        now[0] += window.wait(cost)
-        assert window.wait(cost) < 1e-9
-        window.settle(cost, now[0])
-        spent.append((now[0], cost))
-    for begin, _ in spent:
-        assert sum(cost for when, cost in spent if begin <= when < begin + 0.999) <= 5.0 + 1e-6
-
-
-@given(st.randoms(use_true_random=False))
-def test_no_window_has_more_than_its_amount_whenever_calls_give_back(draw):
-    now, spent, running = [0.0], [], []
-    window = MovingWindow(RateLimit(5.0, "tokens", 1), lambda: now[0])
-    for _ in range(60):
-        now[0] += draw.choice([0.003, 0.2, 1.0]) * draw.random()
-        draw.shuffle(running)
-        for began, unspent in running[:1]:
-            window.settle(-unspent, began)
-        del running[:1]
-        cost = draw.uniform(0.1, 3.0)
-        if not window.wait(cost):
-            unspent = draw.choice([0.0, 0.5, 1.0]) * cost
-            window.take(cost)
-            window.begin(cost)
-            spent.append((now[0], cost - unspent))
-            running.append((now[0], unspent))
-    for begin, _ in spent:
-        assert sum(cost for when, cost in spent if begin <= when < begin + 0.999) <= 5.0 + 1e-6
-
-
-def test_what_a_call_gives_back_is_its_own():
-    now = [0.0]
-    window = MovingWindow(RateLimit(10.0, "tokens", 1), lambda: now[0])
-    for now[0] in (0.0, 0.5):
-        window.settle(5.0, now[0])
-    window.settle(-4.0, 0.5)
-    assert window.wait(4.0) == 0.0
-    now[0] = 1.0
-    assert window.wait(9.0) == 0.0
-    window.settle(-5.0, 0.0)
-    assert window.wait(10.0) == pytest.approx(0.5), "what the first call took is out of the window"
-
-
-def test_a_window_of_many_calls_stays_small():
-    now = [0.0]
-    window = MovingWindow(RateLimit(1e6, "calls", 1), lambda: now[0])
-    for _ in range(100_000):
-        now[0] += 1e-5
-        window.settle(1.0, now[0])
-    assert len(window._times) < 3_000
-    assert window.wait(1.0) == 0.0
-
-
 @pytest.mark.parametrize(
     ("text", "spelled"),
     [
@@ -626,11 +549,25 @@ def test_calls_that_end_because_their_client_is_gone_do_not_open_the_circuit(ser
         ({"latency-goal": "1 s"}, "latency-goal needs adaptive"),
         ({"rate-storage-variable": "X"}, "no longer exists; set coordination_url"),
         ({"breaker-delay": "0 s"}, "longer than zero"),
+        ({"rate": "5/second", "burst": "many"}, "'many' is not an amount, such as '50' or '9000 tokens'"),
+        ({"rate": "5/second", "burst": "5, 6 calls"}, "two amounts of calls"),
+        ({"rate": "5/second", "burst": "5 tokens"}, "burst: tokens: no rate counts them"),
     ],
 )
 def test_a_guard_that_makes_no_sense_is_refused(table, why):
     with pytest.raises(InvalidConfig, match=why):
         GuardSettings.parse("f", table)
+
+
+def test_a_tenth_of_a_rate_and_at_least_a_call_may_begin_at_once_unless_burst_says_otherwise():
+    def bursts(**table):
+        return [rate.burst for rate in GuardSettings.parse("f", table).rate]
+
+    assert bursts(rate="5/second, 100 tokens/minute, 1000/hour, 9/2 minutes") == [1.0, 10.0, None, None]
+    settings = {"rate": ["500/minute", "90_000 tokens/minute", "10_000/day"], "burst": [20, "9_000 tokens"]}
+    assert bursts(**settings) == [20.0, 9_000.0, 20.0]
+    assert bursts(rate="5/second", burst=50) == [5.0], "no more than the rate"
+    assert "burst = 20, 9000 tokens" in str(GuardSettings.parse("f", settings))
 
 
 def test_guards_are_read_from_the_file(tmp_path):

@@ -13,10 +13,10 @@ from udf_server.base.errors import DeclarationError
 from udf_server.base.metrics import ServerMetrics
 from udf_server.hosting.function_host import FunctionHost
 from udf_server.hosting.registry import Registry
-from udf_server.limits.guard import Guard
 from udf_server.limits.guard_metrics import GuardMetrics
 from udf_server.limits.hedge import LEARN_CALLS, Hedge
 from udf_server.limits.limited_calls import limited
+from udf_server.limits.limiter import Limiter
 from udf_server.limits.settings import GuardSettings
 from udf_server.streams import opening as opening_of_streams
 from udf_server.testing import FunctionEnvironment
@@ -184,7 +184,7 @@ async def test_no_second_call_is_sent_while_calls_wait_for_the_guard():
 
     settings = GuardSettings.parse("f", {"max-concurrency": 2})
     metrics = GuardMetrics(ServerMetrics(), "f", "1")
-    async with Talk(f, guard=Guard("f@1", settings, metrics)) as talk:
+    async with Talk(f, guard=Limiter("f@1", settings, metrics)) as talk:
         await talk.open()
         for number in range(2):  # the first rows are fast, and allow as many hedges
             rows = 20
@@ -207,7 +207,7 @@ async def test_calls_that_time_out_while_they_wait_for_the_guard_allow_no_second
         return x
 
     metrics = GuardMetrics(ServerMetrics(), "f", "1")
-    guard = Guard("f@1", GuardSettings.parse("f", {"max-concurrency": 1}), metrics)
+    guard = Limiter("f@1", GuardSettings.parse("f", {"max-concurrency": 1}), metrics)
     async with Talk(f, guard=guard) as talk:
         await talk.open()
         for first, rows in ((0, 4), (4, 1)):
@@ -226,7 +226,7 @@ async def test_the_guard_does_not_count_the_call_that_lost_as_a_failure():
         return await service(x)
 
     settings = GuardSettings.parse("f", {"breaker-failures": 2})
-    async with Talk(f, guard=Guard("f@1", settings, GuardMetrics(ServerMetrics(), "f", "1"))) as talk:
+    async with Talk(f, guard=Limiter("f@1", settings, GuardMetrics(ServerMetrics(), "f", "1"))) as talk:
         await talk.open()
         talk.send(batch(0, 0, range(20)))
         answers, failed = 0, b""
@@ -247,9 +247,9 @@ async def test_the_guard_does_not_count_a_second_call_as_a_failure_if_the_first_
 
     settings = GuardSettings.parse("f", {"breaker-failures": 1})
     metrics = ServerMetrics()
-    guard, hedge = Guard("f@1", settings, GuardMetrics(metrics, "f", "1")), Hedge(0.01, 1.0, lambda _: None, bool)
+    guard, hedge = Limiter("f@1", settings, GuardMetrics(metrics, "f", "1")), Hedge(0.01, 1.0, lambda _: None, bool)
     with pytest.raises(ValueError, match="of the row"):
-        await limited(f, timeout=60.0, guard=guard, hedge=hedge).call(1)
+        await limited(f, timeout=60.0, limiter=guard, hedge=hedge).call(1)
     await asyncio.sleep(0)  # the second call ends
     assert len(calls) == 2
     assert metrics.registry.get_sample_value("udf_circuit_open", {"function": "f", "version": "1"}) == 0.0

@@ -7,12 +7,11 @@ import pytest
 
 from remote_udf.errors import ErrorCode, StreamError
 from remote_udf.v1 import message_pb2 as pb
-from tests.udf_server.limits.test_budget_ledger import claim, part
+from tests.udf_server.limits.paying import Calls
+from tests.udf_server.limits.sharing.test_ledgers import part
+from tests.udf_server.limits.test_budget_ledger import claim
 from tests.udf_server.talk import eventually
-from udf_server.base.fairness import ANYONE
 from udf_server.limits.budgets import Budgets
-from udf_server.limits.costs import RunningCall
-from udf_server.limits.queue import ThreadWaiter
 from udf_server.limits.sharing import ledgers as ledgers_module
 from udf_server.limits.sharing.coordinator import Coordinator
 from udf_server.limits.sharing.ledgers import LocalLedgers
@@ -20,9 +19,14 @@ from udf_server.limits.sharing.ledgers import LocalLedgers
 MOST = 20
 
 
-@pytest.fixture
-async def budgets():
-    coordinator = Coordinator(LocalLedgers(), [])
+@pytest.fixture(params=["here", "elsewhere"])
+async def budgets(request):
+    """Those whose ledger is in this process, and those that send claims."""
+    ledgers = LocalLedgers()
+    if request.param == "here":
+        yield Budgets(ledgers, "here", most_jobs=MOST)
+        return
+    coordinator = Coordinator(ledgers, [])
     await coordinator.open()
     yield Budgets(coordinator, "here", most_jobs=MOST)
     await coordinator.close()
@@ -61,10 +65,9 @@ async def test_a_caller_gets_no_more_jobs_than_others_would_have_left(budgets, c
 
 async def test_a_job_that_gave_way_goes_on_with_what_it_had_spent(budgets):
     job = joined(budgets, "etl", 0)
-    waiter = job.take(job.spender("f@1"), {"usd": 1.0}, lambda: ThreadWaiter(()))
-    await eventually(lambda: waiter.admitted)
-    job.spent({"usd": 1.0})
-    job.ended(RunningCall(job.spender("f@1"), waiter.costs, ANYONE, 60.0), good=True)
+    call = Calls(job).begin(usd=1.0)
+    await eventually(lambda: call.began)
+    call.end(usd=1.0)
     budgets.leave(job)
     for number in range(MOST):
         budgets.leave(joined(budgets, "flood", number))

@@ -13,8 +13,9 @@ from tests.waiting import wait_until
 from udf_server.base.call_scope import CallScope, current_scope
 from udf_server.base.fairness import Party
 from udf_server.base.metrics import ServerMetrics
-from udf_server.limits.guard import Guard
 from udf_server.limits.guard_metrics import GuardMetrics
+from udf_server.limits.limited_calls import limited
+from udf_server.limits.limiter import Limiter
 from udf_server.limits.queue import TaskWaiter, ThreadWaiter
 from udf_server.limits.settings import GuardSettings
 from udf_server.limits.sharing.ledger import Ledger
@@ -109,11 +110,11 @@ class Guarded:
             return x
 
         self.now = 100.0
-        self.guard = Guard(
+        self.guard = Limiter(
             "f@1", GuardSettings.parse("f", settings), GuardMetrics(ServerMetrics(), "f", "1"), lambda: self.now,
             shared=shared,
         )  # fmt: skip
-        self.call = self.guard.wrap(f).call
+        self.call = limited(f, self.guard).call
 
 
 @pytest.mark.parametrize("ends", ["cancelled", "run", "never"])
@@ -130,16 +131,16 @@ def test_what_a_call_took_that_was_admitted_on_a_loop_that_was_replaced_is_retur
 
     try:
         waiting = blocked.run_until_complete(one_waits())
-        guarded.now += 1.0
-        guarded.guard.gate._retry()
+        guarded.now += 1.01
+        guarded.guard.try_again()
         assert other.run_until_complete(asyncio.wait_for(guarded.call(3), 5)) == 3
         if ends == "cancelled":
             waiting.cancel()
         if ends != "never":
             blocked.run_until_complete(asyncio.wait([waiting]))
-        guarded.now += 1.0
+        guarded.now += 2.02 if ends == "run" else 1.01  # the call that has begun after all is owed, too
         assert other.run_until_complete(asyncio.wait_for(guarded.call(4), 5)) == 4
-        assert guarded.guard.gate.limits.take((1.0,)) > 0, "the last call counts"
+        assert guarded.guard.account.wait((1.0,), guarded.now) > 0, "the last call counts"
         if ends == "never":
             waiting.cancel()
             blocked.run_until_complete(asyncio.wait([waiting]))
@@ -165,8 +166,8 @@ async def test_a_call_settles_with_the_limits_that_it_took_from_although_others_
     await guarded.call(1)
     waiting = asyncio.ensure_future(guarded.call(2))
     await asyncio.sleep(0)
-    guarded.now += 1.0
-    guarded.guard.gate._retry()
+    guarded.now += 1.01
+    guarded.guard.try_again()
     exchange()
     if ends == "cancelled":
         waiting.cancel()
@@ -186,11 +187,11 @@ async def test_nothing_is_claimed_for_calls_that_have_left(settings):
     def exchange():
         claim = {**sharing.claim(), "member": "a", "fresh": "e1", "leave": False}
         sharing.granted(ledger.exchange(claim, guarded.now))
-        return claim["wanted"] - sharing._demand().in_use
+        return claim["wanted"] - guarded.guard.in_use
 
     waiting = [asyncio.ensure_future(guarded.call(-1)) for _ in range(4)]
     await asyncio.sleep(0)
-    while guarded.guard.gate._in_use == 0:
+    while guarded.guard.in_use == 0:
         exchange()
         guarded.now += 0.2
     running = waiting.pop(0)
@@ -209,7 +210,7 @@ def test_nothing_is_claimed_for_a_thread_that_has_left():
         return x
 
     guarded = Guarded(shared=True, **{"max-concurrency": 1})
-    blocking = guarded.guard.wrap(f).call
+    blocking = limited(f, guarded.guard).call
     scope = current_scope.set(CallScope(deadline=guarded.now))
     try:
         with pytest.raises(TimeoutError, match="did not allow the call before its deadline"):
@@ -281,7 +282,7 @@ class Callers:
             self.begun.append(current_scope.get().party.caller)
             return x
 
-        self._call = guarded.guard.wrap(g).call
+        self._call = limited(g, guarded.guard).call
 
     async def wait(self, name, number):
         token = current_scope.set(CallScope(self._parties[name]))
@@ -297,9 +298,9 @@ async def test_a_caller_whose_calls_are_cancelled_when_it_is_their_turn_gets_as_
     await callers.wait("one", 20)
     await callers.wait("other", 20)
     for _ in range(20):
-        turn = guarded.guard.gate._waiting._party.caller
-        guarded.now += 1.0
-        guarded.guard.gate._retry()
+        turn = guarded.guard.waiting.turn.caller
+        guarded.now += 1.01
+        guarded.guard.try_again()
         task = callers.tasks[turn].pop(0)
         if turn == "one" and cancelled < 5:
             cancelled += 1

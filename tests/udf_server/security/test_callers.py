@@ -15,13 +15,12 @@ from spark_client.base.errors import ServerUnavailable
 from spark_client.base.security import Security
 from tests.spark_client.scripted import call_of
 from tests.spark_client.streams import rows_through
+from tests.udf_server.limits.paying import Calls
 from tests.udf_server.talk import eventually
 from udf_server.base.errors import BudgetSpent, InvalidConfig
 from udf_server.base.fairness import Priority
 from udf_server.hosting.registry import Registry
 from udf_server.limits.budgets import IDLE_SECONDS, Budgets
-from udf_server.limits.costs import RunningCall
-from udf_server.limits.queue import TaskWaiter
 from udf_server.limits.sharing.coordinator import Coordinator
 from udf_server.limits.sharing.ledgers import LocalLedgers
 from udf_server.limits.stream_budget import StreamBudget
@@ -231,19 +230,14 @@ class Days:
         self.coordinator = Coordinator(ledgers, ())
         self.budgets = Budgets(self.coordinator, "id", clock=lambda: self.now, wall=lambda: self.wall)
         self.daily = self.budgets.daily("etl", Terms((("usd", 10.0),)))
-        self.stream = StreamBudget(lambda: self.daily.today, "f@1", clock=lambda: self.now)
+        self.calls = Calls(StreamBudget(lambda: self.daily.today, "f@1"))
 
     async def spend(self, amount):
-        budget, spender = self.stream.now()
-        taken = budget.take(spender, {"usd": amount}, lambda: TaskWaiter(()))
-        if isinstance(taken, TaskWaiter):
-            await asyncio.wait_for(taken.future, 10)
-            taken = budget.begun(taken)
-        call = RunningCall(spender, taken, Caller("etl").party(""), 10.0)
-        budget.runs(call)
-        budget.spent({"usd": amount})
-        call.spending.add({"usd": amount})
-        budget.ended(call, good=True)
+        call = self.calls.begin(Caller("etl").party(""), 10.0, usd=amount)
+        await eventually(lambda: call.began or call.refused)
+        if call.refused:
+            raise BudgetSpent(call.refused)
+        call.end(usd=amount)
 
 
 async def test_a_new_day_has_the_whole_budget_and_what_runs_ends_in_the_old_one():

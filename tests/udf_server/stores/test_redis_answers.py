@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.udf_server.limits.sharing.test_ledgers import claim, part
 from tests.udf_server.lying_redis import LyingRedis, Raw, lies_of
-from udf_server.limits.sharing.grants import CoordinationFailed, GuardGrant, budget_grant, guard_grant
+from udf_server.limits.sharing.grants import CoordinationFailed, checked_grant
 from udf_server.limits.sharing.ledgers import RedisLedgers
 from udf_server.stores.redis_answers import AnswerSizes, TooLarge
 
@@ -66,35 +67,22 @@ def lying():
     redis.close()
 
 
-GUARD = {
-    "member": "a", "fresh": "e1", "epoch": "", "settings": "max-concurrency = 8", "leave": False, "most": 8,
-    "adaptive": False, "first": 0, "ceiling": 0, "wanted": 8, "spare": 0, "peak": 0, "worked": 0, "failed": 0,
-    "rates": [], "pause": 0.0, "breaker": False, "succeeded": False, "failures": 0, "probe": False,
-}  # fmt: skip
-
-
 @given(seed=st.integers(0, 1 << 32))
 def test_a_claim_to_a_redis_that_lies_gets_a_grant_or_fails(lying, seed):
-    part = {"amount": 100.0, "spent": 0.0, "held": 0.0, "take": 1.0, "least": 1.0, "ahead": 0.0}
-    budget = {
-        "kind": "budget", "member": "a", "settings": "usd", "leave": False, "known": False, "rows": 0, "failed": 0,
-        "units": {"usd": part},
-    }  # fmt: skip
+    budget = {"most": -1, "lasts": True, "units": {"usd": part(take=1.0)}}
 
     async def run():
         lying.lie = lies_of(seed)
         ledgers = RedisLedgers(lying.url, f"seed{seed}")
-        for turn in range(1, 7):
-            for name, claim in (("g", GUARD), ("b", budget)):
+        for _ in range(6):
+            for name, parts in (("g", {"wanted": 8}), ("b", budget)):
                 try:
-                    grant = await ledgers.exchange(name, {**claim, "turn": turn})
-                    found = guard_grant(grant, 8, []) if name == "g" else budget_grant(grant, ["usd"])
+                    grant = await ledgers.exchange(name, claim(**parts))
+                    found = checked_grant(grant, 8, [], ["usd"] if name == "b" else [])
                 except CoordinationFailed:
                     continue
-                if isinstance(found, GuardGrant):
-                    assert -1 <= found.permits <= 8
-                else:
-                    assert found.units[0][0] >= 0
+                assert -1 <= found.places <= 8
+                assert name == "g" or found.units[0][0] >= 0
         lying.lie = None
         await ledgers.close()
 
@@ -106,6 +94,6 @@ async def test_a_conflict_that_fills_the_log_is_no_grant(lying):
     lying.lie = lambda name, answer: Raw(b"$%d\r\n%b\r\n" % (len(text), text)) if name == b"EVALSHA" else answer
     ledgers = RedisLedgers(lying.url, "conflict")
     with pytest.raises(CoordinationFailed, match="conflict is no text, or a long one"):
-        await ledgers.exchange("g", {**GUARD, "turn": 1})
+        await ledgers.exchange("g", claim())
     lying.lie = None
     await ledgers.close()

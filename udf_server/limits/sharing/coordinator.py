@@ -1,19 +1,20 @@
-"""Coordinator sends the claims of this process's shared limits, and gives them their grants."""
+"""Coordinator sends the claims of this process's accounts, and gives them their grants."""
 
 import asyncio
 import logging
 import time
 import uuid
 from collections.abc import Callable, Coroutine, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from udf_server.base.errors import InvalidConfig
 from udf_server.base.posting import poster
+from udf_server.limits.sharing.account import Account
 from udf_server.limits.sharing.grants import CoordinationFailed
 from udf_server.limits.sharing.ledger import LEASE_SECONDS
 from udf_server.limits.sharing.ledgers import Ledgers
 
-__all__ = ["Coordinator", "Sharing"]
+__all__ = ["Coordinator"]
 
 log = logging.getLogger(__name__)
 
@@ -23,38 +24,13 @@ CONFLICT_SECONDS = LEASE_SECONDS + 1.0
 """How long a start waits for servers with other settings to leave: one that crashed leaves when its lease ends."""
 
 
-class Sharing(Protocol):
-    """One limit that is shared. The coordinator calls it on the server's event loop."""
-
-    name: str
-    kind: str
-    """What it is in a log line: `guard` or `budget`."""
-    label: str
-    """What people call it."""
-    settings: str
-    call_back: Callable[[], None]
-    """Set by the coordinator. Call it, from any thread, if a claim is due at once."""
-
-    def due(self) -> float:
-        """Seconds until the next claim."""
-
-    def claim(self, *, leave: bool = False) -> dict[str, Any]:
-        """The next claim. To leave, it returns what was leased and asks for nothing."""
-
-    def granted(self, grant: dict[str, Any]) -> None:
-        """Take the grant for the last claim. Raises CoordinationFailed, before it takes anything, if it is none."""
-
-    def failed(self, why: str) -> None:
-        """The last claim was not answered, or was refused."""
-
-
 class Coordinator:
     """Keeps one task per shared limit between `open` and `close`."""
 
     def __init__(
         self,
         ledgers: Ledgers,
-        sharing: Sequence[Sharing],
+        sharing: Sequence[Account],
         *,
         observe: Callable[[float, bool], None] = lambda seconds, good: None,
         clock: Callable[[], float] = time.monotonic,
@@ -92,7 +68,7 @@ class Coordinator:
                 f"{conflict}. Stop them first, or give this server another coordination_namespace"
             )
 
-    async def _join(self, sharing: Sharing, until: float) -> str | None:
+    async def _join(self, sharing: Account, until: float) -> str | None:
         """Join a ledger, and send claims from then on. Returns the settings of other servers if they differ."""
         while (conflict := await self._exchange(sharing)) is not None:
             if self._clock() > until:
@@ -101,18 +77,18 @@ class Coordinator:
         self._tasks[sharing.name] = asyncio.create_task(self._run(sharing))
         return None
 
-    def add(self, sharing: Sharing) -> None:
+    def add(self, sharing: Account) -> None:
         """Share one more limit, whose claims are sent from now on."""
         self._sharing = (*self._sharing, sharing)
         self._tasks[sharing.name] = asyncio.create_task(self._run(sharing))
 
-    def remove(self, sharing: Sharing) -> Coroutine[Any, Any, None]:
+    def remove(self, sharing: Account) -> Coroutine[Any, Any, None]:
         """Send no more claims for a limit that was added. Await the result, which returns what was leased."""
         self._sharing = tuple(each for each in self._sharing if each is not sharing)
         self._away.discard(sharing.name)
         return self._leave(sharing, self._tasks.pop(sharing.name, None))
 
-    async def _leave(self, sharing: Sharing, task: "asyncio.Task[None] | None") -> None:
+    async def _leave(self, sharing: Account, task: "asyncio.Task[None] | None") -> None:
         if task is not None and not self._closed:
             task.cancel()
             await asyncio.wait((task,))
@@ -131,7 +107,7 @@ class Coordinator:
             await asyncio.gather(*(self._exchange(each, leave=True) for each in joined))
         await self._ledgers.close()
 
-    async def _run(self, sharing: Sharing) -> None:
+    async def _run(self, sharing: Account) -> None:
         post, wake, asked = poster(asyncio.get_running_loop()), asyncio.Event(), False
 
         def woken() -> None:
@@ -157,7 +133,7 @@ class Coordinator:
                 pass
             await asyncio.sleep(max(sent + SHORTEST_SECONDS - self._clock(), 0.0))
 
-    async def _exchange(self, sharing: Sharing, *, leave: bool = False) -> str | None:
+    async def _exchange(self, sharing: Account, *, leave: bool = False) -> str | None:
         """Send one claim. Returns the settings of other servers if they differ."""
         began = self._clock()
         claim = {"member": self._member, "fresh": self._new_id(), "leave": leave, **sharing.claim(leave=leave)}
@@ -181,7 +157,7 @@ class Coordinator:
             log.info(f"{sharing.kind} is coordinated again", extra={sharing.kind: sharing.label})
         return None
 
-    def _report(self, sharing: Sharing, why: str) -> None:
+    def _report(self, sharing: Account, why: str) -> None:
         if sharing.name not in self._away:
             self._away.add(sharing.name)
             log.warning(f"{sharing.kind} is not coordinated", extra={sharing.kind: sharing.label, "why": why})

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from remote_udf.errors import RemoteUdfError
 
-__all__ = ["BudgetGrant", "CoordinationFailed", "GuardGrant", "budget_grant", "guard_grant", "read_grant"]
+__all__ = ["CoordinationFailed", "Grant", "checked_grant", "read_grant"]
 
 CONFLICT_LENGTH = 2_000
 ROUNDED = 1 + 1e-9
@@ -18,25 +18,20 @@ class CoordinationFailed(RemoteUdfError):
     """A claim was not answered, or not by a grant. The message has no secret of the URL."""
 
 
-class GuardGrant(NamedTuple):
-    """The answer to a claim for a guard."""
+class Grant(NamedTuple):
+    """The answer to a claim."""
 
     epoch: str
     now: float
     """The time of the ledger."""
-    permits: int
+    places: int
     """-1 if there is no limit."""
-    tokens: list[list[float]]
+    rates: list[list[float]]
     """For each rate: what calls that wait get, and what is got ahead of calls."""
     paused: float
     """Seconds for which nothing is taken of the rates."""
-
-
-class BudgetGrant(NamedTuple):
-    """The answer to a claim for a budget."""
-
     units: list[list[float]]
-    """Four numbers of each unit, as `BudgetLedger.exchange` says."""
+    """Four numbers of each unit of a budget, as `Ledger.exchange` says."""
     rows: int
     failed: int
 
@@ -55,29 +50,22 @@ def read_grant(received: Any) -> dict[str, Any]:
     return grant
 
 
-def guard_grant(grant: dict[str, Any], most: int, amounts: Iterable[float]) -> GuardGrant:
-    """The grant for a guard with these limits: calls at once (-1 for any number), and the amounts of its rates.
+def checked_grant(grant: dict[str, Any], most: int, amounts: Iterable[float], units: Iterable[str]) -> Grant:
+    """The grant for a limit of places (-1 for any number), of these amounts of rates, and of units of a budget.
 
     Raises CoordinationFailed if it is none.
     """
-    epoch, tokens = grant.get("epoch"), grant.get("tokens") or []  # Lua's {} is no list
-    limits = list(amounts)
+    epoch, rates, limits = grant.get("epoch"), grant.get("rates") or [], list(amounts)  # Lua's {} is no list
     if not isinstance(epoch, str):
         raise _no_grant("epoch is no text")
-    return GuardGrant(
-        epoch, _number(grant, "now"), _count(grant, "permits", -1, most),
-        [_numbers(pair, 2, limit) for pair, limit in zip(_list(tokens, len(limits)), limits, strict=True)],
-        _number(grant, "paused", 0.0),
-    )  # fmt: skip
-
-
-def budget_grant(grant: dict[str, Any], units: Iterable[str]) -> BudgetGrant:
-    """The grant for a budget of these units. Raises CoordinationFailed if it is none."""
-    found = grant.get("units")
+    found = grant.get("units") or {}
     if not isinstance(found, dict):
         raise _no_grant("units is no object")
     numbers = [_list(found.get(unit), 4) for unit in units]
-    return BudgetGrant(
+    return Grant(
+        epoch, _number(grant, "now"), _count(grant, "places", -1, most),
+        [_numbers(pair, 2, limit) for pair, limit in zip(_list(rates, len(limits)), limits, strict=True)],
+        _number(grant, "paused", 0.0),
         [[*_numbers(each[:3], 3), _checked(each[3])] for each in numbers],
         _count(grant, "rows", 0), _count(grant, "failed", 0),
     )  # fmt: skip

@@ -1,13 +1,19 @@
-"""Ledger keeps the sums of one limit that several members share: permits, and tokens of rates.
+"""Ledger keeps the sums of one limit that several members share: places, units of windows, and units of a budget.
 
-A member is a process of a server. It sends a claim at intervals and gets a grant, which it spends without asking:
+A member is a process of a server. It sends a claim at intervals and gets a grant, a share that it uses without asking:
 
-- Permits are leased. A member that sends no claim for LEASE_SECONDS loses its permits. A member that gets fewer permits
+- Places are leased. A member that sends no claim for LEASE_SECONDS loses its places. A member that gets fewer places
   than it has keeps the others until its next claim says that it has stopped using them, so that the sum of all
-  permits never exceeds the limit.
-- Tokens are counted when they are granted, as if they were spent at the end of their lease, so that no window has
-  more than its amount. The claim says how long the member keeps them (`keep`); it spends none later. What was not
-  spent is returned with a later claim, and what was spent beyond an estimate is added.
+  places never exceeds the limit.
+- Units of a window are counted when they are granted, as if calls began at the end of their lease, so that no window
+  has more than its amount. The claim says how long the member keeps them (`keep`); no call begins with them later. What
+  was not used is returned with a later claim, and what was spent beyond an estimate is added.
+- Units of a budget are not returned with time. A claim has their sums since its member joined, not changes: so a claim
+  that is lost or that arrives twice counts once, and a ledger that has lost its data learns the sums from its members.
+  What a member holds was leased to it: for calls that run, or ahead of calls. It counts as spent until the member says
+  that it holds less. What a member held when it crashed counts as spent, for it may have been spent.
+- A ledger that was lost, or that is an older copy, does not know the leases of members before they claim. They do so
+  within a lease. Until its end no member gets more places than it has, and nothing of a budget.
 
 `redis_script.py` is the same in Lua, for Redis. A test compares them, claim by claim.
 """
@@ -15,113 +21,173 @@ A member is a process of a server. It sends a claim at intervals and gets a gran
 import math
 from typing import Any
 
-__all__ = ["AHEAD_PARTS", "AHEAD_SECONDS", "LEASE_SECONDS", "SLOTS", "Ledger", "ahead_seconds"]
+from udf_server.limits.sharing.window import Window
+
+__all__ = ["AHEAD_PARTS", "AHEAD_SECONDS", "LEASE_SECONDS", "Ledger", "ahead_seconds"]
 
 LEASE_SECONDS = 5.0
-"""The permits of a member end this long after its last claim."""
+"""The places of a member end this long after its last claim."""
 TURN_SECONDS = 0.5
-"""If the permits cannot be shared equally, the members that get one more change at this interval."""
-SLOTS = 100
-"""Number of parts of a window. Tokens of a part are counted until the end of the part is out of the window."""
+"""If the places cannot be shared equally, the members that get one more change at this interval."""
 AHEAD_SHARE = 4
-"""A claim gets at most the rest divided by this number ahead of its calls."""
+"""A claim gets at most the rest divided by this number ahead of its calls, so that no member waits for what another one
+has leased and does not use."""
 AHEAD_SECONDS, AHEAD_PARTS = 0.1, 10
-"""How long tokens are kept that were got ahead of calls, and the part of the rate's time that it is at most."""
-
-
-_NOBODY = (0.0, 0, 0, 0)
-"""Of a member: when its permits end, the permits, those it wants, its last claim's turn."""
+"""How long units of a window are kept that were got ahead of calls, and the part of the window that it is at most."""
+NOBODY: dict[str, Any] = {"number": 0, "until": 0.0}
 
 
 def ahead_seconds(seconds: float) -> float:
-    """How long a member may keep tokens of a rate over `seconds` that it got ahead of its calls."""
+    """How long a member may keep units of a window of `seconds` that it got ahead of its calls."""
     return min(AHEAD_SECONDS, seconds / AHEAD_PARTS)
 
 
 class Ledger:
-    """The state of one shared limit. It does no I/O and has no clock."""
+    """The sums of one limit. It does no I/O and has no clock."""
 
     def __init__(self, *, may_be_lost: bool = False) -> None:
         """`may_be_lost`: members may have leases of an earlier ledger whose data was lost, as a Redis loses it."""
-        self._state: dict[str, Any] | None = None
-        self._settling = LEASE_SECONDS if may_be_lost else 0.0
+        self._may_be_lost = may_be_lost
+        self.members: dict[str, dict[str, Any]] = {}
+        """By name. Those whose lease has ended are forgotten, unless they have spent units of a budget."""
+        self.windows: dict[int, Window] = {}
+        self._settings, self._epoch, self._run = "", "", ""
+        self._paused = self._at = 0.0
+        self._settling = -math.inf
+        """Until when members may have leases that are not known here."""
 
-    def exchange(self, claim: dict[str, Any], now: float, run: str = "") -> dict[str, Any]:
+    def exchange(
+        self, claim: dict[str, Any], now: float, run: str = "", up_seconds: float = LEASE_SECONDS
+    ) -> dict[str, Any]:
         """The grant for a claim. It has only `conflict`, with their settings, if other members have other settings.
 
-        `run` identifies the process that has the data: each Redis has another one after each start. A claim that
-        arrives twice, or after a later one of its member, changes nothing; then the grant has only `stale`.
+        A claim that arrives twice, or after a later one of its member, changes nothing; then the grant has only
+        `stale`. Units of a budget have four numbers: what is leased now, what all members have spent, what other
+        members that are alive hold, and what was left before this lease.
+
+        `run` identifies the process that has the data, and `up_seconds` is how long it has run: they show that a ledger
+        was lost, or is an older copy. Each Redis has another `run` after each start.
         """
-        state, settling = self._state, now + self._settling
-        if state is not None:
-            _set_back(state, claim, now)
-            if state["run"] != run:
-                state.update(run=run, epoch=claim["fresh"], settling=now + LEASE_SECONDS)
-            settling, members = state["settling"], state["members"]
-            for member in [member for member, (until, *_) in members.items() if until <= now]:
-                del members[member]
-            if state["settings"] != claim["settings"]:
-                if any(member != claim["member"] for member in members):
-                    return {"conflict": state["settings"]}
-                state = None
-            elif members.get(claim["member"], _NOBODY)[3] >= claim["turn"]:
-                return {"stale": True}
-        if state is None:
-            # Until the leases of a ledger that was lost have ended, members get no more permits than they have.
-            state = self._state = {
-                "settings": claim["settings"], "epoch": claim["fresh"], "members": {}, "used": {}, "paused": 0.0,
-                "settling": settling, "run": run, "at": now,
-            }  # fmt: skip
-        before = state["members"].get(claim["member"], _NOBODY)[3]
-        grant = {"epoch": state["epoch"], "now": now, "permits": _permits(state, claim, now)}
-        state["paused"] = max(state["paused"], now + claim["pause"])
-        grant["paused"] = max(state["paused"] - now, 0.0)
-        grant["tokens"] = []
-        for index, rate in enumerate(claim["rates"]):
-            used = state["used"].setdefault(str(index), {})
-            if claim["epoch"] == state["epoch"]:  # otherwise those that come back were never counted here
-                _take_back(used, rate, now)
-            grant["tokens"].append(_tokens(used, rate, now, before, paused=state["paused"] > now))
-        if claim["leave"]:
-            del state["members"][claim["member"]]
+        name, members = claim["member"], self.members
+        if self._epoch:
+            self._set_back(now)
+            if self._run != run:
+                self._run, self._epoch, self._settling = run, claim["fresh"], now + LEASE_SECONDS
+        self._at = now
+        for member in [each for each, kept in members.items() if kept["until"] <= now and not kept["units"]]:
+            del members[member]
+        for member, kept in members.items():
+            if member != name and kept["until"] > now and kept["settings"] != claim["settings"]:
+                return {"conflict": kept["settings"]}
+        old = members.get(name, NOBODY)
+        if old["number"] >= claim["number"]:
+            return {"stale": True}
+        if self._settings != claim["settings"] or not self._epoch:
+            self._begin(claim, now, run, up_seconds)
+        if claim["units"] and old is NOBODY and claim["epoch"] not in ("", self._epoch):
+            self._settling = now + LEASE_SECONDS
+        me = members[name] = {
+            "number": claim["number"], "settings": claim["settings"],
+            "until": 0.0 if claim["leave"] else now + LEASE_SECONDS,
+            "places": 0, "wanted": claim["wanted"], "rows": claim["rows"], "failed": claim["failed"],
+            "units": {unit: [part["spent"], part["held"]] for unit, part in claim["units"].items()},
+        }  # fmt: skip
+        grant: dict[str, Any] = {"epoch": self._epoch, "now": now, "places": self._places(claim, me, now)}
+        self._paused = max(self._paused, now + claim["pause"])
+        grant["paused"] = max(self._paused - now, 0.0)
+        grant["rates"] = [
+            self._rate(index, rate, claim["epoch"], old["number"], now) for index, rate in enumerate(claim["rates"])
+        ]
+        grant["units"] = self._units(claim["units"], me, now)
+        for each in ("rows", "failed"):
+            grant[each] = sum(kept[each] for kept in members.values())
         return grant
 
+    def _begin(self, claim: dict[str, Any], now: float, run: str, up_seconds: float) -> None:
+        """Begin with these settings. What was spent of a budget stays spent.
 
-def _set_back(state: dict[str, Any], claim: dict[str, Any], now: float) -> None:
-    """If the clock was set back, or a clock that is behind has taken over, set all times back by as much.
+        A budget that a Redis does not know has hardly ever been lost, if the Redis has run for some time.
+        """
+        self._settings, self._epoch, self._run, self._paused = claim["settings"], claim["fresh"], run, 0.0
+        self.windows.clear()
+        if self._may_be_lost:
+            settles = LEASE_SECONDS if claim["most"] >= 0 else max(LEASE_SECONDS - up_seconds, 0.0)
+            self._settling = max(self._settling, now + settles)
 
-    Otherwise leases of members that are gone would last longer than leases do, and rates would stay used.
-    """
-    late, state["at"] = state["at"] - now, now
-    if late <= 0:
-        return
-    state["settling"] -= late
-    state["paused"] -= late
-    for member, (until, *rest) in state["members"].items():
-        state["members"][member] = (until - late, *rest)
-    for index, rate in enumerate(claim["rates"]):
-        slots = math.floor(late / (rate["seconds"] / SLOTS))
-        used = state["used"].get(str(index), {})
-        state["used"][str(index)] = {str(int(slot) - slots): amount for slot, amount in used.items()}
+    def _set_back(self, now: float) -> None:
+        """If the clock was set back, or a clock that is behind has taken over, set all times back by as much.
 
+        Otherwise leases of members that are gone would last longer than leases do, and rates would stay used.
+        """
+        if (late := self._at - now) <= 0:
+            return
+        self._settling -= late
+        self._paused -= late
+        for member in self.members.values():
+            member["until"] -= late
+        for window in self.windows.values():
+            window.set_back(late)
 
-def _permits(state: dict[str, Any], claim: dict[str, Any], now: float) -> int:
-    """The permits of the member until its next claim; -1 if there is no limit. It is recorded as alive."""
-    members, me = state["members"], claim["member"]
-    permits = -1
-    if claim["most"] >= 0:
-        limit = claim["most"]
-        others = {member: kept for member, kept in members.items() if member != me}
-        held = sum(kept[1] for kept in others.values())
-        wanted = {member: kept[2] for member, kept in others.items()} | {me: claim["wanted"]}
-        permits = max(min(_share(wanted, me, limit, now), limit - held), 0)
-        if state["settling"] > now:
-            permits = min(permits, claim["ceiling"])
+    def _places(self, claim: dict[str, Any], me: dict[str, Any], now: float) -> int:
+        """The places of the member until its next claim; -1 if there is no limit."""
+        limit, name = claim["most"], claim["member"]
+        if limit < 0:
+            return -1
+        others = {each: kept for each, kept in self.members.items() if kept is not me}
+        held = sum(kept["places"] for kept in others.values())
+        wanted = {each: kept["wanted"] for each, kept in others.items()} | {name: claim["wanted"]}
+        places = max(min(_share(wanted, name, limit, now), limit - held), 0)
+        if self._settling > now:
+            places = min(places, claim["ceiling"])
         else:
-            needed = sum(max(kept[1], kept[2]) for kept in others.values())
-            permits += max(min(claim["spare"], limit - needed - permits), 0)
-    members[me] = (now + LEASE_SECONDS, max(permits, claim["ceiling"]), claim["wanted"], claim["turn"])
-    return permits
+            needed = sum(max(kept["places"], kept["wanted"]) for kept in others.values())
+            places += max(min(claim["spare"], limit - needed - places), 0)
+        me["places"] = max(places, claim["ceiling"])
+        return places
+
+    def _rate(self, index: int, rate: dict[str, Any], epoch: str, before: int, now: float) -> list[float]:
+        """The units that a member gets of one rate: for its calls that wait, and ahead of calls.
+
+        What it has settled in claims up to `before` was counted.
+        """
+        window = self.windows.get(index)
+        if window is None:
+            window = self.windows[index] = Window(rate["amount"], rate["seconds"], rate["burst"])
+        if epoch == self._epoch:  # otherwise those that come back were never counted here
+            for first, amount in rate["back"]:
+                window.take_back(amount, first, now)
+        window.add(math.fsum(amount for turn, amount in rate["settled"] if turn > before), now)
+        room = 0.0 if self._paused > now else window.room(rate["least"], now)
+        granted = min(rate["take"], room) if room >= rate["least"] and room > 0 else 0.0
+        ahead = max(min(rate["ahead"], (room - granted) / AHEAD_SHARE), 0.0)
+        window.add(granted, now, rate["keep"])
+        window.add(ahead, now, max(ahead_seconds(rate["seconds"]), rate["keep"]))
+        return [granted, ahead]
+
+    def _units(self, units: dict[str, Any], me: dict[str, Any], now: float) -> dict[str, list[float]]:
+        """What a member gets of each unit of a budget. If a call does not fit one unit, it gets nothing of any.
+
+        Otherwise members could wait for each other, each with a part of what a call needs.
+        """
+        found = {unit: self._used(unit, part, me, now) for unit, part in units.items()}
+        fits = all(not part["take"] or found[unit][3] >= part["least"] * (1 - 1e-9) for unit, part in units.items())
+        for unit, part in units.items():
+            room = found[unit][3]
+            if fits and room > 0 and self._settling <= now:
+                leased = min(part["take"], room)
+                leased += max(min(part["ahead"], (room - leased) / AHEAD_SHARE), 0.0)
+                found[unit][0] = leased
+                me["units"][unit][1] += leased
+        return found
+
+    def _used(self, unit: str, part: dict[str, float], me: dict[str, Any], now: float) -> list[float]:
+        spent = held = elsewhere = 0.0
+        for member in self.members.values():
+            its_spent, its_held = member["units"].get(unit, (0.0, 0.0))
+            spent, held = spent + its_spent, held + its_held
+            if member is not me and member["until"] > now:
+                elsewhere += its_held
+        return [0.0, spent, elsewhere, part["amount"] - spent - held]
 
 
 def _share(wanted: dict[str, int], me: str, limit: int, now: float) -> int:
@@ -137,45 +203,3 @@ def _share(wanted: dict[str, int], me: str, limit: int, now: float) -> int:
             break
         left -= wanted[member]
     return wanted[me]
-
-
-def _tokens(used: dict[str, float], rate: dict[str, Any], now: float, before: int, *, paused: bool) -> list[float]:
-    """The tokens that a member gets of one rate: for its calls that wait, and ahead of calls.
-
-    What it has settled in claims up to `before` was counted.
-    """
-    seconds = rate["seconds"]
-    width = seconds / SLOTS
-    for slot in [slot for slot in used if (int(slot) + 1) * width + seconds <= now]:
-        del used[slot]
-    if (settled := math.fsum(amount for turn, amount in rate["settled"] if turn > before)) > 0:
-        slot = str(math.floor(now / width))
-        used[slot] = used.get(slot, 0.0) + settled
-    room = 0.0 if paused else rate["amount"] - sum(used.values())
-    granted = min(rate["take"], room) if room >= rate["least"] and room > 0 else 0.0
-    ahead = max(min(rate["ahead"], (room - granted) / AHEAD_SHARE), 0.0)
-    for amount, kept in ((granted, rate["keep"]), (ahead, max(ahead_seconds(seconds), rate["keep"]))):
-        if amount > 0:
-            slot = str(math.floor((now + kept) / width))
-            used[slot] = used.get(slot, 0.0) + amount
-    return [granted, ahead]
-
-
-def _take_back(used: dict[str, float], rate: dict[str, Any], now: float) -> None:
-    """Take back what was not spent: pairs of a slot, in which or after which it was counted, and an amount.
-
-    The oldest tokens from that slot on are taken back, whoever has spent them: those that are left count longer than if
-    they were older. What is out of the window is counted no more, and must not be taken from others.
-    """
-    width = rate["seconds"] / SLOTS
-    for first, amount in rate["back"]:
-        if (first + 1) * width + rate["seconds"] <= now:
-            continue
-        for slot in sorted((slot for slot in used if int(slot) >= first), key=int):
-            taken = min(used[slot], amount)
-            used[slot] -= taken
-            amount -= taken
-            if used[slot] <= 0:
-                del used[slot]
-            if amount <= 0:
-                break

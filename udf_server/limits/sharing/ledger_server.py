@@ -24,7 +24,7 @@ class LedgerServer:
         path = Path(self._folder.name) / "ledgers"
         self.url = f"parent://{quote(str(path))}"
         """The setting `coordination_url` of the workers."""
-        ledgers, lock = LocalLedgers(), threading.Lock()
+        ledgers = LocalLedgers()
 
         class Handler(socketserver.StreamRequestHandler):
             def handle(self) -> None:
@@ -35,9 +35,7 @@ class LedgerServer:
                         except (TypeError, ValueError):
                             log.warning("a worker's connection was closed: it has sent no claim")
                             return
-                        with lock:
-                            grant = ledgers.answer(name, claim)
-                        self.wfile.write(json.dumps(grant).encode() + b"\n")
+                        self.wfile.write(json.dumps(ledgers.answer(name, claim)).encode() + b"\n")
 
         class Server(socketserver.ThreadingUnixStreamServer):
             daemon_threads = True

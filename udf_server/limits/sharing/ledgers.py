@@ -6,17 +6,18 @@ import contextlib
 import hashlib
 import json
 import socket
+import threading
 import time
 import uuid
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from udf_server.base.errors import InvalidConfig
-from udf_server.limits.sharing.budget_ledger import BUDGET, BudgetLedger
 from udf_server.limits.sharing.grants import CoordinationFailed, read_grant
 from udf_server.limits.sharing.ledger import Ledger
-from udf_server.limits.sharing.redis_script import BUDGET_SCRIPT, SCRIPT
+from udf_server.limits.sharing.redis_script import SCRIPT
 from udf_server.stores.redis_client import CONNECTIONS, redis_client
 
 __all__ = [
@@ -37,7 +38,7 @@ SHARED = "shared"
 MOST_BUDGETS = 10_000
 """Number of budgets that are kept in memory. If there are more, that which was used least recently is forgotten; jobs
 that run claim again what they have spent."""
-_PREFIX = "udf:guard:"
+_PREFIX = "udf:limits:"
 
 
 class Ledgers(ABC):
@@ -56,11 +57,12 @@ class Ledgers(ABC):
 
 
 class LocalLedgers(Ledgers):
-    """Ledgers in the memory of this process."""
+    """Ledgers in the memory of this process. They cannot be lost before the limits of this process are."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock, self._lock = clock, threading.Lock()
         self._ledgers: dict[str, Ledger] = {}
-        self._budgets: collections.OrderedDict[str, BudgetLedger] = collections.OrderedDict()
+        self._budgets: collections.OrderedDict[str, Ledger] = collections.OrderedDict()
         self.identity = uuid.uuid4().hex
 
     async def exchange(self, name: str, claim: dict[str, Any]) -> dict[str, Any]:
@@ -70,14 +72,15 @@ class LocalLedgers(Ledgers):
         pass
 
     def answer(self, name: str, claim: dict[str, Any]) -> dict[str, Any]:
-        """Do the same without waiting."""
-        if claim.get("kind") != BUDGET:
-            return self._ledgers.setdefault(name, Ledger()).exchange(claim, time.monotonic())
-        ledger = self._budgets.setdefault(name, BudgetLedger())
-        self._budgets.move_to_end(name)
-        while len(self._budgets) > MOST_BUDGETS:
-            self._budgets.popitem(last=False)
-        return ledger.exchange(claim, time.monotonic())
+        """Do the same without waiting, on any thread."""
+        with self._lock:
+            if not claim["lasts"]:
+                return self._ledgers.setdefault(name, Ledger()).exchange(claim, self._clock())
+            ledger = self._budgets.setdefault(name, Ledger())
+            self._budgets.move_to_end(name)
+            while len(self._budgets) > MOST_BUDGETS:
+                self._budgets.popitem(last=False)
+            return ledger.exchange(claim, self._clock())
 
 
 class RedisLedgers(Ledgers):
@@ -88,7 +91,6 @@ class RedisLedgers(Ledgers):
         client, self._errors = redis_client(url, "coordination_url", LINE_BYTES, socket_timeout=ANSWER_SECONDS)
         self._client: Any = client
         self._script = self._client.register_script(SCRIPT)
-        self._budget_script = self._client.register_script(BUDGET_SCRIPT)
         self._gate = asyncio.Semaphore(CONNECTIONS)
         # Others may have a Redis of their own at the same path.
         local = url.startswith("unix:")
@@ -98,11 +100,9 @@ class RedisLedgers(Ledgers):
         self._prefix = f"{_PREFIX}{namespace}:"
 
     async def exchange(self, name: str, claim: dict[str, Any]) -> dict[str, Any]:
-        budget = claim.get("kind") == BUDGET
-        script, key = (self._budget_script, name) if budget else (self._script, f"limit:{name}")
         try:
             async with asyncio.timeout(ANSWER_SECONDS), self._gate:
-                answer = await script([self._prefix + key], [json.dumps(claim)])
+                answer = await self._script([self._prefix + name], [json.dumps(claim)])
         except Exception as error:  # the library raises errors of any class if something else than a Redis answers
             raise CoordinationFailed(f"Redis does not answer: {type(error).__name__}") from None
         return read_grant(answer)

@@ -1,15 +1,9 @@
-"""The Lua scripts of the ledgers, which Redis runs for each claim. Redis's clock is the only one that they read."""
+"""The Lua script of a ledger, which Redis runs for each claim. Redis's clock is the only one that it reads."""
 
-from udf_server.limits.sharing.ledger import (
-    AHEAD_PARTS,
-    AHEAD_SECONDS,
-    AHEAD_SHARE,
-    LEASE_SECONDS,
-    SLOTS,
-    TURN_SECONDS,
-)
+from udf_server.limits.sharing.ledger import AHEAD_PARTS, AHEAD_SECONDS, AHEAD_SHARE, LEASE_SECONDS, TURN_SECONDS
+from udf_server.limits.sharing.window import SLOTS
 
-__all__ = ["BUDGET_DAYS", "BUDGET_SCRIPT", "SCRIPT"]
+__all__ = ["BUDGET_DAYS", "SCRIPT"]
 
 BUDGET_DAYS = 7
 """Redis forgets what a job has spent this long after its last claim."""
@@ -20,52 +14,55 @@ local clock = redis.call('TIME')
 -- cjson writes 14 digits, so times are counted from a later origin than 1970.
 local now = tonumber(clock[1]) - 1700000000 + tonumber(clock[2]) / 1e6
 local raw = redis.call('GET', KEYS[1])
-local state = raw and cjson.decode(raw) or nil
-local me = claim.member
 local about = redis.pcall('INFO', 'server')
-local run = type(about) == 'string' and string.match(about, 'run_id:(%w+)') or ''
-local settling = now + LEASE_SECONDS
+about = type(about) == 'string' and about or ''
+local run, up = string.match(about, 'run_id:(%w+)') or '', tonumber(string.match(about, 'uptime_in_seconds:(%d+)'))
+local state = raw and cjson.decode(raw) or {members = {}, windows = {}, settings = '', at = now, settling = 0}
+local name = claim.member
 
-local function name(slot) return string.format('%.0f', slot) end
+local function slot_name(slot) return string.format('%.0f', slot) end
 
-local function set_back()
-  local late = state.at - now
-  state.at = now
-  if late <= 0 then return end
+local function set_back(late)
   state.settling, state.paused = state.settling - late, state.paused - late
-  for _, member in pairs(state.members) do member[1] = member[1] - late end
+  for _, member in pairs(state.members) do member['until'] = member['until'] - late end
   for index, rate in ipairs(claim.rates) do
-    local moved, slots = {}, math.floor(late / (rate.seconds / SLOTS))
-    for slot, amount in pairs(state.used[tostring(index - 1)] or {}) do moved[name(tonumber(slot) - slots)] = amount end
-    state.used[tostring(index - 1)] = moved
-  end
-end
-
-if state then
-  set_back()
-  if state.run ~= run then
-    state.run, state.epoch, state.settling = run, claim.fresh, settling
-  end
-  settling = state.settling
-  for id, member in pairs(state.members) do
-    if member[1] <= now then state.members[id] = nil end
-  end
-  if state.settings ~= claim.settings then
-    for id in pairs(state.members) do
-      if id ~= me then return cjson.encode({conflict = state.settings}) end
+    local window = state.windows[tostring(index)]
+    if window then
+      local moved, slots = {}, math.floor(late / (rate.seconds / SLOTS))
+      for slot, amount in pairs(window.used) do moved[slot_name(tonumber(slot) - slots)] = amount end
+      window.used, window.due = moved, window.due - late
     end
-    state = nil
-  elseif state.members[me] and state.members[me][4] >= claim.turn then
-    return cjson.encode({stale = true})
   end
 end
-if not state then
-  -- Until the leases of a ledger that was lost have ended, members get no more permits than they have.
-  state = {settings = claim.settings, epoch = claim.fresh, members = {}, used = {}, paused = 0,
-           settling = settling, run = run, at = now}
-end
 
-local before = state.members[me] and state.members[me][4] or 0
+if state.epoch then
+  if state.at > now then set_back(state.at - now) end
+  if state.run ~= run then state.run, state.epoch, state.settling = run, claim.fresh, now + LEASE_SECONDS end
+end
+state.at = now
+for id, member in pairs(state.members) do
+  if member['until'] <= now and not next(member.units) then
+    state.members[id] = nil
+  elseif id ~= name and member['until'] > now and member.settings ~= claim.settings then
+    return cjson.encode({conflict = member.settings})
+  end
+end
+local old = state.members[name]
+local before = old and old.number or 0
+if before >= claim.number then return cjson.encode({stale = true}) end
+if state.settings ~= claim.settings or not state.epoch then
+  -- Members may have leases of a ledger that was lost.
+  local settles = claim.most >= 0 and LEASE_SECONDS or math.max(LEASE_SECONDS - (up or LEASE_SECONDS), 0)
+  state.settings, state.epoch, state.run, state.paused, state.windows = claim.settings, claim.fresh, run, 0, {}
+  state.settling = math.max(state.settling, now + settles)
+end
+if next(claim.units) and not old and claim.epoch ~= '' and claim.epoch ~= state.epoch then
+  state.settling = now + LEASE_SECONDS
+end
+local me = {number = claim.number, settings = claim.settings, ['until'] = claim.leave and 0 or now + LEASE_SECONDS,
+            places = 0, wanted = claim.wanted, rows = claim.rows, failed = claim.failed, units = {}}
+for unit, part in pairs(claim.units) do me.units[unit] = {part.spent, part.held} end
+state.members[name] = me
 
 local function share(wanted, limit)
   local left, order = limit, {}
@@ -81,136 +78,108 @@ local function share(wanted, limit)
       for i = place, #order do sharing[#sharing + 1] = order[i] end
       table.sort(sharing)
       for i, each in ipairs(sharing) do
-        if each == me then index = i - 1 end
+        if each == name then index = i - 1 end
       end
       local turn = (index + math.floor(now / TURN_SECONDS)) % rest
       return math.floor(left / rest) + (turn < left % rest and 1 or 0)
     end
-    if id == me then break end
+    if id == name then break end
     left = left - wanted[id]
   end
-  return wanted[me]
+  return wanted[name]
 end
 
-local function permits()
-  local found = -1
-  if claim.most >= 0 then
-    local limit, held, needed, wanted = claim.most, 0, 0, {}
-    for id, member in pairs(state.members) do
-      if id ~= me then
-        held, needed, wanted[id] = held + member[2], needed + math.max(member[2], member[3]), member[3]
-      end
-    end
-    wanted[me] = claim.wanted
-    found = math.max(math.min(share(wanted, limit), limit - held), 0)
-    if state.settling > now then
-      found = math.min(found, claim.ceiling)
-    else
-      found = found + math.max(math.min(claim.spare, limit - needed - found), 0)
+local function places()
+  local limit, held, needed, wanted = claim.most, 0, 0, {}
+  if limit < 0 then return -1 end
+  for id, member in pairs(state.members) do
+    wanted[id] = member.wanted
+    if id ~= name then
+      held, needed = held + member.places, needed + math.max(member.places, member.wanted)
     end
   end
-  state.members[me] = {now + LEASE_SECONDS, math.max(found, claim.ceiling), claim.wanted, claim.turn}
+  local found = math.max(math.min(share(wanted, limit), limit - held), 0)
+  if state.settling > now then
+    found = math.min(found, claim.ceiling)
+  else
+    found = found + math.max(math.min(claim.spare, limit - needed - found), 0)
+  end
+  me.places = math.max(found, claim.ceiling)
   return found
 end
 
-local function add(used, when, width, amount)
+local function add(window, rate, keep, amount)
   if amount <= 0 then return end
-  local slot = name(math.floor(when / width))
-  used[slot] = (used[slot] or 0) + amount
+  local slot = slot_name(math.floor((now + keep) / (rate.seconds / SLOTS)))
+  window.used[slot] = (window.used[slot] or 0) + amount
+  window.due = math.max(window.due, now) + amount * rate.seconds / rate.amount
 end
 
-local function take_back(used, rate)
-  local seconds = rate.seconds
+local function take_back(window, rate)
   for _, back in ipairs(rate.back) do
     local first, amount, order = back[1], back[2], {}
-    if (first + 1) * (seconds / SLOTS) + seconds > now then
-      for each in pairs(used) do
+    if (first + 1) * (rate.seconds / SLOTS) + rate.seconds > now then
+      for each in pairs(window.used) do
         if tonumber(each) >= first then order[#order + 1] = each end
       end
       table.sort(order, function(a, b) return tonumber(a) < tonumber(b) end)
     end
     for _, each in ipairs(order) do
-      local taken = math.min(used[each], amount)
-      used[each], amount = used[each] - taken, amount - taken
-      if used[each] <= 0 then used[each] = nil end
+      local taken = math.min(window.used[each], amount)
+      window.used[each], amount = window.used[each] - taken, amount - taken
+      window.due = window.due - taken * rate.seconds / rate.amount
+      if window.used[each] <= 0 then window.used[each] = nil end
       if amount <= 0 then break end
     end
   end
 end
 
-local function tokens(used, rate)
-  local seconds = rate.seconds
-  local width = seconds / SLOTS
-  for slot in pairs(used) do
-    if (tonumber(slot) + 1) * width + seconds <= now then used[slot] = nil end
-  end
-  local settled = 0
+local function units_of(window, rate)
+  local settled, room = 0, rate.amount
   for _, each in ipairs(rate.settled) do
     if each[1] > before then settled = settled + each[2] end
   end
-  add(used, now, width, settled)
-  local room = rate.amount
-  for _, amount in pairs(used) do room = room - amount end
+  add(window, rate, 0, settled)
+  for slot, amount in pairs(window.used) do
+    if (tonumber(slot) + 1) * (rate.seconds / SLOTS) + rate.seconds <= now then
+      window.used[slot] = nil
+    else
+      room = room - amount
+    end
+  end
+  if type(rate.burst) == 'number' then
+    local paced = rate.burst - math.max(window.due - now, 0) * rate.amount / rate.seconds
+    if window.due <= now then paced = math.max(paced, rate.least) end
+    room = math.min(room, paced)
+  end
   if state.paused > now then room = 0 end
   local granted = 0
   if room >= rate.least and room > 0 then granted = math.min(rate.take, room) end
   local ahead = math.max(math.min(rate.ahead, (room - granted) / AHEAD_SHARE), 0)
-  add(used, now + rate.keep, width, granted)
-  add(used, now + math.max(math.min(AHEAD_SECONDS, seconds / AHEAD_PARTS), rate.keep), width, ahead)
+  add(window, rate, rate.keep, granted)
+  add(window, rate, math.max(math.min(AHEAD_SECONDS, rate.seconds / AHEAD_PARTS), rate.keep), ahead)
   return {granted, ahead}
 end
 
-local grant = {epoch = state.epoch, now = now, permits = permits(), tokens = {}}
+local grant = {epoch = state.epoch, now = now, places = places(), rates = {}, units = {}, rows = 0, failed = 0}
 state.paused = math.max(state.paused, now + claim.pause)
 grant.paused = math.max(state.paused - now, 0)
 local longest = LEASE_SECONDS
 for index, rate in ipairs(claim.rates) do
-  local place = tostring(index - 1)
-  local used = state.used[place] or {}
-  state.used[place] = used
-  if claim.epoch == state.epoch then take_back(used, rate) end -- otherwise those were never counted here
-  grant.tokens[index] = tokens(used, rate)
+  local place = tostring(index)
+  local window = state.windows[place] or {used = {}, due = 0}
+  state.windows[place] = window
+  if claim.epoch == state.epoch then take_back(window, rate) end -- otherwise those were never counted here
+  grant.rates[index] = units_of(window, rate)
   longest = math.max(longest, rate.seconds * 2)
 end
-if claim.leave then state.members[me] = nil end
-redis.call('SET', KEYS[1], cjson.encode(state), 'PX', math.ceil((longest + claim.pause) * 1000) + 60000)
-return cjson.encode(grant)
-"""
-_BUDGET_BODY = """
-local claim = cjson.decode(ARGV[1])
-local clock = redis.call('TIME')
-local now = tonumber(clock[1]) - 1700000000 + tonumber(clock[2]) / 1e6
-local raw = redis.call('GET', KEYS[1])
-local about = redis.pcall('INFO', 'server')
-about = type(about) == 'string' and about or ''
-local run, up = string.match(about, 'run_id:(%w+)') or '', tonumber(string.match(about, 'uptime_in_seconds:(%d+)'))
-local state = raw and cjson.decode(raw)
-if not state then
-  state = {members = {}, run = run, settling = now + math.max(LEASE_SECONDS - (up or LEASE_SECONDS), 0)}
-end
-local late = math.max((state.at or now) - now, 0)
-state.at, state.settling = now, state.settling - late
-for _, member in pairs(state.members) do member['until'] = member['until'] - late end
-if state.run ~= run then state.run, state.settling = run, now + LEASE_SECONDS end
-for id, member in pairs(state.members) do
-  if id ~= claim.member and member['until'] > now and member.settings ~= claim.settings then
-    return cjson.encode({conflict = member.settings})
-  end
-end
-local old = state.members[claim.member]
-if old and old.turn >= claim.turn then return cjson.encode({stale = true}) end
-if not old and claim.known then state.settling = now + LEASE_SECONDS end
-local me = {turn = claim.turn, settings = claim.settings, ['until'] = claim.leave and 0 or now + LEASE_SECONDS,
-            rows = claim.rows, failed = claim.failed, units = {}}
-for unit, part in pairs(claim.units) do me.units[unit] = {part.spent, part.held} end
-state.members[claim.member] = me
-local grant, fits = {units = {}, rows = 0, failed = 0}, true
+local fits = true
 for unit, part in pairs(claim.units) do
   local spent, held, elsewhere = 0, 0, 0
   for id, member in pairs(state.members) do
     local its = member.units[unit] or {0, 0}
     spent, held = spent + its[1], held + its[2]
-    if id ~= claim.member and member['until'] > now then elsewhere = elsewhere + its[2] end
+    if id ~= name and member['until'] > now then elsewhere = elsewhere + its[2] end
   end
   local room = part.amount - spent - held
   grant.units[unit] = {0, spent, elsewhere, room}
@@ -228,28 +197,31 @@ end
 for _, member in pairs(state.members) do
   grant.rows, grant.failed = grant.rows + member.rows, grant.failed + member.failed
 end
-redis.call('SET', KEYS[1], cjson.encode(state))
+if not claim.lasts then
+  redis.call('SET', KEYS[1], cjson.encode(state), 'PX', math.ceil((longest + claim.pause) * 1000) + 60000)
+  return cjson.encode(grant)
+end
 -- A Redis that is full evicts what has an expiry, so budgets have none. Those that are old are deleted here.
-redis.call('ZADD', 'udf:guard:budgets', now, KEYS[1])
+redis.call('SET', KEYS[1], cjson.encode(state))
+redis.call('ZADD', 'udf:limits:budgets', now, KEYS[1])
 local oldest = now - BUDGET_DAYS * 86400
-for _, name in ipairs(redis.call('ZRANGEBYSCORE', 'udf:guard:budgets', '-inf', oldest, 'LIMIT', 0, 10)) do
-  redis.call('DEL', name)
-  redis.call('ZREM', 'udf:guard:budgets', name)
+for _, each in ipairs(redis.call('ZRANGEBYSCORE', 'udf:limits:budgets', '-inf', oldest, 'LIMIT', 0, 10)) do
+  redis.call('DEL', each)
+  redis.call('ZREM', 'udf:limits:budgets', each)
 end
 return cjson.encode(grant)
 """
+_CONSTANTS = {
+    "LEASE_SECONDS": LEASE_SECONDS, "TURN_SECONDS": TURN_SECONDS, "BUDGET_DAYS": BUDGET_DAYS, "SLOTS": SLOTS,
+    "AHEAD_SHARE": AHEAD_SHARE, "AHEAD_SECONDS": AHEAD_SECONDS, "AHEAD_PARTS": AHEAD_PARTS,
+}  # fmt: skip
 
 
 def _filled(body: str) -> str:
-    for name, value in (
-        ("LEASE_SECONDS", LEASE_SECONDS), ("TURN_SECONDS", TURN_SECONDS), ("BUDGET_DAYS", BUDGET_DAYS),
-        ("SLOTS", SLOTS), ("AHEAD_SHARE", AHEAD_SHARE), ("AHEAD_SECONDS", AHEAD_SECONDS), ("AHEAD_PARTS", AHEAD_PARTS),
-    ):  # fmt: skip
+    for name, value in _CONSTANTS.items():
         body = body.replace(name, repr(value))
     return body
 
 
 SCRIPT = _filled(_BODY)
 """Takes the name of the ledger as its key and a claim as JSON. Returns the grant as JSON."""
-BUDGET_SCRIPT = _filled(_BUDGET_BODY)
-"""The same for a BudgetLedger."""

@@ -10,7 +10,7 @@ import udf_server as udf
 from tests.udf_server.limits.test_guards import Counted, answers, counting_functions, guards
 from tests.udf_server.redis_process import with_redis
 from udf_server.base.errors import InvalidConfig
-from udf_server.limits.job_budget import JobBudget
+from udf_server.limits.budget import Budget
 from udf_server.limits.sharing.coordinator import Coordinator
 from udf_server.limits.sharing.ledger_server import LedgerServer
 from udf_server.limits.sharing.ledgers import RedisLedgers
@@ -198,7 +198,7 @@ def test_a_server_waits_for_one_with_other_settings_that_is_leaving(serve, ledge
 
 @with_redis
 async def test_many_jobs_with_budgets_claim_at_once(redis_process):
-    jobs = [JobBudget(f"job {number}", Terms((("usd", 1.0),))) for number in range(300)]
+    jobs = [Budget(f"job {number}", Terms((("usd", 1.0),))) for number in range(300)]
     claims = []
     coordinator = Coordinator(
         RedisLedgers(redis_process.url, "many"), jobs, observe=lambda seconds, good: claims.append(good)

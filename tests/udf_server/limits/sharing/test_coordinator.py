@@ -7,9 +7,9 @@ import pytest
 from tests.udf_server.talk import eventually
 from udf_server.base.errors import InvalidConfig
 from udf_server.base.metrics import ServerMetrics
-from udf_server.limits.guard import Guard
+from udf_server.limits.budget import Budget
 from udf_server.limits.guard_metrics import GuardMetrics
-from udf_server.limits.job_budget import JobBudget
+from udf_server.limits.limiter import Limiter
 from udf_server.limits.settings import GuardSettings
 from udf_server.limits.sharing import coordinator
 from udf_server.limits.sharing.coordinator import Coordinator
@@ -40,7 +40,7 @@ class RecordedLedgers(LocalLedgers):
 def sharing(*names, **settings):
     metrics = ServerMetrics()
     parsed = GuardSettings.parse("f", settings)
-    return [Guard(name, parsed, GuardMetrics(metrics, name, "1"), shared=True).sharing for name in names]
+    return [Limiter(name, parsed, GuardMetrics(metrics, name, "1"), shared=True).sharing for name in names]
 
 
 async def test_limits_join_at_once_although_one_ledger_does_not_answer():
@@ -148,7 +148,7 @@ async def test_the_log_names_a_budget_by_its_caller_and_day_and_a_guard_by_its_f
     ledgers = RecordedLedgers()
     ledgers.hanging = {"f@1", "day:0123"}
     [guard] = sharing("f@1", **{"max-concurrency": 8})
-    budget = JobBudget("day:0123", Terms.of({"usd": 1.0}, "test"), caller="etl", title="2026-01-31 (UTC)")
+    budget = Budget("day:0123", Terms.of({"usd": 1.0}, "test"), caller="etl", title="2026-01-31 (UTC)")
     joining = Coordinator(ledgers, [guard, budget])
     await joining.open()
     await joining.close()
@@ -158,10 +158,10 @@ async def test_the_log_names_a_budget_by_its_caller_and_day_and_a_guard_by_its_f
 
 
 GRANTS = [
-    {}, {"epoch": 1}, {"permits": None}, {"permits": "8"}, {"permits": 9}, {"permits": -2}, {"permits": 1.5},
-    {"permits": float("nan")}, {"now": float("inf")}, {"now": 10**400}, {"paused": -1.0},
-    {"tokens": [[1.0, 0.0], [1.0, 0.0]]}, {"tokens": [[-1.0, 0.0]]}, {"tokens": [[1.0]]}, {"tokens": [[99.0, 0.0]]},
-    {"tokens": 3},
+    {}, {"epoch": 1}, {"places": None}, {"places": "8"}, {"places": 9}, {"places": -2}, {"places": 1.5},
+    {"places": float("nan")}, {"now": float("inf")}, {"now": 10**400}, {"paused": -1.0},
+    {"rates": [[1.0, 0.0], [1.0, 0.0]]}, {"rates": [[-1.0, 0.0]]}, {"rates": [[1.0]]}, {"rates": [[99.0, 0.0]]},
+    {"rates": 3},
 ]  # fmt: skip
 
 

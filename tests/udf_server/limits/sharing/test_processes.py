@@ -22,7 +22,7 @@ from spark_client.functions.directory import list_functions
 from tests.spark_client.scripted import call_of, chunk_of, everything, stream_of
 from tests.udf_server.redis_process import RedisProcess, with_redis
 from tests.waiting import wait_until
-from udf_server.limits.shared_limits import BUSY_SECONDS
+from udf_server.limits.sharing.account import BUSY_SECONDS
 from udf_server.limits.sharing.ledger import LEASE_SECONDS
 
 pytestmark = pytest.mark.slow
