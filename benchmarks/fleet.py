@@ -117,14 +117,22 @@ def _measure_budgets(results: Results, quick: bool, url: str, folder: Path) -> N
 
 def _measure_cost(results: Results, quick: bool, url: str, folder: Path) -> None:
     rows, options = _cut(range((20 if quick else 200) * IN_FLIGHT)), {"buffer-capacity": str(IN_FLIGHT)}
-    with _servers(1, "", url, folder) as without, _servers(1, COST_GUARD, url, folder) as shared:
+    servers = partial(_servers, 1, folder=folder)
+    with (
+        servers(guards="", url="") as without, servers(guards=COST_GUARD, url=url) as shared,
+        servers(guards=COST_GUARD, url="") as local,
+    ):  # fmt: skip
         sides = {
             name: partial(Client(targets[0]).seconds, "lookup", rows, **options)
-            for name, targets in (("without", without), ("shared", shared))
+            for name, targets in (("without", without), ("shared", shared), ("local", local))
         }
         times = results.medians("guard_cost", alternating(sides, 1 if quick else 7))
-        note = f"rows/s with a shared guard over without; {LOOKUP_SECONDS * 1000:g} ms, {IN_FLIGHT:,} in flight"
-        results.add("guard_cost", times["without"] / times["shared"], note)
+        note = f"{LOOKUP_SECONDS * 1000:g} ms, {IN_FLIGHT:,} in flight"
+        results.add(
+            "guard_cost", times["without"] / times["shared"], f"rows/s with a shared guard over without; {note}"
+        )
+        note = f"rows/s with a guard of one process over without; {note}"
+        results.add("guard_cost_local", times["without"] / times["local"], note)
 
 
 def _measure_servers(results: Results, quick: bool, folder: Path) -> None:
@@ -189,7 +197,8 @@ def _servers(
     """Servers that share guards and budgets by the Redis. They write about calls to files with this name."""
     path = folder / "server.toml"
     path.write_text(guards)
-    given = ["--config", str(path), *settings, *(["--coordination-url", url] if guards or coordinated else [])]
+    joins = url and (guards or coordinated)
+    given = ["--config", str(path), *settings, *(["--coordination-url", url] if joins else [])]
     with contextlib.ExitStack() as stack:
         if times:
             os.environ["FLEET_TIMES"] = str(folder / times)

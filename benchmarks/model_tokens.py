@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from benchmarks.cache import redis_server
 from benchmarks.direct import Client
+from benchmarks.late_way import late_way
 from benchmarks.model_server import model_server
 from benchmarks.results import Results
 from udf_models.testing import ScriptedService
@@ -22,20 +23,23 @@ CALL_TOKENS = 2 * PROMPT_TOKENS
 """The answer is the prompt. Bytes and max_tokens estimate more, which is corrected when a call ends. One that
 is too small would let the first calls exceed the rate by its error."""
 SERVERS = 2
+LATE_SECONDS = 0.1
+"""Longest time of a request from the guard to the service."""
 
 
 def measure_tokens(results: Results, quick: bool) -> None:
-    """All prompts are new. A request is counted with all its tokens when it arrives at the service."""
-    rows = (4 if quick else 12) * RATE // CALL_TOKENS // SERVERS
+    """All prompts are new. A request is counted with all its tokens when it arrives at the service, some time later."""
+    rows = (4 if quick else 40) * RATE // CALL_TOKENS // SERVERS
     with (
         tempfile.TemporaryDirectory() as folder, redis_server() as redis, ScriptedService(latency=0.05) as service,
+        late_way(service.url, LATE_SECONDS) as url,
     ):  # fmt: skip
         config = Path(folder) / "server.toml"
         config.write_text(f'[guards.complete_small]\nrate = "{RATE} tokens/second"\n')
         settings = ["--config", str(config), "--coordination-url", redis]
         limit = f"max_tokens = {PROMPT_TOKENS}"
         with (
-            model_server(service.url, settings, limit) as first, model_server(service.url, settings, limit) as second,
+            model_server(url, settings, limit) as first, model_server(url, settings, limit) as second,
             ThreadPoolExecutor(SERVERS) as threads,
         ):  # fmt: skip
             clients = [Client(server.target) for server in (first, second)]
@@ -44,7 +48,8 @@ def measure_tokens(results: Results, quick: bool) -> None:
         times = sorted(request.time for request in service.requests)
     assert len(times) == rows * SERVERS
     most = max(sum(time <= each < time + 1 for each in times) for time in times) * CALL_TOKENS
-    note = f"tokens of the worst second over the rate, less 1; {SERVERS} servers, {RATE:,} tokens/second"
+    note = f"tokens of the worst second over the rate, less 1; {SERVERS} servers, {RATE:,} tokens/second; "
+    note += f"0 to {LATE_SECONDS * 1000:g} ms from the guard to the service"
     results.add("token_rate_overshoot", max(most / RATE - 1, 0.0), note)
     used = len(times) * CALL_TOKENS / RATE / (times[-1] - times[0] + 1)
     results.add("token_rate_used", used, "tokens over those that the rate allows meanwhile")
