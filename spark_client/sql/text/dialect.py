@@ -10,14 +10,11 @@ from sqlglot import exp
 from sqlglot.dialects.spark import Spark
 from sqlglot.tokens import Token, TokenType
 
-from spark_client.sql.text.arguments import CalledTable
-from spark_client.sql.text.comments import without_comments
+from spark_client.sql.text.arguments import CalledTable, RelationsParser
 from spark_client.sql.text.nodes import Node, UnsignedShift
-from spark_client.sql.text.relations import RelationsParser
-from spark_client.sql.text.settings import ParserSettings
+from spark_client.sql.text.settings import ParserSettings, value_of
 from spark_client.sql.text.spans import FLINK, recording
-from spark_client.sql.text.strings import value_of
-from spark_client.sql.text.tokens import NOT_SPARKS, TEXTS, UNSIGNED_SHIFT, joined, named_by_words
+from spark_client.sql.text.tokens import NOT_SPARKS, TEXTS, UNSIGNED_SHIFT, joined, named_by_words, without_comments
 
 __all__ = ["TOO_DEEP", "RemoteSpark", "dialect_of"]
 

@@ -1,6 +1,7 @@
 """The settings of a Spark session that change how Spark parses a text, for the texts that are parsed here as well."""
 
 import itertools
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -12,7 +13,10 @@ from spark_client.base.options import all_settings
 from spark_client.base.settings import read_once
 from spark_client.sql.text.nodes import Node
 
-__all__ = ["BY_DEFAULT", "ParserSettings", "parser_settings", "require_understood"]
+__all__ = ["BY_DEFAULT", "ParserSettings", "parser_settings", "require_understood", "value_of"]
+
+_ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|([01][0-7]{2})|(.))", re.DOTALL)
+_MEANINGS = {"0": "\0", "b": "\b", "n": "\n", "r": "\r", "t": "\t", "Z": "\x1a", "%": "\\%", "_": "\\_"}
 
 _ANSI = "spark.sql.ansi.enabled"
 _ESCAPED = "spark.sql.parser.escapedStringLiterals"
@@ -105,3 +109,24 @@ _REMEDIES = {
     _JOIN_FIRST: "write CROSS JOIN in place of the comma",
     _OUTER_CTES: "give each its own name",
 }
+
+
+def value_of(written: str, settings: ParserSettings) -> str:
+    """The value of a text of a query with its quotes, such as 'it''s', as Spark reads it with these settings."""
+    if settings.escaped:
+        return written[1:-1]  # Spark drops the r of r'a', and keeps its first quote
+    if written[0] in "rR":
+        return written[2:-1].replace(written[1] * 2, "")
+    quote = written[0]
+    # A quote after a backslash is not one of two.
+    parts = re.split(r"(\\.)", written[1:-1], flags=re.DOTALL)
+    doubled = "" if settings.consecutive else quote
+    inside = "".join(part if part[:1] == "\\" else part.replace(quote * 2, doubled) for part in parts)
+    return _ESCAPE.sub(_meaning, inside).encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+def _meaning(found: re.Match[str]) -> str:
+    short, long, octal, letter = found.groups()
+    if short or long:
+        return chr(int(short or long, 16))
+    return chr(int(octal, 8)) if octal else _MEANINGS.get(letter, letter)

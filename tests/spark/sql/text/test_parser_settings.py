@@ -8,8 +8,7 @@ import pytest
 from pyspark.errors import PySparkException
 
 from spark_client import PlanError, connect
-from spark_client.sql.text.settings import ParserSettings
-from spark_client.sql.text.strings import value_of
+from spark_client.sql.text.settings import ParserSettings, value_of
 from tests.conftest import serving
 from tests.spark.sql.test_as_spark import MySum, rows_of
 from udf_server.aggregate.declaration import declare_aggregate

@@ -2,8 +2,8 @@
 
 import pytest
 
-from spark_client.sql.text.comments import without_comments
 from spark_client.sql.text.parsing import Text
+from spark_client.sql.text.tokens import without_comments
 from spark_client.sql.text.writers import canonical
 
 
