@@ -36,7 +36,7 @@ class Bounds:
         most = self._bytes(limits.admission.server_bytes) + beyond + len(streams) * results
         self._check(server, "bytes", admission.bytes, most)
         for stream in streams:
-            if (call := stream._call) is None:
+            if (call := stream.call) is None:
                 continue
             accounts = call.accounts
             self._message_rows = max((self._message_rows, *(pending.rows for pending in accounts._pending.values())))

@@ -152,8 +152,8 @@ def _one_row_late(original: Any) -> Any:
 
 def _no_notice(original: Any) -> Any:
     def staff(self: Any) -> None:
-        if self._idle < len(self._jobs) and self._alive < self._allowed:
-            self._alive += 1
+        if self._idle < len(self._jobs) and self.alive < self._allowed:
+            self.alive += 1
             self._threads.start("udf", self._work)
 
     return staff
