@@ -101,8 +101,11 @@ async def test_rows_of_many_streams_are_in_one_file(tmp_path, configured, servic
 
 async def test_servers_that_see_the_same_rows_at_once_submit_each_once(ask, service):
     prompts = [f"prompt {number}" for number in range(300)]
-    results = await asyncio.gather(*(ask(prompts[start:] + prompts[:start]) for start in (0, 100, 200)))
-    assert all(row == SUBMITTED for result in results for row in result.to_pylist())
+    asked = [prompts[start:] + prompts[:start] for start in (0, 100, 200)]
+    results = await asyncio.gather(*map(ask, asked))
+    for rows, result in zip(asked, results, strict=True):
+        # A server that opens its store late may find answers.
+        assert all(found in (SUBMITTED, done(row)) for row, found in zip(rows, result.to_pylist(), strict=True))
     assert (service.batch_rows, service.resubmitted_rows) == (300, 0)
 
 
