@@ -63,17 +63,7 @@ def test_every_test_marked_so_passes_on_spark_connect():
 
     The classic session has all examples of property tests, and the long cases of others.
     """
-    options = [
-        "-q",
-        "-x",
-        "-m",
-        "connect and not long",
-        "-p",
-        "no:cacheprovider",
-        "-p",
-        "no:xdist",
-        "--hypothesis-profile=quick",
-    ]
-    done = run(["-m", "pytest", *options, "tests/spark"], REMOTE_UDF_TEST_SPARK="connect")
+    options = ["-q", "-x", "-p", "no:cacheprovider", "-p", "no:xdist", "--hypothesis-profile=quick"]
+    done = run(["-m", "pytest", *options, "-m", "connect and not long", "tests/spark"], REMOTE_UDF_TEST_SPARK="connect")
     assert done.returncode == 0, done.stdout[-5000:] + done.stderr[-2000:]
     assert "passed" in done.stdout.splitlines()[-1]
