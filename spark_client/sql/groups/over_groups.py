@@ -99,7 +99,7 @@ class OverGroups:
         first, *rest = node.parts
         if (made := self._made.get(self._source.key(first.name))) is not None and not self._source.has(first.name):
             return exp.Dot.build([column(made), *(each.copy() for each in rest)]) if rest else column(made)
-        if not self._source.has(first.name) and self._source.is_constant(node):
+        if not self._source.has(first.name) and self._source.constant_name(node) is not None:
             return node.copy()
         raise error_at(node, f"{canonical(node)} is neither in GROUP BY nor in an aggregate{self._around(node)}")
 

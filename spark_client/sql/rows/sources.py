@@ -41,6 +41,9 @@ _GENERATORS = ("inline", "inline_outer", "json_tuple", "posexplode", "posexplode
 _OF_ONE_COLUMN = ("explode", "explode_outer", "variant_explode", "variant_explode_outer")
 """Functions of Spark's that return several rows of one column."""
 
+_VALUES = ("current_date", "current_time", "current_timestamp", "current_user", "session_user", "user")
+"""Functions of Spark that need no parentheses; it names their columns otherwise."""
+
 
 class SelectSource:
     """The rows of one SELECT, made by `Scope.source`."""
@@ -148,12 +151,12 @@ class SelectSource:
         """Whether there is a column of that name."""
         return self.key(name) in map(self.key, self.columns)
 
-    def is_constant(self, node: Node) -> bool:
-        """Whether a name that is not a column is a value: CURRENT_DATE, or a variable of the session."""
+    def constant_name(self, node: Node) -> str | None:
+        """The name of a value that no column is: CURRENT_DATE, or a variable of the session; None if it is none."""
         try:
-            return bool(self._run(exp.select(node.copy())).columns)
+            return self._run(exp.select(node.copy())).columns[0]
         except AnalysisException:
-            return False
+            return None
 
     def base(self, items: Mapping[str, Node], stars: Sequence[Node] = (), windows: Sequence[Node] = ()) -> DataFrame:
         """The rows with the columns of the stars, followed by these expressions, by name.
@@ -264,7 +267,8 @@ def output_names(
         if item.is_star or _has_columns(item):
             names.append(None)
         elif isinstance(item, (exp.Alias, exp.Column)):
-            names.append(item.alias_or_name)
+            value = is_column(item) and item.name.lower() in _VALUES and not source.has(item.name)
+            names.append((source.constant_name(item) if value else None) or item.alias_or_name)
         else:
             names.append(canonical(item).replace("`", ""))
             lateral = any(alias_in(node, aliases, source.key) for node in item.walk())

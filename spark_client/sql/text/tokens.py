@@ -130,8 +130,14 @@ def _is_shift(before: Sequence[Token], after: Sequence[Token]) -> bool:
     )
 
 
+def _is_hexadecimal(before: Sequence[Token]) -> bool:
+    """Whether the last token is X, and no field."""
+    named = bool(before) and before[-1].token_type is TokenType.VAR and before[-1].text.upper() == "X"
+    return named and not (len(before) > 1 and before[-2].token_type is TokenType.DOT)
+
+
 def joined(sql: str, tokens: list[Token]) -> list[Token]:
-    """Join the tokens of `1L`, which sqlglot would read as a cast, of `'a' 'b'`, as concat, of `>>>`, and of `!>`.
+    """Join the tokens of `1L`, which sqlglot would read as a cast, of `'a' 'b'`, as concat, `X '1F'`, `>>>` and `!>`.
 
     In OPTIONS ('a' 'b') and similar lists they are a key and its value.
     """
@@ -149,6 +155,8 @@ def joined(sql: str, tokens: list[Token]) -> list[Token]:
         elif token is not before and before.text == "!" and token.start == before.end + 1 and token.text in ("<", ">"):
             before.text, before.end = sql[before.start : token.end + 1], token.end
             before.token_type = TokenType.GTE if token.text == "<" else TokenType.LTE
+        elif _is_hexadecimal(found) and token.token_type in TEXTS:  # X '1F' with a space
+            before.text, before.end, before.token_type = token.text, token.end, TokenType.HEX_STRING
         elif sql[token.start : token.start + 3] == ">>>" and _is_shift(found, tokens[index + 3 : index + 4]):
             # Not the end of a type: array<array<array<int>>>.
             token.text, token.end, token.token_type = ">>>", token.end + 2, UNSIGNED_SHIFT

@@ -164,6 +164,14 @@ def test_a_name_means_what_it_means_to_spark(remote, query):
     as_spark(remote, query)
 
 
+def test_a_value_without_parentheses_has_the_name_that_spark_gives_it(remote):
+    query = "SELECT current_date, CURRENT_USER, SUM(v) AS n, length(X '1F0A') AS l, current_date AS d FROM pairs"
+    assert remote.sql(query.replace("SUM(", "my_sum(")).columns == remote.spark.sql(query).columns
+    as_spark(remote, query)
+    over = query.replace("SUM(v)", "SUM(v) OVER ()")
+    assert remote.sql(over.replace("SUM(", "my_sum(")).columns == remote.spark.sql(over).columns
+
+
 @pytest.mark.parametrize("query", WINDOWS)
 def test_no_clause_is_lost(remote, query):
     as_spark(remote, query)

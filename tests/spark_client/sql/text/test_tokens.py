@@ -107,6 +107,12 @@ def test_a_word_after_a_quantifier_is_a_name():
         assert [each.name for each in tree.find_all(exp.Column)] == [word]
 
 
+def test_a_hexadecimal_text_may_have_a_space_before_it():
+    tree = Text("SELECT f(X '1F', x) FROM t WHERE x = 'a' AND t.x LIKE 'b'", None, {}).tree
+    assert [each.name for each in tree.find_all(exp.HexString)] == ["1F"]
+    assert [each.name for each in tree.find_all(exp.Column)].count("x") == 3
+
+
 @pytest.mark.parametrize("rest", ["MODELS", "TABLES LIKE 'a''b'"])
 def test_the_rest_of_a_command_is_kept(rest):
     assert [token.text for token in Text(f"SHOW {rest}", None, {}).tokens] == ["SHOW", rest]
