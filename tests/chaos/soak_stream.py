@@ -27,6 +27,8 @@ PER_SECOND = 20
 """Each key has a row once in this number of seconds."""
 WARM_UP = 30
 """The number of micro-batches of each query before the first sample, by which each key has had rows."""
+STARTS = 5
+"""The number of times that a query is started at most."""
 SETTINGS = {
     "spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false", "spark.sql.shuffle.partitions": "2",
     "spark.driver.memory": "2g",
@@ -39,7 +41,8 @@ SETTINGS = {
 def started(remote, keys, folder):
     """Starts the three queries over rows of `keys` keys, each once the one before runs.
 
-    On a busy machine three at once would not start their Python processes in the ten seconds that Spark waits for one.
+    On a busy machine a Python process may need longer than the ten seconds that Spark waits for it, the more so if
+    three queries start at once. So a query that fails before its first micro-batch has ended is started again.
     """
     spark = SparkSession.active()
     rows = spark.readStream.format("rate").option("rowsPerSecond", max(keys // PER_SECOND, 1)).load()
@@ -47,18 +50,21 @@ def started(remote, keys, folder):
     totals = remote.function("totals")("x").alias("total")
     windows = tumble(rows.withWatermark("at", "2 seconds"), "at", "10 seconds")
     queries = {
-        "update": remote.group_by(rows, "k").agg(totals),
         "expiring": remote.process("seen", rows, partition_by="k", uid="seen"),
+        "update": remote.group_by(rows, "k").agg(totals),
         "windows": remote.group_by(windows, "window_start", "window_end", "k").agg(totals),
     }
     found = []
     for name, frame in queries.items():
         sink = frame.writeStream.format("noop").queryName(name)
         sink = sink.outputMode("update" if name == "update" else "append").trigger(processingTime="1 second")
-        query = sink.option("checkpointLocation", f"{folder}/{name}").start()
+        for _ in range(STARTS):
+            query = sink.option("checkpointLocation", f"{folder}/{name}").start()
+            while query.isActive and batches(query) < 1:
+                time.sleep(0.1)
+            if query.isActive:
+                break
         found.append(query)
-        while query.isActive and batches(query) < 1:
-            time.sleep(0.1)
     return found
 
 
