@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from remote_udf.errors import InvalidOption
 from remote_udf.option_values import ValueReader
 
-__all__ = ["Option", "option", "read_values", "table_of"]
+__all__ = ["Option", "mapping", "option", "read_values", "table_of"]
 
 ValueT = TypeVar("ValueT")
 DefaultT = TypeVar("DefaultT")
@@ -46,6 +46,11 @@ def option(
         **more: Metadata of the field.
     """
     return dataclasses.field(default=default, repr=not secret, metadata={"reader": read, "doc": doc, **more})
+
+
+def mapping(read: ValueReader[Mapping[str, ValueT]], doc: str) -> Mapping[str, ValueT]:
+    """Declare a field that is a mapping. It is empty if it is not set."""
+    return dataclasses.field(default_factory=dict, metadata={"reader": read, "doc": doc})
 
 
 _tables: dict[type, Mapping[str, Option]] = {}

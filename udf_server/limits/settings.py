@@ -1,16 +1,15 @@
 """GuardSettings are the operator's settings in `[guards.NAME]` of the server's file."""
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import starmap
 from typing import Any
 
-from remote_udf.durations import format_seconds
-from remote_udf.effective_options import canonical
+from remote_udf.effective_options import canonical, resolve
 from remote_udf.errors import InvalidOption
-from remote_udf.option_tables import Option
-from remote_udf.option_values import choice, count, duration, switch
+from remote_udf.option_tables import mapping, option, table_of
+from remote_udf.option_values import ValueReader, choice, count, duration, switch
 from udf_server.base.errors import InvalidConfig
 from udf_server.limits.rates import CALLS, RateLimit, paced, parse_bursts, parse_rates
 
@@ -26,6 +25,14 @@ class WithoutCoordination(StrEnum):
     """They are made; each process applies the whole limit alone."""
 
 
+def _amount(unit: str, amount: float) -> str:
+    return f"{amount:.15g}" if unit == CALLS else f"{amount:.15g} {unit}"
+
+
+_rates = ValueReader(parse_rates, lambda rates: ", ".join(map(str, rates)), "str")
+_bursts = ValueReader(parse_bursts, lambda bursts: ", ".join(starmap(_amount, bursts.items())), "str")
+
+
 @dataclass(frozen=True)
 class GuardSettings:
     """Guards of one scalar function, over all streams of a process, or of all servers that share a coordination.
@@ -33,24 +40,32 @@ class GuardSettings:
     A guard that is None, empty or False is disabled.
     """
 
-    max_concurrency: int | None = None
-    """Maximum number of concurrent calls."""
-    adaptive: bool = False
-    """Whether the number of concurrent calls of a process adapts: it begins low, rises by one per successful round, and
-    is halved after a failure."""
-    latency_goal: float | None = None
-    """Seconds. With `adaptive`, a call that takes longer counts as failed."""
-    rate: tuple[RateLimit, ...] = ()
-    """Maximum amounts per time, such as "100/second" or "90000 tokens/minute". All of them hold."""
-    burst: Mapping[str, float] = field(default_factory=dict)
-    """How much of a rate may begin at once, in its unit: "50", "9000 tokens". The rest begins at the pace of the rate.
-    By default a tenth of the rate, and at least one call; rates over more than a minute have no pace by default."""
-    breaker_failures: int | None = None
-    """Number of consecutive failures in a process after which its calls stop for `breaker_delay`."""
-    breaker_delay: float = 10.0
-    """Seconds until one test call is made."""
-    without_coordination: WithoutCoordination = WithoutCoordination.FAIL_CLOSED
-    """What happens to calls while the coordination of several servers is unavailable."""
+    max_concurrency: int | None = option(count(1), None, "Maximum number of concurrent calls.")
+    adaptive: bool = option(
+        ValueReader(switch.read, str, switch.accepts), False,
+        "Whether the number of concurrent calls of a process adapts: it begins low, rises by one per successful round, "
+        "and is halved after a failure.",
+    )  # fmt: skip
+    latency_goal: float | None = option(
+        duration, None, "Seconds. With `adaptive`, a call that takes longer counts as failed."
+    )
+    rate: tuple[RateLimit, ...] = option(
+        _rates, (), "Maximum amounts per time, such as '100/second' or '90000 tokens/minute'. All of them hold."
+    )
+    burst: Mapping[str, float] = mapping(
+        _bursts,
+        "How much of a rate may begin at once, in its unit: '50', '9000 tokens'. The rest begins at the pace of the "
+        "rate. By default a tenth of the rate, and at least one call; rates over more than a minute have no pace by "
+        "default.",
+    )
+    breaker_failures: int | None = option(
+        count(1), None, "Number of consecutive failures in a process after which its calls stop for `breaker_delay`."
+    )
+    breaker_delay: float = option(duration, 10.0, "Seconds until one test call is made.")
+    without_coordination: WithoutCoordination = option(
+        choice(WithoutCoordination), WithoutCoordination.FAIL_CLOSED,
+        "What happens to calls while the coordination of several servers is unavailable.",
+    )  # fmt: skip
 
     @classmethod
     def parse(cls, name: str, table: Mapping[str, Any]) -> "GuardSettings":
@@ -59,10 +74,10 @@ class GuardSettings:
         if "rate-storage-variable" in table or "rate_storage_variable" in table:
             raise InvalidConfig(f"{source}: rate-storage-variable no longer exists; set coordination_url instead")
         try:
-            texts = canonical(table, source=source, known=(_OPTIONS,))
+            texts = canonical(table, source=source, known=(table_of(cls),))
         except InvalidOption as error:
             raise InvalidConfig(str(error)) from None
-        settings = cls(**{_OPTIONS[key].attribute: _OPTIONS[key].parse(text) for key, text in texts.items()})
+        settings = resolve(cls, texts)
         if settings.latency_goal is not None and not settings.adaptive:
             raise InvalidConfig(f"{source}: latency-goal needs adaptive = true")
         try:
@@ -77,28 +92,7 @@ class GuardSettings:
 
     def __str__(self) -> str:
         """The settings that differ from their defaults, by name."""
-        values = {name: getattr(self, option.attribute) for name, option in _OPTIONS.items()}
         default = GuardSettings()
-        return ", ".join(
-            f"{name} = {_OPTIONS[name].format(value)}"
-            for name, value in values.items()
-            if value != getattr(default, _OPTIONS[name].attribute)
-        )
-
-
-def _amount(unit: str, amount: float) -> str:
-    return f"{amount:.15g}" if unit == CALLS else f"{amount:.15g} {unit}"
-
-
-_VALUES: Mapping[str, tuple[Callable[[Any], Any], Callable[[Any], str]]] = {
-    "max-concurrency": (count(1), str),
-    "adaptive": (switch, str),
-    "latency-goal": (duration, format_seconds),
-    "rate": (parse_rates, lambda rates: ", ".join(map(str, rates))),
-    "burst": (parse_bursts, lambda bursts: ", ".join(starmap(_amount, bursts.items()))),
-    "breaker-failures": (count(1), str),
-    "breaker-delay": (duration, format_seconds),
-    "without-coordination": (choice(WithoutCoordination), str),
-}
-# The defaults and the documentation are those of the attributes of GuardSettings.
-_OPTIONS = {name: Option(name, *value, None, "") for name, value in _VALUES.items()}
+        values = [(each, getattr(self, each.attribute)) for each in table_of(GuardSettings).values()]
+        changed = [(each, value) for each, value in values if value != getattr(default, each.attribute)]
+        return ", ".join(f"{each.name} = {each.format(value)}" for each, value in changed)

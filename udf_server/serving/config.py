@@ -8,13 +8,13 @@ UDF_SERVER_PORT if there is a service of that name.
 import dataclasses
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
 from remote_udf.effective_options import canonical
 from remote_udf.errors import InvalidOption
-from remote_udf.option_tables import option, read_values, table_of
+from remote_udf.option_tables import mapping, option, read_values, table_of
 from remote_udf.option_values import ValueReader, unknown
 from remote_udf.options import HOSTED_OPTIONS, SCALAR_OPTIONS
 from udf_server.base.errors import InvalidConfig
@@ -47,11 +47,6 @@ def _functions(tables: Mapping[str, Any]) -> Mapping[str, Mapping[str, str]]:
 @in_file
 def _guards(tables: Mapping[str, Any]) -> Mapping[str, GuardSettings]:
     return {function: GuardSettings.parse(function, table) for function, table in tables.items()}
-
-
-def _table(read: ValueReader[Mapping[str, ValueT]], doc: str) -> Mapping[str, ValueT]:
-    """Declare a setting that is a table; none of them is set by default."""
-    return field(default_factory=dict, metadata={"reader": read, "doc": doc})
 
 
 def _setting(
@@ -220,15 +215,15 @@ class ServerConfig:
         nonblank, "info", "debug, info, warning or error.", choices=("debug", "info", "warning", "error")
     )
     log_format: str = _setting(nonblank, "text", "text, or json: one object per line.", choices=("text", "json"))
-    functions: Mapping[str, Mapping[str, str]] = _table(
+    functions: Mapping[str, Mapping[str, str]] = mapping(
         _functions, "Default options of calls by function name, '*' for all; only in the file."
     )
-    guards: Mapping[str, GuardSettings] = _table(_guards, "Guards by function name; only in the file.")
-    callers: Mapping[str, CallerSettings] = _table(
+    guards: Mapping[str, GuardSettings] = mapping(_guards, "Guards by function name; only in the file.")
+    callers: Mapping[str, CallerSettings] = mapping(
         in_file(parse_callers),
         "Shares, priorities, limits and budgets by caller, '*' for all others; only in the file.",
     )
-    weights: Mapping[str, float] = _table(
+    weights: Mapping[str, float] = mapping(
         in_file(parse_weights),
         "Shares of the jobs that get a version of a function, by `name@version`; only in the file.",
     )
