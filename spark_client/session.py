@@ -30,7 +30,6 @@ from spark_client.planning.rows.lateral import How, plan_lateral_join
 from spark_client.planning.rows.planner import plan_select, plan_with_columns
 from spark_client.planning.scans import selected
 from spark_client.sql.queries import SqlQueries
-from spark_client.sql.rows.conditions import Conditions
 from spark_client.sql.rows.functions import SqlSession
 from spark_client.sql.text.parsing import Parameters, Text
 from spark_client.summary.collector import Collector, context_of, require_reports
@@ -263,7 +262,7 @@ class RemoteSession:
         """
         from spark_client.parquet.reading import plan_scan  # noqa: PLC0415 - a side building
 
-        frame = plan_scan(self.spark, paths, None if filter is None else Conditions(self.spark, filter))
+        frame = plan_scan(self.spark, paths, filter)
         if columns is None:
             return frame
         return selected(frame, *([columns] if isinstance(columns, str) else columns))

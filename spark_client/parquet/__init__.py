@@ -4,6 +4,8 @@ The main road does not import this package: `RemoteSession.read_parquet` and `wr
 DataFrame of Spark has a scan beside it, which `planning/scans.py` keeps; by it workers read the files of the DataFrame.
 
 reading     plans the scan: files, columns, and the settings of Spark that concern them; divides files among tasks
+conditions  translates conditions in SQL on the rows of files
+tables      Parquet files in FROM
 writing     plans and runs a write, and commits it
 
 In workers:

@@ -22,10 +22,11 @@ from spark_client.base.identifiers import Identifiers, column_named, identifiers
 from spark_client.base.passed_columns import passed_type
 from spark_client.base.paths import require_no_credentials
 from spark_client.base.types import arrow_type
+from spark_client.parquet.conditions import Conditions
 from spark_client.parquet.footers import Calendars
 from spark_client.parquet.scan import ScanColumn, ScanPlan, Split, over_files
 from spark_client.planning.key_columns import sorts
-from spark_client.planning.scans import Reader, RowFilter, RowSource, Scan, remember_scan
+from spark_client.planning.scans import Reader, RowSource, Scan, remember_scan
 
 __all__ = ["SplitSizes", "byte_setting", "plan_scan", "tasks_of"]
 
@@ -62,12 +63,12 @@ class _FileSource(RowSource):
     def reader(self, columns: Sequence[int]) -> Reader:
         return partial(over_files, replace(self.plan, output=tuple(columns)))
 
-    def filtered(self, condition: RowFilter, columns: Sequence[tuple[str, int | None]]) -> RowSource:
+    def filtered(self, spark: SparkSession, condition: str, columns: Sequence[tuple[str, int | None]]) -> RowSource:
         """The files with one more condition, in which columns have the names of the files."""
-        plan = self.plan
+        plan, rows = self.plan, Conditions(spark, condition)
         if any(position is not None and plan.columns[position].name != name for name, position in columns):
             raise PlanError("a condition on columns of a scan with other names is left to Spark")
-        more, used = condition.of_rows(plan.columns, ())
+        more, used = rows.of_rows(plan.columns, ())
         if more is None:
             return self
         both = more if plan.condition is None else plan.condition & more
@@ -75,8 +76,12 @@ class _FileSource(RowSource):
         return _FileSource(replace(plan, condition=both, condition_columns=used))
 
 
-def plan_scan(spark: SparkSession, paths: Sequence[str], condition: RowFilter | None = None) -> DataFrame:
-    """Return Spark's DataFrame of the files, and record its scan. Raises PlanError, and any error of Spark."""
+def plan_scan(spark: SparkSession, paths: Sequence[str], filter_: str | None = None) -> DataFrame:
+    """Return Spark's DataFrame of the files, and record its scan. Raises PlanError, and any error of Spark.
+
+    `filter_` is a condition in SQL on the rows.
+    """
+    condition = None if filter_ is None else Conditions(spark, filter_)
     for path in paths:
         require_no_credentials(path, "read_parquet")
     frame = spark.read.parquet(*paths)

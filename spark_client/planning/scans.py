@@ -12,14 +12,12 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 import pyarrow as pa
-import pyarrow.compute as pc
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, SparkSession
 
 from spark_client.base.identifiers import Identifiers, identifiers_of, quoted
 
 __all__ = [
-    "Batches", "Reader", "RowFilter", "RowSource", "Scan", "SourceColumn", "projected", "remember_scan", "renamed",
-    "scan_of", "selected",
+    "Batches", "Reader", "RowSource", "Scan", "projected", "remember_scan", "renamed", "scan_of", "selected",
 ]  # fmt: skip
 
 Batches = Iterator[pa.RecordBatch]
@@ -28,32 +26,6 @@ Reader = Callable[[Callable[[Batches], Batches], Batches], Batches]
 
 _TEXT = re.compile(r"(\w+)(?: AS (\w+))?")
 """The text of a Column that is a column of its frame, perhaps under another name."""
-
-
-class SourceColumn(Protocol):
-    """A column that workers can read. `bytewise` is false if Spark considers values equal that differ."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def type(self) -> pa.DataType: ...
-    @property
-    def bytewise(self) -> bool: ...
-
-
-class RowFilter(Protocol):
-    """A condition on the rows of a source."""
-
-    sql: str
-    """The whole condition, as Spark reads it."""
-
-    def of_files(self, partitions: Sequence[str]) -> list[str]:
-        """The conditions on partition columns only, all of which hold for the files that are read."""
-
-    def of_rows(
-        self, columns: Sequence[SourceColumn], partitions: Sequence[str]
-    ) -> tuple[pc.Expression | None, tuple[int, ...]]:
-        """The other conditions, and the positions of the columns that they use. Raises PlanError."""
 
 
 class RowSource(Protocol):
@@ -66,8 +38,8 @@ class RowSource(Protocol):
     def reader(self, columns: Sequence[int]) -> Reader:
         """What reads the columns at these positions."""
 
-    def filtered(self, condition: RowFilter, columns: Sequence[tuple[str, int | None]]) -> "RowSource":
-        """The source with one more condition on columns of these names and positions. Raises PlanError."""
+    def filtered(self, spark: SparkSession, condition: str, columns: Sequence[tuple[str, int | None]]) -> "RowSource":
+        """The source with one more condition in SQL on columns of these names and positions. Raises PlanError."""
 
 
 @dataclass(frozen=True)
@@ -116,7 +88,7 @@ def selected(frame: DataFrame, *columns: str | Column) -> DataFrame:
 
 
 def projected(
-    frame: DataFrame, result: DataFrame, columns: Sequence[str | Column], condition: RowFilter | None = None
+    frame: DataFrame, result: DataFrame, columns: Sequence[str | Column], condition: str | None = None
 ) -> DataFrame:
     """Return `result`, which consists of these columns of the rows of `frame`, with a scan if `frame` has one.
 
@@ -124,7 +96,7 @@ def projected(
         frame: A frame with or without a scan.
         result: What Spark makes of it.
         columns: The columns; one with another name may be text, as in "price AS gross".
-        condition: The condition on the rows.
+        condition: The condition on the rows, in SQL.
 
     Raises:
         PlanError: Workers cannot check the condition.
@@ -142,7 +114,9 @@ def projected(
         found = [(field.name, field.dataType, field.nullable) for field in result.schema]
         if found != [(each.name, types[each.source], True) for each in chosen]:
             return result
-    source = scan.source if condition is None else scan.source.filtered(condition, scan.columns)
+    source = scan.source
+    if condition is not None:
+        source = source.filtered(frame.sparkSession, condition, scan.columns)
     return remember_scan(result, Scan(source, tuple((each.name, each.position) for each in chosen)))
 
 

@@ -4,8 +4,7 @@ queries           plans and explains the queries of one session
 statements        reads each statement of a text once and runs it; wrong_calls: calls that no function fits
 passes            the passes over a statement, in their order
 rewriting         a pass: every SELECT with remote aggregates becomes one over a DataFrame, from the inside out
-registry          the functions and statements of other packages, which are imported on first use
-models, parquet   such packages: models in SQL; Parquet files in FROM
+registry          the functions and statements of side buildings, which are imported on first use
 tables            what FROM may contain
 groups            GROUP BY and OVER
 fewer_calls       the same rows with fewer calls of scalar functions

@@ -60,12 +60,12 @@ PASSES: tuple[Pass, ...] = (
     # Joins with the rows of a function become Spark's own, so the passes below see plain tables.
     Pass(with_lateral_calls, Trees.PLANNED),
     # The conditions of the text are measured, before others are moved among them.
-    Pass(later("spark_client.sql.models.condition_order:with_ordered_conditions"), Trees.PLANNED | Trees.SPARK,
+    Pass(later("spark_client.models.condition_order:with_ordered_conditions"), Trees.PLANNED | Trees.SPARK,
          when=lambda functions: functions.session.condition_sample > 0),
     # Calls move above a LIMIT, so they are estimated and shared there.
     Pass(with_limited_calls, Trees.SPARK),
     # What is estimated are the calls of the text: the passes below compute some of them.
-    Pass(later("spark_client.sql.models.call_estimates:with_estimates"), Trees.PLANNED | Trees.SPARK,
+    Pass(later("spark_client.models.call_estimates:with_estimates"), Trees.PLANNED | Trees.SPARK,
          when=lambda functions: functions.estimate),
     # The rows of a process function are a table for the aggregates around it.
     Pass(with_process_functions, Trees.PLANNED),

@@ -1,4 +1,4 @@
-"""What other packages add to SQL: functions in FROM and statements. A package is imported when a text uses it.
+"""What side buildings add to SQL: functions in FROM and statements. A building is imported when a text uses it.
 
 A line here is all that reading and planning SQL knows of models and of Parquet files.
 """
@@ -44,13 +44,13 @@ class TableFunction:
 
 
 TABLE_FUNCTIONS: Mapping[str, TableFunction] = {
-    "ML_PREDICT": TableFunction(later("spark_client.sql.models.predictions:put_prediction")),
-    "VECTOR_SEARCH": TableFunction(later("spark_client.sql.models.vector_search:put_search")),
-    "REMOTE_PARQUET": TableFunction(later("spark_client.sql.parquet.parquet_tables:put_parquet"), reads_all=False),
+    "ML_PREDICT": TableFunction(later("spark_client.models.predictions:put_prediction")),
+    "VECTOR_SEARCH": TableFunction(later("spark_client.models.vector_search:put_search")),
+    "REMOTE_PARQUET": TableFunction(later("spark_client.parquet.tables:put_parquet"), reads_all=False),
 }
 """By the upper-case name, without the window functions."""
 
-_OF_MODELS = later("spark_client.sql.models.model_statements:run_model_statement")
+_OF_MODELS = later("spark_client.models.model_statements:run_model_statement")
 STATEMENTS: Mapping[str, Callable[..., DataFrame | None]] = {"MODEL": _OF_MODELS, "MODELS": _OF_MODELS}
 """By one of the first words of a text. They return None for a text that is another statement."""
 _FIRST_WORDS = 5

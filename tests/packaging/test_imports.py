@@ -42,7 +42,7 @@ def test_no_folder_imports_itself_by_others(package):
 
 LAYERS = {
     CLIENT: [
-        "base", "executor", "functions", "windows", "planning", "summary", "models", "parquet", "sql", "", "shell",
+        "base", "executor", "functions", "windows", "planning", "summary", "sql", "parquet", "models", "", "shell",
     ],
     SERVER: [
         "base", "scalar", "stores", "limits", "security", "hosting", "runners",
@@ -53,8 +53,8 @@ LAYERS = {
 """From the bottom up; "" is what stands beside the folders."""
 
 
-ROOMS = ["text", "rows", "sets", "fewer_calls", "groups", "tables", "", "models", "parquet"]
-"""The rooms of `spark_client/sql` from the bottom up. The last two are registered by name, and never imported."""
+ROOMS = ["text", "rows", "sets", "fewer_calls", "groups", "tables", ""]
+"""The rooms of `spark_client/sql` from the bottom up."""
 
 
 @pytest.mark.parametrize("package", LAYERS, ids=lambda path: path.name)
@@ -109,8 +109,7 @@ SIDE_BUILDINGS = {"models", "parquet", "shell"}
 def test_the_main_road_imports_no_side_building():
     graph = module_graph(CLIENT, at_once=True)
     folder = {module: module.partition(".")[2].partition(".")[0] for module in graph}
-    # What SQL does not import at once is a row of its own until its functions are registered.
-    road = [module for module in graph if folder[module] not in SIDE_BUILDINGS | {"sql"}]
+    road = [module for module in graph if folder[module] not in SIDE_BUILDINGS]
     found = [(module, other) for module in road for other in graph[module] if folder[other] in SIDE_BUILDINGS]
     assert found == []
 

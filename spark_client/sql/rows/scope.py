@@ -19,7 +19,6 @@ from spark_client.base.calls import GENERATED
 from spark_client.base.errors import PlanError
 from spark_client.base.identifiers import Identifiers, identifiers_of
 from spark_client.planning.scans import projected, scan_of
-from spark_client.sql.rows.conditions import Conditions
 from spark_client.sql.rows.functions import SqlFunctions
 from spark_client.sql.rows.shared_operators import SharedOperators
 from spark_client.sql.rows.sources import SelectSource, picked
@@ -156,8 +155,7 @@ class Scope:
         if source is None or columns is None or scan_of(source) is None:
             return frame
         try:
-            condition = None if where is None else Conditions(self.spark, written(where.this))
-            return projected(source, frame, columns, condition)
+            return projected(source, frame, columns, None if where is None else written(where.this))
         except (PlanError, AnalysisException):
             return frame  # Spark reads the rows, for example if the condition has a parameter
 

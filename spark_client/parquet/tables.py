@@ -5,7 +5,6 @@ from sqlglot import exp
 
 from spark_client.base.errors import PlanError
 from spark_client.parquet.reading import plan_scan
-from spark_client.sql.rows.conditions import Conditions
 from spark_client.sql.rows.scope import Scope
 from spark_client.sql.rows.table_calls import put_in_place
 from spark_client.sql.text.nodes import Node
@@ -36,7 +35,7 @@ def _frame(scope: Scope, call: exp.Anonymous) -> DataFrame:
         elif condition is not None:
             raise PlanError(f"{NAME} takes one filter; join the conditions by AND")
         else:
-            condition = Conditions(scope.spark, str(value.this))
+            condition = str(value.this)
     if not paths:
         raise PlanError(f"{NAME} takes at least one path")
     return plan_scan(scope.spark, paths, condition)

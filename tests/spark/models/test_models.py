@@ -357,7 +357,7 @@ def test_vectors_of_another_length_are_named_when_the_query_runs(session):
 
 
 def test_a_table_that_is_too_large_is_refused(session, monkeypatch):
-    monkeypatch.setattr("spark_client.sql.models.vector_search.MOST_BYTES", 10)
+    monkeypatch.setattr("spark_client.models.vector_search.MOST_BYTES", 10)
     with pytest.raises(PlanError, match="at most 0 MB are searched in Spark: select fewer columns, or call a function"):
         session.sql("SELECT * FROM VECTOR_SEARCH(TABLE (SELECT array(1, 2) v), DESCRIPTOR(v), array(1), 1)")
 

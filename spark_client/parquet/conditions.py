@@ -13,7 +13,7 @@ from sqlglot import exp
 
 from spark_client.base.errors import PlanError
 from spark_client.base.identifiers import identifiers_of
-from spark_client.planning.scans import SourceColumn
+from spark_client.parquet.scan import ScanColumn
 from spark_client.sql.text.nodes import Node, conjuncts
 from spark_client.sql.text.parsing import condition_of
 from spark_client.sql.text.settings import parser_settings
@@ -50,7 +50,7 @@ class Conditions:
         return [written(part) for part in self._parts if self._is_of_files(part, partitions)]
 
     def of_rows(
-        self, columns: Sequence[SourceColumn], partitions: Sequence[str]
+        self, columns: Sequence[ScanColumn], partitions: Sequence[str]
     ) -> tuple[pc.Expression | None, tuple[int, ...]]:
         """The other parts, and the positions of the columns that they use. Raises PlanError for other conditions."""
         parts = [part for part in self._parts if not self._is_of_files(part, partitions)]
@@ -67,7 +67,7 @@ class Conditions:
 class _Translation:
     """Translates conditions to expressions over columns of these names."""
 
-    def __init__(self, spark: SparkSession, key: Callable[[str], str], columns: Sequence[SourceColumn]) -> None:
+    def __init__(self, spark: SparkSession, key: Callable[[str], str], columns: Sequence[ScanColumn]) -> None:
         self.used: dict[int, None] = {}
         self._spark = spark
         self._key = key
@@ -114,7 +114,7 @@ class _Translation:
         computed = self._values(values, found.type, tree)
         return [_compared(kind, found, value) for kind, value in zip(kinds, computed, strict=True)]
 
-    def _column(self, node: Node, tree: Node) -> SourceColumn:
+    def _column(self, node: Node, tree: Node) -> ScanColumn:
         position = None
         if isinstance(node, exp.Column) and not node.table:
             position = self._positions.get(self._key(node.name))
@@ -157,7 +157,7 @@ class _Translation:
         return [column[0] for column in self._spark.sql(f"SELECT {items}").toArrow().columns]
 
 
-def _compared(kind: type[Node], column: SourceColumn, value: pa.Scalar) -> pc.Expression:
+def _compared(kind: type[Node], column: ScanColumn, value: pa.Scalar) -> pc.Expression:
     field = pc.field(column.name)
     compared = _COMPARISONS[kind](field, value)
     if not pa.types.is_floating(column.type):

@@ -1,4 +1,4 @@
-"""A Python worker of Spark imports only what its calls need, because each new worker takes that time."""
+"""A job and its Python workers import only what its calls need, because each new process takes that time."""
 
 import subprocess
 import sys
@@ -21,6 +21,21 @@ unused = {"pandas", "pyarrow.dataset", "udf_server", *(name for name in sys.modu
 print(rows, *(unused & sys.modules.keys()))
 """
 """Runs an operator in a new interpreter."""
+JOB = """
+import sys
+from pyspark.sql import SparkSession
+from spark_client import connect
+
+spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
+spark.sparkContext.setLogLevel("ERROR")
+remote = connect(spark, sys.argv[1])
+frame = spark.range(3).toDF("x")
+rows = remote.with_columns(frame, {"y": remote.function("plus_one")("x")}).collect()
+rows += remote.sql("SELECT x, plus_one(x) FROM {frame}", frame=frame).collect()
+buildings = ("spark_client.models", "spark_client.parquet", "spark_client.shell")
+print(len(rows), *(name for name in sys.modules if name.startswith(buildings)))
+spark.stop()
+"""
 
 
 @udf.scalar
@@ -47,3 +62,9 @@ def test_a_worker_imports_neither_pandas_nor_side_buildings_for_scalar_calls(rem
     given = cloudpickle.dumps((made[0], sink.getvalue().to_pybytes()))
     done = subprocess.run([sys.executable, "-c", WORKER], input=given, capture_output=True, timeout=60, check=False)
     assert (done.stdout.decode(), done.stderr.decode()) == ("3\n", "")
+
+
+def test_a_job_with_scalar_calls_imports_no_side_building(serve):
+    command = [sys.executable, "-c", JOB, serve(plus_one).target]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=110, check=True)
+    assert done.stdout == "6\n"

@@ -18,8 +18,8 @@ from spark_client.base.errors import PlanError
 from spark_client.base.root_cause import root_cause
 from spark_client.functions.registration import ONCE
 from spark_client.models.estimate import Estimate, counted, estimated
+from spark_client.models.predictions import predictions_in
 from spark_client.sql.fewer_calls.explaining import calls_in
-from spark_client.sql.models.predictions import predictions_in
 from spark_client.sql.rows.calls import walk_query
 from spark_client.sql.rows.functions import SqlFunctions, SqlSession
 from spark_client.sql.rows.scope import Scope

@@ -1,1 +1,0 @@
-"""Parquet files in FROM that workers read."""
