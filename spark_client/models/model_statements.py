@@ -37,7 +37,7 @@ def run_model_statement(functions: SqlFunctions, text: Text, *, explained: bool)
 
     Raises PlanError with the position in the text, or if the text is to be explained.
     """
-    statement = _Statement(text)
+    statement = _ModelStatement(text)
     if statement.verb is None:
         return None
     if explained:
@@ -61,7 +61,7 @@ def run_model_statement(functions: SqlFunctions, text: Text, *, explained: bool)
     return spark.createDataFrame([], "")
 
 
-def _create(functions: SqlFunctions, statement: "_Statement") -> None:
+def _create(functions: SqlFunctions, statement: "_ModelStatement") -> None:
     absent = statement.words("IF", "NOT", "EXISTS")
     name = statement.name()
     inputs = statement.columns("INPUT")
@@ -134,7 +134,7 @@ def _described(functions: SqlFunctions, model: Model) -> list[tuple[str, str]]:
     return [*parts.items(), *((key, str(value)) for key, value in {**model.constants, **model.options}.items())]
 
 
-class _Statement:
+class _ModelStatement:
     """Reads the tokens of a statement. `verb` is its first word, or None if it is not about models."""
 
     def __init__(self, text: Text) -> None:

@@ -7,7 +7,7 @@ from pyspark.sql import Row
 
 from spark_client.executor.aggregate import bundles, partial
 from spark_client.executor.process import processing
-from spark_client.executor.process.state.entries import StateEntries
+from spark_client.executor.process.state.entries import StoredKeys
 from spark_client.executor.process.state.pages import Pages
 from spark_client.executor.process.state.processor import BucketProcessor
 from spark_client.executor.scalar.dead_letter import DeadLetterWriter, EarlierLetters
@@ -110,6 +110,6 @@ JOB_MUTANTS = (
     Mutant("state of a failed attempt is kept", BucketProcessor, "init", _kept_in_process),
     Mutant("rows are processed in the order of the shuffle", BucketProcessor, "handleInputRows", _in_order_of_arrival),
     Mutant("state is not written", Pages, "store", nothing),
-    Mutant("timers stay as they were", StateEntries, "update", _state_only),
+    Mutant("timers stay as they were", StoredKeys, "update", _state_only),
     Mutant("the watermark is one micro-batch late", BucketProcessor, "_worked", _one_batch_late),
 )

@@ -18,7 +18,7 @@ from spark_client.executor.aggregate.frames import FrameSteps
 from spark_client.executor.aggregate.grouped import net_rows
 from spark_client.executor.aggregate.over import aligned
 from spark_client.executor.aggregate.segment_columns import AggregateInput
-from spark_client.executor.engine.pieces import Column, cuts
+from spark_client.executor.engine.pieces import LongColumn, cuts
 from spark_client.executor.segments.keys import key_codes, run_starts
 from spark_client.executor.segments.partitions import partitions_of
 from spark_client.executor.stream.runtime import RUNTIME, Runtime
@@ -122,7 +122,7 @@ class _History:
 
     def changes(self, pieces: Iterator[list[pa.Array]], evaluations: Sequence[Evaluation]) -> Iterator[pa.Table]:
         """The output for the columns of the calls after each row, in pieces of bounded size."""
-        keys = [Column(self._table.column(key)) for key in self._plan.keys]
+        keys = [LongColumn(self._table.column(key)) for key in self._plan.keys]
         widths = sum((key.row_bytes() for key in keys), np.zeros(self.rows, np.int64))
         looks: Integers | None = None
         before: list[pa.Array] = []
@@ -145,8 +145,9 @@ class _History:
             begin, at = end, to
 
     def _compared(
-        self, keys: Sequence[Column], widths: Integers, values: Sequence[pa.Array], looks: Integers, *, follows: bool
-    ) -> Iterator[pa.Table]:
+        self, keys: Sequence[LongColumn], widths: Integers, values: Sequence[pa.Array], looks: Integers, *,
+        follows: bool,
+    ) -> Iterator[pa.Table]:  # fmt: skip
         """The output for values after these rows. If `follows`, the first row belongs to the previous piece."""
         codes, _ = key_codes([pa.chunked_array([column]) for column in values], len(looks))
         here = self._count[looks] > 0

@@ -9,7 +9,7 @@ from remote_udf.row_kinds import ROW_KIND, RowKind
 from remote_udf.segments import KEY, ROWS, list_of
 from spark_client.executor.aggregate.frames import FrameSteps
 from spark_client.executor.aggregate.segment_columns import AggregateInput, key_struct
-from spark_client.executor.engine.pieces import Column
+from spark_client.executor.engine.pieces import LongColumn
 from spark_client.executor.segments.keys import Integers
 
 __all__ = ["StepBundles"]
@@ -28,9 +28,9 @@ class StepBundles:
     ) -> None:  # fmt: skip
         self._steps = steps
         self._owners = owners
-        self._keys = [Column(table.column(column)) for column in keys]
+        self._keys = [LongColumn(table.column(column)) for column in keys]
         self._key_names = key_names
-        self._arguments = [Column(table.column(column)) for column in source.columns]
+        self._arguments = [LongColumn(table.column(column)) for column in source.columns]
         self._retracting = retracting
 
     def rows_within(self, size: int) -> int:

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from remote_udf.outcomes import RowError
-from spark_client.executor.engine.pieces import Column, Integers, cuts
+from spark_client.executor.engine.pieces import Integers, LongColumn, cuts
 from spark_client.executor.stream.chunks import COMPACT_BELOW, IntArray, Rows, as_array
 from spark_client.executor.stream.parts import Parts
 
@@ -52,10 +52,10 @@ class _CallOutcomes:
         for index, error in errors.items():
             self._errors[int(rows[index])] = error
 
-    def column(self) -> tuple[Column, Integers]:
+    def column(self) -> tuple[LongColumn, Integers]:
         """The values of all rows, and the position of each row in them. Call when all were received."""
         have = np.concatenate([as_array(part) for part in self._rows])
-        return Column(pa.chunked_array(self._values)), np.argsort(have, kind="stable")
+        return LongColumn(pa.chunked_array(self._values)), np.argsort(have, kind="stable")
 
     def values(self) -> pa.Array:
         """The values of all rows, in order. Call when all were received."""

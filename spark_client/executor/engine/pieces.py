@@ -7,7 +7,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-__all__ = ["PIECE_BYTES", "WHOLE_BYTES", "Column", "Integers", "cuts", "row_bytes"]
+__all__ = ["PIECE_BYTES", "WHOLE_BYTES", "Integers", "LongColumn", "cuts", "row_bytes"]
 
 Integers = npt.NDArray[np.int64]
 PIECE_BYTES = 32 << 20
@@ -43,7 +43,7 @@ def cuts(widths: Integers, most: int = PIECE_BYTES) -> Iterator[tuple[int, int]]
         begin = end
 
 
-class Column:
+class LongColumn:
     """A column of any size from which rows are taken many times. The rows of one `take` must fit one array."""
 
     def __init__(self, column: pa.ChunkedArray) -> None:

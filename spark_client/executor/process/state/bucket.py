@@ -16,7 +16,7 @@ from remote_udf.process_calls import TABLE
 from spark_client.executor.engine.groups import Completed
 from spark_client.executor.process.output import OutputRows
 from spark_client.executor.process.segment_batches import Before, after, segment_batch
-from spark_client.executor.process.state.entries import HELD, StateEntries, page_schema
+from spark_client.executor.process.state.entries import HELD, StoredKeys, page_schema
 from spark_client.executor.process.state.expiry import SWEPT_PAGES, half_expired
 from spark_client.executor.process.state.held_rows import HeldRows, order_times
 from spark_client.executor.process.state.pages import NEVER, Pages, page_of
@@ -86,7 +86,7 @@ class BucketWork:
         if moment.watermark is not None and moment.advanced:
             wanted |= set(np.flatnonzero(self.due <= moment.watermark).tolist())
         wanted |= set(np.flatnonzero(self.expiry <= moment.now)[:SWEPT_PAGES].tolist())
-        entries = StateEntries(self._pages.load(sorted(wanted)), arrived.keys, arrived.hashes)
+        entries = StoredKeys(self._pages.load(sorted(wanted)), arrived.keys, arrived.hashes)
         held = yield from self._work(entries, arrived)
         held_times = None
         if held is not None:
@@ -94,7 +94,7 @@ class BucketWork:
             entries.hold(lists.cast(self._schema.field(HELD).type))
         self._write(entries, wanted, grown, count, held_times)
 
-    def _work(self, entries: StateEntries, arrived: Arrived) -> Generator[pa.RecordBatch, None, HeldRows | None]:
+    def _work(self, entries: StoredKeys, arrived: Arrived) -> Generator[pa.RecordBatch, None, HeldRows | None]:
         moment, process, orders = self._moment, self._plan.plan.process, self._plan.orders
         rows, of_row = arrived.rows, entries.of_row
         held = HeldRows.of(process, entries.held) if orders else None
@@ -126,7 +126,7 @@ class BucketWork:
         return held if held is None else held.with_rows(*more)
 
     def _flushed(
-        self, entries: StateEntries, held: HeldRows | None, like: pa.StructArray
+        self, entries: StoredKeys, held: HeldRows | None, like: pa.StructArray
     ) -> tuple[tuple[pa.StructArray, Integers], HeldRows | None]:
         """The rows that this watermark releases, with their entries, and the rows that are still held."""
         watermark = self._moment.watermark
@@ -138,7 +138,7 @@ class BucketWork:
         return (rows, numbers), rest
 
     def _rows(
-        self, entries: StateEntries, rows: pa.StructArray, of_row: Integers, seen: int | None, *, advance: bool
+        self, entries: StoredKeys, rows: pa.StructArray, of_row: Integers, seen: int | None, *, advance: bool
     ) -> Batches:
         """Process rows and, if `advance`, the timers that the watermark reaches, with a segment for each entry."""
         watermark = self._moment.watermark
@@ -167,7 +167,7 @@ class BucketWork:
                 yield from self._send(entries, numbers[first:last], part, starts[first:last] - begin, seen, to)
 
     def _send(
-        self, entries: StateEntries, numbers: Integers, rows: pa.StructArray, starts: Integers, seen: int | None,
+        self, entries: StoredKeys, numbers: Integers, rows: pa.StructArray, starts: Integers, seen: int | None,
         advance_to: int | None,
     ) -> Batches:  # fmt: skip
         plan, keys = self._plan.plan, entries.keys_of(numbers)
@@ -187,7 +187,7 @@ class BucketWork:
         )
 
     def _write(
-        self, entries: StateEntries, loaded: set[int], grown: set[int], count: int, held_times: Integers | None
+        self, entries: StoredKeys, loaded: set[int], grown: set[int], count: int, held_times: Integers | None
     ) -> None:
         pages = self._pages
         owners, times = entries.expire(self._plan.times_to_live, self._moment.now)

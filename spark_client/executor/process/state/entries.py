@@ -1,4 +1,4 @@
-"""StateEntries: the keys of a bucket in one call, with the stored state of each."""
+"""StoredKeys: the keys of a bucket in one call, with the stored state of each."""
 
 from collections.abc import Sequence
 
@@ -14,7 +14,7 @@ from spark_client.executor.process.state.expiry import living
 from spark_client.executor.process.state.pages import NEVER
 from spark_client.executor.segments.keys import combined, key_codes
 
-__all__ = ["HASH", "HELD", "StateEntries", "earliest", "page_schema"]
+__all__ = ["HASH", "HELD", "StoredKeys", "earliest", "page_schema"]
 
 HASH = "hash"
 HELD = "held"
@@ -33,7 +33,7 @@ def page_schema(plan: ProcessPlan, *, orders: bool, keeps_released: bool = False
     return pa.schema([*fields, pa.field(RELEASED, pa.int64())] if keeps_released else fields)
 
 
-class StateEntries:
+class StoredKeys:
     """Stored keys, followed by new ones. Other code refers to them by their numbers."""
 
     def __init__(self, stored: pa.Table, keys: pa.StructArray, hashes: Integers) -> None:

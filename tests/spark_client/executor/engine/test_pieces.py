@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_client.executor.engine import pieces
-from spark_client.executor.engine.pieces import Column, cuts, row_bytes
+from spark_client.executor.engine.pieces import LongColumn, cuts, row_bytes
 from spark_client.executor.segments import keys
 from tests.remote_udf.strategies import types, values_of
 
@@ -32,7 +32,7 @@ def test_what_is_taken_from_pieces_is_what_is_taken_from_the_whole(column, data)
     wanted = st.lists(st.integers(0, len(column) - 1)) if len(column) else st.just([])
     rows = np.array(data.draw(wanted), np.int64)
     whole = column.combine_chunks() if column.num_chunks else pa.array([], column.type)
-    found = Column(column).take(rows)
+    found = LongColumn(column).take(rows)
     assert found.type == column.type
     assert found.equals(whole.take(pa.array(rows)))
 
