@@ -119,7 +119,7 @@ def _read(message: bytes, kind: type[EnvelopeT]) -> Message[EnvelopeT]:
                 kept.append(view[start:end])
             start = end
         if sum(map(len, kept)) > SMALL_BYTES:
-            room = _Room(kind.__name__)
+            room = _Allowance(kind.__name__)
             for field in kept:
                 _count(field, kind.DESCRIPTOR, room)
         return Message(kind.FromString(b"".join(kept)), data)
@@ -140,7 +140,7 @@ def _fields(view: memoryview, name: str) -> Iterator[tuple[int, int, int]]:
         position = end
 
 
-class _Room:
+class _Allowance:
     """The remaining allowance of one envelope."""
 
     def __init__(self, name: str) -> None:
@@ -148,7 +148,7 @@ class _Room:
         self.fields, self.text = MOST_NESTED, MOST_TEXT
 
 
-def _count(view: memoryview, descriptor: Any, room: _Room) -> None:
+def _count(view: memoryview, descriptor: Any, room: _Allowance) -> None:
     """Count the fields of a message and of the messages in it. Raises ProtocolViolation if there are too many.
 
     `descriptor` is protobuf's descriptor of the message; its class depends on the implementation.

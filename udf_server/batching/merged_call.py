@@ -24,10 +24,10 @@ from udf_server.runners.pool import GRACE_SECONDS
 from udf_server.runners.retries import RetryPolicy
 from udf_server.runners.returned import Returned
 
-__all__ = ["MergedCall", "Owner"]
+__all__ = ["CallOwner", "MergedCall"]
 
 
-class Owner(Protocol):
+class CallOwner(Protocol):
     """What starts a call's attempts, and hears of its end."""
 
     clock: Callable[[], float]
@@ -52,7 +52,7 @@ class MergedCall:
     """The rows of one call. Use it on the server's event loop; `_evaluate` runs where the function runs."""
 
     def __init__(
-        self, owner: Owner, function: Function, calling: Calling, retry: RetryPolicy, slices: Sequence[Slice],
+        self, owner: CallOwner, function: Function, calling: Calling, retry: RetryPolicy, slices: Sequence[Slice],
         timed_out: Callable[[int, str], RowError],
     ) -> None:  # fmt: skip
         self._owner, self._function, self._calling = owner, function, calling
