@@ -210,12 +210,16 @@ QUERIES = {
 
 @pytest.fixture(scope="module")
 def tables(spark):
-    for name, (rows, columns) in TABLES.items():
-        first = 0 if name.endswith("sales") else 1
-        spark.range(first, first + rows, 1, 1).selectExpr(*_split(columns)).createOrReplaceTempView(name)
+    make_views(spark, TABLES)
     yield spark
     for name in TABLES:
         spark.catalog.dropTempView(name)
+
+
+def make_views(spark, tables):
+    for name, (rows, columns) in tables.items():
+        first = 0 if name.endswith("sales") else 1
+        spark.range(first, first + rows, 1, 1).selectExpr(*_split(columns)).createOrReplaceTempView(name)
 
 
 def _split(columns):

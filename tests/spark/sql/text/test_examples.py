@@ -15,6 +15,7 @@ from pyspark.errors import PySparkException
 from spark_client import PlanError, connect
 from tests.conftest import serving
 from tests.spark.sql.test_as_spark import MySum
+from tests.spark.sql.test_tpcds import QUERIES, TABLES, make_views
 from tests.spark.sql.text.test_parser_settings import setting
 from udf_server.aggregate.declaration import declare_aggregate
 
@@ -117,3 +118,31 @@ def test_the_examples_of_functions_have_sparks_rows(remote, examples):
     assert {name: {query: what for query, what in all_.items() if what} for name, all_ in found.items()} == {
         name: {} for name in SETTINGS
     }
+
+
+SUM = re.compile(r"\bsum\(", re.IGNORECASE)
+
+
+@pytest.fixture
+def queries(spark):
+    """Queries in the style of TPC-DS, over tables whose amounts are whole numbers, as the remote sum takes them."""
+    whole = {name: (rows, columns.replace("decimal(7, 2)", "bigint")) for name, (rows, columns) in TABLES.items()}
+    make_views(spark, whole)
+    texts = [text for text in QUERIES.values() if SUM.search(text)]
+    random.Random(SEED).shuffle(texts)
+    yield (
+        dict.fromkeys(SETTINGS, texts)
+        if DRAWN is None
+        else dict(zip(SETTINGS, [[text] for text in texts], strict=False))
+    )
+    for name in TABLES:
+        spark.catalog.dropTempView(name)
+
+
+def test_queries_of_the_benchmarks_kind_have_sparks_rows(remote, queries):
+    print(f"seed {SEED}")
+    for name, texts in queries.items():
+        with setting(remote.spark, SETTINGS[name]):
+            for text in texts:
+                found = outcome(remote, SUM.sub("my_sum(", text))
+                assert str(found).replace("my_sum(", "sum(") == str(outcome(remote.spark, text)), (name, text)
