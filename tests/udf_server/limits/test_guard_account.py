@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from udf_server.limits.guard_account import Demand, GuardAccount
 from udf_server.limits.settings import GuardSettings
 from udf_server.limits.sharing.ledger import LEASE_SECONDS, Ledger
+from udf_server.limits.sharing.window import SLOTS
 
 
 class World:
@@ -170,7 +171,7 @@ def test_a_process_that_leaves_returns_its_units_and_asks_for_nothing():
         assert one.take(1.0) == 0.0
     claim = one.exchange(leave=True)
     (given,) = claim["rates"]
-    assert given.pop("back") == [[100_000, 5.0]]
+    assert given.pop("back") == [[1_000 * SLOTS, 5.0]]
     assert given.pop("keep") > 0
     assert given == {"amount": 100.0, "seconds": 1, "burst": 100.0, "settled": [], "take": 0, "least": 0, "ahead": 0}
     assert (claim["wanted"], claim["spare"]) == (0, 0)
@@ -193,7 +194,7 @@ def test_units_that_wait_for_a_place_are_returned_and_not_spent_when_they_count_
     assert member.take(1.0) == 0.0
     world.now += 0.02
     assert member.take(1.0) == float("inf")
-    assert member.exchange()["rates"][0]["back"] == [[100_000, 3.0]]
+    assert member.exchange()["rates"][0]["back"] == [[1_000 * SLOTS, 3.0]]
     assert member.take(1.0) == 0.0
 
 

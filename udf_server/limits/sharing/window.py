@@ -6,7 +6,7 @@ from math import floor
 
 __all__ = ["LOCAL_SLOTS", "SLOTS", "Window"]
 
-SLOTS, LOCAL_SLOTS = 100, 1_000
+SLOTS, LOCAL_SLOTS = 200, 1_000
 """Number of parts of a window, if processes share it and otherwise. Units of a part are counted until the end of the
 part is out of the window."""
 ROUNDED = 1e-9
