@@ -7,6 +7,8 @@ from udf_server.limits.rates import RateLimit
 
 __all__ = ["Pace"]
 
+RETURNED = 0.5
+"""Units that come back are owed no more, so this part of a burst may begin in addition: it was leased and not used."""
 LATE_SECONDS = 0.3
 """Calls that were allowed may begin together this much later: their process has leased units, or its loop is busy."""
 
@@ -24,5 +26,5 @@ class Pace:
             assert rate.burst is not None
             pace = rate.seconds / rate.amount
             self._due[index] = due = max(self._due[index], now) + pace
-            if due - now > rate.burst * pace + LATE_SECONDS and not late:
+            if due - now > (1 + RETURNED) * rate.burst * pace + LATE_SECONDS and not late:
                 raise Violation(f"{where}: calls begin {due - now:g} s before the pace of {rate} allows them")

@@ -205,6 +205,8 @@ class SharedGuarded:
         self.shares = Shares()
         self.budgets: Budgets | None = None
         """Those of the process."""
+        self._running = 0
+        """Number of calls on the loop: a row may have two (`hedge-after`)."""
         self._coming_since: float | None = None
         """Since when calls hold places that have not begun."""
         redis.guardeds.append(self)
@@ -223,6 +225,8 @@ class SharedGuarded:
         if loop is not self._loop:
             self._loop = loop
             self._calls.clear()
+            self._running = 0
+        self._running += 1
         self.shares.began(x, now, loop, party)
         # `fail-open` allows calls without a ledger. A process that was frozen, or is slow, begins calls late.
         counted = not (self.away or self._process.was_frozen)
@@ -233,6 +237,7 @@ class SharedGuarded:
     def ended(self, x: int, now: float, loop: Any, party: Any, went_well: bool | None) -> None:
         """A call has ended."""
         if loop is self._loop:
+            self._running -= 1
             self._calls.pop((x, party), None)
             self._circuit.ended(now, went_well)
 
@@ -243,7 +248,7 @@ class SharedGuarded:
         self.shares.look(self.guard.waiting.queue, 2 * (self._places or 1) + 4, self._where, coming)
         if self._process.was_frozen or self._process.slow != 1.0:
             return
-        now, coming = self._redis.clock(), self.guard.in_use - len(self._calls)
+        now, coming = self._redis.clock(), self.guard.in_use - self._running
         self._coming_since = None if coming <= 0 else now if self._coming_since is None else self._coming_since
         if self._coming_since is not None and now > self._coming_since + SOON_SECONDS:
             raise Violation(f"{self._where}: {coming} calls that have not begun hold places")
