@@ -23,7 +23,7 @@ def failed_over(seed: int) -> Result:
         for begins in (SETTLED, SETTLED + 1.0, SETTLED + 2.0)
     )
     late = Fault("ledger-late", SETTLED + 1.0, 0, 0, 4.0)
-    older = Fault("ledger-older", SETTLED + 1.0 + 0.05 * seed, 0, 0, 1.0)
+    older = Fault("ledger-older", SETTLED + 1.0 + 0.1 * seed, 0, 0, 1.0)
     return run(Scenario(seed, "safety", 2, tasks, (late, older), SETTLED + 5.0, guard=GUARD, shared=True))
 
 
@@ -101,10 +101,10 @@ def budget_failed_over(seed: int) -> Result:
         dataclasses.replace(
             PROBE, rows=(row,) * rows, batch_rows=rows, begins=begins, capacity=rows, timeout=60.0, pause=0.0
         )
-        for rows, begins in ((40, SETTLED), (40, SETTLED + 0.05), (90, SETTLED + 3.9 + 0.02 * seed))
+        for rows, begins in ((40, SETTLED), (40, SETTLED + 0.05), (90, SETTLED + 3.8 + 0.02 * seed))
     )  # fmt: skip
-    loss = Fault("ledger-older" if seed % 2 else "ledger-lost", SETTLED + 4.0, 0, 0, 3.0)
-    guard = GuardSettings.parse("slow", {"max-concurrency": 100})
+    loss = Fault("ledger-older" if seed % 2 else "ledger-lost", SETTLED + 3.2, 0, 0, 3.0)
+    guard = GuardSettings.parse("slow", {"rate": "100000/second"})
     return run(
         Scenario(seed, "safety", 3, tasks, (loss,), SETTLED + 20.0, guard=guard, shared=True, budget=100.0)
     )  # fmt: skip

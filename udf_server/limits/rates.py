@@ -7,7 +7,7 @@ from typing import Any
 
 from remote_udf.errors import InvalidOption
 
-__all__ = ["CALLS", "RateLimit", "amounts_of", "paced", "parse_bursts", "parse_rates"]
+__all__ = ["BURST_PART", "CALLS", "RateLimit", "amounts_of", "paced", "parse_bursts", "parse_rates"]
 
 CALLS = "calls"
 """The unit of a rate that names none."""
