@@ -9,6 +9,7 @@ from typing import Any
 import grpc
 import pytest
 import pytest_asyncio
+import redis
 
 from tests.udf_server.redis_process import WITH_REDIS, RedisProcess
 from tests.udf_server.secured import Pki
@@ -32,16 +33,24 @@ def redis_process() -> Iterator[RedisProcess]:
 
 
 @pytest.fixture(scope="module")
-def module_redis() -> Iterator[RedisProcess]:
-    """A Redis that the tests of a file share."""
+def running_redis() -> Iterator[RedisProcess]:
     process = RedisProcess().start()
     yield process
     process.stop()
 
 
+@pytest.fixture
+def module_redis(running_redis: RedisProcess) -> RedisProcess:
+    """A Redis that the tests of a file share, with nothing but a key of another program."""
+    with redis.Redis.from_url(running_redis.url) as client:
+        client.flushall()
+        client.set("another-program", "1")
+    return running_redis
+
+
 @pytest.fixture(params=["memory", "file", pytest.param("redis", marks=WITH_REDIS)])
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """A `cache_url` of each kind. The Redis is not empty."""
+    """A `cache_url` of each kind."""
     if request.param == "redis":
         return str(request.getfixturevalue("module_redis").url)
     return "memory:" if request.param == "memory" else f"file://{tmp_path}/kept"
