@@ -73,7 +73,9 @@ class FunctionNames:
 
     def is_built_in_aggregate(self, name: str) -> bool:
         """Whether a name is an aggregate of Spark's, or `grouping` or `grouping_id`, which are used like aggregates."""
-        return name.lower() in _OVER_AGGREGATES or self._class_of(name).startswith(_AGGREGATES)
+        known = self._class_of(name)
+        # Some aggregates, of bitmaps and variants, stand outside the package of the others.
+        return name.lower() in _OVER_AGGREGATES or known.startswith(_AGGREGATES) or known.endswith("Agg")
 
     def is_deterministic(self, name: str) -> bool | None:
         """Whether equal arguments give equal values, for Spark's planner; None if that is unknown."""

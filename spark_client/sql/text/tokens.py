@@ -66,6 +66,8 @@ _AFTER_NAME = _AFTER | _PREDICATES | {
 """Tokens after one that cannot begin an operand: a word between one of these and one of those is a name.
 
 ALL and DISTINCT are names before fewer of them, for these may be the name of the column that follows."""
+_FUNCTIONS = _PREDICATES - {TokenType.BETWEEN}
+"""Predicates that Spark has as functions, too: `regexp(a, '[0-9]')`."""
 _NEGATED = _PREDICATES | {TokenType.IN}
 _QUANTIFIERS = {TokenType.ALL, TokenType.DISTINCT}
 _BEGIN_NO_OPERAND = {
@@ -118,6 +120,12 @@ def _is_name(token: Token, index: int, tokens: Sequence[Token]) -> bool:
         return True
     if token.token_type is TokenType.VALUES and before in _BEFORE - {TokenType.L_PAREN, *_TABLES} and after in _SIGNS:
         return True
+    if token.token_type is TokenType.NOT and after in _FUNCTIONS and next_but_one is TokenType.L_PAREN:
+        return False  # WHERE NOT rlike(a, '[0-9]')
+    if token.token_type in _FUNCTIONS and after is TokenType.L_PAREN:
+        if before is TokenType.NOT:  # a NOT RLIKE ('[0-9]')
+            before = tokens[index - 2].token_type if index > 1 else None
+        return before in _BEFORE
     if token.token_type in _PARSED_AS_NAMES and before not in _TABLES:
         return False
     return before in _BEFORE and after in (_AFTER if token.token_type in _QUANTIFIERS else _AFTER_NAME)

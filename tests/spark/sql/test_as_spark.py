@@ -172,6 +172,15 @@ def test_a_value_without_parentheses_has_the_name_that_spark_gives_it(remote):
     assert remote.sql(over.replace("SUM(", "my_sum(")).columns == remote.spark.sql(over).columns
 
 
+def test_every_aggregate_and_predicate_of_spark_stands_beside_a_remote_one(remote):
+    query = (
+        "SELECT k, SUM(v) AS n, hex(bitmap_construct_agg(bitmap_bit_position(coalesce(v, 1)))) AS b,"
+        " hex(bitmap_or_agg(X'01')) AS o, schema_of_variant_agg(parse_json('1')) AS s,"
+        " NOT regexp(string(k), '[0-9]') AS r FROM pairs GROUP BY k"
+    )
+    as_spark(remote, query)
+
+
 @pytest.mark.parametrize("query", WINDOWS)
 def test_no_clause_is_lost(remote, query):
     as_spark(remote, query)

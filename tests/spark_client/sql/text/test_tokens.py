@@ -101,6 +101,18 @@ def test_a_word_of_a_clause_stays_one(query):
     assert written(tree) == query
 
 
+@pytest.mark.parametrize("word", ["ilike", "like", "regexp", "rlike"])
+def test_a_predicate_before_a_bracket_is_a_function_where_an_operand_begins(word):
+    query = (
+        f"SELECT {word}(a, 'x'), f({word}('b', a)), a {word} ('x'), a NOT {word} ('x')"
+        f" FROM t WHERE NOT {word}(a, 'x') AND {word}(a, 'y')"
+    )
+    tree = Text(query, None, {}).tree
+    assert [each.name for each in tree.find_all(exp.Anonymous)].count(word) == 4
+    assert {each.name for each in tree.find_all(exp.Column)} == {"a"}
+    assert len(list(tree.find_all(exp.Like, exp.ILike, exp.RegexpLike))) == 2 and written(tree) == query
+
+
 def test_a_word_after_a_quantifier_is_a_name():
     for quantifier, word in (("DISTINCT", "limit"), ("DISTINCT", "end"), ("ALL", "rows")):
         tree = Text(f"SELECT {quantifier} {word} FROM t", None, {}).tree
