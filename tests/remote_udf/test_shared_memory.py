@@ -3,6 +3,7 @@
 import os
 import random
 import resource
+import subprocess
 import sys
 import threading
 from itertools import pairwise
@@ -181,6 +182,16 @@ def test_memory_without_the_token_of_another_size_or_that_is_gone_is_refused(off
     offered.close()
     with pytest.raises(SharedMemoryRefused):
         attach(offer, LIMIT)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can begin a process of another user")
+def test_a_process_of_another_user_cannot_open_the_memory(offered):
+    offer = offered.offer
+    command = ["head", "-c", "1", f"/proc/{offer.process}/fd/{offer.descriptor}"]
+    assert subprocess.run(command, capture_output=True, check=True).stdout
+    refused = subprocess.run(command, capture_output=True, check=False, user=65534, group=65534, extra_groups=[])
+    assert refused.returncode and not refused.stdout
 
 
 def test_a_descriptor_of_anything_else_is_not_opened(tmp_path):
