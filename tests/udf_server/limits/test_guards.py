@@ -22,6 +22,7 @@ from udf_server.aggregate.declaration import declare_aggregate
 from udf_server.base.errors import InvalidConfig
 from udf_server.hosting.registry import Registry
 from udf_server.limits.breaker import AdaptiveLimit, Breaker, of_error, of_result
+from udf_server.limits.limiter import Limiter
 from udf_server.limits.rates import parse_rates
 from udf_server.limits.settings import GuardSettings
 from udf_server.serving.config import ServerConfig, load_config
@@ -483,6 +484,19 @@ def test_a_retry_after_pauses_the_rate_for_all_rows(serve):
     assert answers(serving.target, limited, range(3)) == {0: 0, 1: 1, 2: 2}
     assert times[1] - times[0] > 0.75
     assert answers(serving.target, limited, [7]) == {0: 7}
+
+
+@pytest.mark.parametrize(("seconds", "paused"), [(60.0, 60.0), (1e9, 3_600.0)])
+def test_a_retry_after_pauses_the_rate_for_at_most_an_hour(seconds, paused):
+    now = [0.0]
+    limiter = Limiter("f@1", guards(rate="1000/second")["f"], clock=lambda: now[0])
+    assert limiter.takes_at_once(limiter.one_call, now[0], None)
+    error = of_error(udf.RetryableError("429", retry_after=seconds), 1)
+    limiter.leave(error, now[0], limiter.one_call, limiter.account, None, None)
+    now[0] = paused - 0.1
+    assert not limiter.takes_at_once(limiter.one_call, now[0], None)
+    now[0] = paused
+    assert limiter.takes_at_once(limiter.one_call, now[0], None)
 
 
 def test_a_row_whose_deadline_passes_while_it_waits_leaves_its_place_to_others(serve):
