@@ -29,25 +29,35 @@ ErrorClasses: TypeAlias = str | type[BaseException] | Iterable[str | type[BaseEx
 # import cog, option_types
 # cog.out(option_types.types())
 # ]]]
-class ScalarDefaults(TypedDict, total=False):
-    """Options in the declaration of a scalar function, without `cache_key`, which is a parameter."""
+class _RetriedOptions(TypedDict, total=False):
+    """Options of calls of all functions."""
 
-    buffer_capacity: Count | None
     timeout: Duration | None
-    attempt_timeout: Duration | None
-    output_mode: OutputMode | Literal["ordered", "unordered"] | None
     retry_strategy: RetryStrategy | Literal["none", "fixed-delay", "exponential-delay"] | None
     fixed_delay: Duration | None
     initial_delay: Duration | None
     max_delay: Duration | None
     max_attempts: Count | None
     retry_on: ErrorClasses | None
+
+
+class _RowOptions(_RetriedOptions, total=False):
+    """Options of scalar functions, in a declaration and in a call."""
+
+    buffer_capacity: Count | None
+    attempt_timeout: Duration | None
+    output_mode: OutputMode | Literal["ordered", "unordered"] | None
     batch_rows: Count | None
     cache_ttl: Duration | None
     cache_scope: CacheScope | Literal["caller", "all"] | None
     cache_mode: CacheMode | Literal["use", "refresh"] | None
     cache_errors: Duration | None
     cache_timeout: Duration | None
+
+
+class ScalarDefaults(_RowOptions, total=False):
+    """Options in the declaration of a scalar function, without `cache_key`, which is a parameter."""
+
     max_queue_delay: Duration | None
     batch_bytes: Count | None
     instances: Count | None
@@ -56,86 +66,35 @@ class ScalarDefaults(TypedDict, total=False):
     hedge_share: float | str | None
 
 
-class ScalarCallOptions(TypedDict, total=False):
+class ScalarCallOptions(_RowOptions, total=False):
     """Options of calls of scalar functions."""
 
-    buffer_capacity: Count | None
-    timeout: Duration | None
-    attempt_timeout: Duration | None
-    output_mode: OutputMode | Literal["ordered", "unordered"] | None
-    retry_strategy: RetryStrategy | Literal["none", "fixed-delay", "exponential-delay"] | None
-    fixed_delay: Duration | None
-    initial_delay: Duration | None
-    max_delay: Duration | None
-    max_attempts: Count | None
-    retry_on: ErrorClasses | None
-    batch_rows: Count | None
-    cache_ttl: Duration | None
     cache_key: str | None
-    cache_scope: CacheScope | Literal["caller", "all"] | None
-    cache_mode: CacheMode | Literal["use", "refresh"] | None
-    cache_errors: Duration | None
-    cache_timeout: Duration | None
     on_error: OnError | Literal["fail", "null", "column", "dead-letter"] | None
     dead_letter: str | None
     max_errors: Count | None
     max_error_rate: float | str | None
 
 
-class AggregateCallOptions(TypedDict, total=False):
+class AggregateCallOptions(_RetriedOptions, total=False):
     """Options of calls of aggregate functions."""
 
     size: Count | None
     allow_latency: Duration | None
-    timeout: Duration | None
-    retry_strategy: RetryStrategy | Literal["none", "fixed-delay", "exponential-delay"] | None
-    fixed_delay: Duration | None
-    initial_delay: Duration | None
-    max_delay: Duration | None
-    max_attempts: Count | None
-    retry_on: ErrorClasses | None
     on_error: OnError | Literal["fail", "null", "column", "dead-letter"] | None
 
 
-class ProcessCallOptions(TypedDict, total=False):
+class ProcessCallOptions(_RetriedOptions, total=False):
     """Options of calls of process table functions."""
 
     size: Count | None
     allow_latency: Duration | None
-    timeout: Duration | None
-    retry_strategy: RetryStrategy | Literal["none", "fixed-delay", "exponential-delay"] | None
-    fixed_delay: Duration | None
-    initial_delay: Duration | None
-    max_delay: Duration | None
-    max_attempts: Count | None
-    retry_on: ErrorClasses | None
     buckets: Count | None
 
 
-class CallOptions(TypedDict, total=False):
+class CallOptions(ScalarCallOptions, total=False):
     """Options of calls of functions that may be scalar or aggregate."""
 
-    buffer_capacity: Count | None
-    timeout: Duration | None
-    attempt_timeout: Duration | None
-    output_mode: OutputMode | Literal["ordered", "unordered"] | None
-    retry_strategy: RetryStrategy | Literal["none", "fixed-delay", "exponential-delay"] | None
-    fixed_delay: Duration | None
-    initial_delay: Duration | None
-    max_delay: Duration | None
-    max_attempts: Count | None
-    retry_on: ErrorClasses | None
-    batch_rows: Count | None
-    cache_ttl: Duration | None
-    cache_key: str | None
-    cache_scope: CacheScope | Literal["caller", "all"] | None
-    cache_mode: CacheMode | Literal["use", "refresh"] | None
-    cache_errors: Duration | None
-    cache_timeout: Duration | None
-    on_error: OnError | Literal["fail", "null", "column", "dead-letter"] | None
-    dead_letter: str | None
-    max_errors: Count | None
-    max_error_rate: float | str | None
     size: Count | None
     allow_latency: Duration | None
 

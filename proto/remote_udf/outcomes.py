@@ -1,4 +1,7 @@
-"""Outcomes of rows: a value, or a RowError. If there are errors, they are sent as a separate small Arrow batch."""
+"""Outcomes of rows: a value, or a RowError; and how many rows may fail.
+
+If there are errors, they are sent as a separate small Arrow batch.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -7,8 +10,9 @@ import pyarrow as pa
 
 from remote_udf.arrow import read_columns
 from remote_udf.errors import ErrorCode, ProtocolViolation, capped
+from remote_udf.option_values import percent
 
-__all__ = ["ERROR_SCHEMA", "MESSAGE_LIMIT", "RowError", "read_errors", "write_errors"]
+__all__ = ["ERROR_SCHEMA", "MESSAGE_LIMIT", "RATE_FROM_ROWS", "ErrorBudget", "RowError", "read_errors", "write_errors"]
 
 MESSAGE_LIMIT = 1_000
 """Maximum number of characters of a row's error message."""
@@ -75,3 +79,29 @@ def read_errors(data: bytes | memoryview) -> dict[int, RowError]:
 def _encodable(text: str) -> str:
     """Escape lone surrogates, which UTF-8 cannot encode; the message of an exception may contain them."""
     return text.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+RATE_FROM_ROWS = 100
+"""With fewer rows, a share is not meaningful."""
+
+
+@dataclass(frozen=True)
+class ErrorBudget:
+    """How many rows may fail: a number of rows, a share of them, or both.
+
+    The client counts the rows of one task, servers those of a job.
+    """
+
+    most: float | None = None
+    share: float | None = None
+
+    def exceeded(self, failed: int, rows: int, *, complete: bool = False) -> str:
+        """What is allowed, such as "3" or "5 %", if more of the rows have failed; otherwise an empty text.
+
+        The share is compared from RATE_FROM_ROWS on, or if the rows are `complete`.
+        """
+        if self.most is not None and failed > self.most:
+            return f"{self.most:,.6g}"
+        if self.share is not None and (complete or rows >= RATE_FROM_ROWS) and failed > self.share * rows:
+            return percent(self.share)
+        return ""

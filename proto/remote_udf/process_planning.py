@@ -13,9 +13,9 @@ import pyarrow as pa
 from remote_udf.errors import InvalidCall
 from remote_udf.functions import FunctionKind, FunctionSpec
 from remote_udf.process_calls import OrderColumn, ProcessCall, TableCall
+from remote_udf.python_values import scalar_array
 from remote_udf.result_columns import numbered, resolved
 from remote_udf.row_kinds import ROW_KIND
-from remote_udf.scalar_arguments import scalar_array
 from remote_udf.table_arguments import ArgumentTrait, ChangelogMode, TableArgument
 from remote_udf.types import accepts, normalized, spelled
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from remote_udf.python_types import nearest_decimals, python_types, rounded
+from remote_udf.python_values import nearest_decimals, python_types, rounded
 from remote_udf.types import TIMESTAMP, spelled
 
 __all__ = ["VALUE_BYTES", "Codec", "Leaf"]

@@ -4,8 +4,8 @@ import math
 from dataclasses import dataclass, field, replace
 
 from remote_udf.amounts import MOST_UNITS
-from remote_udf.error_budget import ErrorBudget
 from remote_udf.errors import ErrorCode, ErrorKind, StreamError
+from remote_udf.outcomes import ErrorBudget
 from remote_udf.v1 import message_pb2 as pb
 from udf_server.base.errors import InvalidCost
 from udf_server.base.spending import checked_amounts

@@ -4,10 +4,9 @@ from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
 
-from remote_udf.error_budget import ErrorBudget
 from remote_udf.errors import ErrorCode, capped
 from remote_udf.options import OnError
-from remote_udf.outcomes import RowError
+from remote_udf.outcomes import ErrorBudget, RowError
 from spark_client.base.calls import ErrorPolicy, ScalarCall
 from spark_client.base.errors import ErrorBudgetExceeded, FunctionFailed
 from spark_client.executor.engine.groups import Completed

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 
 import udf_server as udf
-from remote_udf.error_budget import ErrorBudget
 from remote_udf.errors import ErrorCode, StreamError
+from remote_udf.outcomes import ErrorBudget
 from spark_client.base.budget import Budget
 from spark_client.base.config import ClientConfig
 from spark_client.base.errors import BudgetExceeded, BudgetNotKept

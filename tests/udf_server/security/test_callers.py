@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 import udf_server as udf
-from remote_udf.error_budget import ErrorBudget
 from remote_udf.errors import ErrorCode
+from remote_udf.outcomes import ErrorBudget
 from spark_client.base.budget import Budget
 from spark_client.base.config import ClientConfig
 from spark_client.base.errors import ServerUnavailable

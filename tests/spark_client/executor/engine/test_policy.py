@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import udf_server as udf
-from remote_udf.error_budget import RATE_FROM_ROWS
 from remote_udf.errors import TRACEBACK_LIMIT, ErrorCode
 from remote_udf.options import OnError
+from remote_udf.outcomes import RATE_FROM_ROWS
 from spark_client.base.errors import ErrorBudgetExceeded, FunctionFailed
 from spark_client.executor.engine.policy import (
     ARGUMENT_LIMIT,

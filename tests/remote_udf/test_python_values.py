@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remote_udf.scalar_arguments import scalar_array
+from remote_udf.python_values import scalar_array
 from remote_udf.types import TIMESTAMP, TIMESTAMP_NTZ
 from tests.remote_udf.strategies import types, values_of
 
