@@ -40,7 +40,7 @@ async def _stream(
     channel: grpc.aio.Channel, function: str, messages: list[bytes], rows: int, ready: asyncio.Barrier
 ) -> None:
     request = pb.Open(protocol_version=PROTOCOL_VERSION, function=function, arguments=write_schema(_SCHEMA))
-    call = channel.stream_stream(_METHOD)()
+    call: grpc.aio.StreamStreamCall[bytes, bytes] = channel.stream_stream(_METHOD)()
     await call.write(encode(pb.ExecuteRequest(open=request)))
     await _next(call)
     await ready.wait()

@@ -78,7 +78,7 @@ class _CountProcessor(StatefulProcessor):
     def init(self, handle: Any) -> None:
         self._count = handle.getValueState("count", StructType([StructField("rows", LongType())]))
 
-    def handleInputRows(self, key: Any, rows: Iterator[Row], timer_values: Any) -> Iterator[Row]:  # noqa: N802 - Spark's
+    def handleInputRows(self, key: Any, rows: Iterator[Any], timer_values: Any) -> Iterator[Row]:  # noqa: N802 - Spark's
         count, last = 0, None
         for row in rows:
             count, last = count + 1, row.ts if last is None or row.ts > last else last

@@ -94,7 +94,7 @@ class _Count(StatefulProcessor):
         self._handle = handle
         self._state = handle.getValueState("rows", "rows bigint, timer bigint")
 
-    def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:  # noqa: N802, N803
+    def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: Any) -> Iterator[Row]:  # noqa: N802, N803
         count, timer = self._state.get() or (0, None)
         last = 0
         for row in rows:

@@ -7,7 +7,6 @@ They are read where a connection is made: on the driver, and on every executor.
 import ipaddress
 import os
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -66,7 +65,7 @@ class Security:
                 "encrypts, allow_plaintext=True"
             )
 
-    def metadata(self) -> Sequence[tuple[str, str]]:
+    def metadata(self) -> tuple[tuple[str, str], ...]:
         """The gRPC metadata of every request. Raises AccessDenied if the token cannot be read."""
         if self.token_file is not None:
             token = _read(self.token_file).decode(errors="replace").strip()

@@ -4,7 +4,7 @@ import asyncio
 import functools
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import grpc
 
@@ -267,6 +267,12 @@ class _Anonymous:
 
     def peer(self) -> str:
         return "ipv4:127.0.0.1:1"
+
+    async def abort(self, code: grpc.StatusCode, details: str) -> NoReturn:
+        raise RpcLost(code, details)
+
+    def add_done_callback(self, callback: Callable[[Any], None]) -> None:
+        """A simulated call is never told that its answer was read."""
 
 
 class _ServerStream:

@@ -1,8 +1,9 @@
 """Simulated Spark: each task runs in a process of its own, with the real engine, streams, transport and endpoints."""
 
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, cast
 
+import grpc
 import pyarrow as pa
 
 from remote_udf.outcomes import RowError
@@ -42,7 +43,7 @@ class SparkWorker:
         self.threads = threads = SimulatedThreads(self.process)
         self.random = scheduler.random(f"worker {name}")
         self.channels = Channels(
-            lambda endpoint, security: SimulatedChannel(network, threads, endpoint.address, self.random)
+            lambda endpoint, _: cast(grpc.Channel, SimulatedChannel(network, threads, endpoint.address, self.random))
         )
         self.endpoints = Endpoints(
             "simulated", resolve=lambda _: [(address, "") for address in resolve()], clock=scheduler.clock,

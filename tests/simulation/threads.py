@@ -79,7 +79,9 @@ class SimulatedThreads(Threads):
         return thread
 
     def ident(self) -> int:
-        return greenlet.getcurrent().ident
+        thread = greenlet.getcurrent()
+        assert isinstance(thread, SimulatedThread)
+        return thread.ident
 
     def sleep(self, seconds: float) -> None:
         self.wait(deque(), seconds)

@@ -41,7 +41,11 @@ def server_credentials(
             # gRPC replaces its context by whatever is returned, and may crash if another handshake uses it then.
             return None if used is before else used
 
-    return grpc.dynamic_ssl_server_credentials(used, changed, require_client_authentication=client_ca is not None)
+    return grpc.dynamic_ssl_server_credentials(
+        used,
+        changed,  # type: ignore[arg-type] # its type does not allow None, which means no change
+        require_client_authentication=client_ca is not None,
+    )
 
 
 def _check(certificate: Path, key: Path, client_ca: bytes | None) -> None:

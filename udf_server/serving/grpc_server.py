@@ -5,7 +5,6 @@ import socket
 import stat
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import grpc
 from grpc import aio
@@ -101,14 +100,18 @@ class GrpcServer:
         return server_credentials(certificate, key, client_ca, on_reload=self._on_reload)
 
 
-class _Health(health_aio.HealthServicer):  # type: ignore[misc] # gRPC has no types
+class _Health(health_aio.HealthServicer):
     """gRPC's health service, with a limit of the number of Watch streams."""
 
     def __init__(self) -> None:
         super().__init__()
         self._watching = 0
 
-    async def Watch(self, request: Any, context: Any) -> None:  # noqa: N802 - the name of the base class
+    async def Watch(  # noqa: N802 - the name of the base class
+        self,
+        request: health_pb2.HealthCheckRequest,
+        context: grpc.aio.ServicerContext[health_pb2.HealthCheckRequest, health_pb2.HealthCheckResponse],
+    ) -> None:
         if self._watching >= MOST_WATCHERS:
             await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, f"{MOST_WATCHERS} watch already; use Check")
         self._watching += 1

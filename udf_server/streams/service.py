@@ -4,14 +4,14 @@ import asyncio
 import collections
 import uuid
 import weakref
-from collections.abc import AsyncIterator, Mapping
-from typing import Any
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from typing import NoReturn, Protocol
 
 import grpc
-from grpc import aio
 
 from remote_udf.errors import ErrorCode, StreamError
 from remote_udf.messages import encode
+from remote_udf.spans import Headers
 from remote_udf.v1 import message_pb2, service_pb2
 from remote_udf.version import PROTOCOL_VERSION, __version__
 from udf_server.hosting.reported_load import ReportedLoad
@@ -23,13 +23,34 @@ from udf_server.streams.services import StreamServices
 from udf_server.streams.session_progress import SessionProgress
 from udf_server.streams.stream_errors import error_message
 
-__all__ = ["SERVICE_NAME", "UdfService"]
+__all__ = ["SERVICE_NAME", "CallContext", "StreamContext", "UdfService"]
 
 OPEN_SECONDS = 30.0
 """How long a client may take to send Open, at most. The client of this project sends it immediately."""
 LISTS_AT_ONCE = 16
 """Number of lists of functions that a caller may leave unread. They can be large, and no stream counts them."""
 SERVICE_NAME = service_pb2.DESCRIPTOR.services_by_name["UdfService"].full_name
+
+
+class RequestContext(Protocol):
+    """What gRPC says of who makes a request."""
+
+    def invocation_metadata(self) -> Headers | None: ...
+    def auth_context(self) -> Mapping[str, Iterable[bytes]]: ...
+    def peer(self) -> str: ...
+
+
+class StreamContext(RequestContext, Protocol):
+    """gRPC's context of a stream."""
+
+    def write(self, message: bytes, /) -> Awaitable[None]: ...
+
+
+class CallContext(RequestContext, Protocol):
+    """gRPC's context of a call with one answer."""
+
+    async def abort(self, code: grpc.StatusCode, details: str, /) -> NoReturn: ...
+    def add_done_callback(self, callback: "Callable[[CallContext], None]", /) -> None: ...
 
 
 class UdfService:
@@ -117,7 +138,7 @@ class UdfService:
             },
         )
 
-    async def execute(self, requests: AsyncIterator[bytes], context: aio.ServicerContext[Any, Any]) -> None:
+    async def execute(self, requests: AsyncIterator[bytes], context: StreamContext) -> None:
         """Serve one stream; see message.proto."""
         answers = _AnswerWriter(context)
         try:
@@ -157,9 +178,7 @@ class UdfService:
             if not self._open:
                 self._idle.set()
 
-    async def list_functions(
-        self, request: bytes, context: aio.ServicerContext[Any, Any]
-    ) -> service_pb2.ListFunctionsResponse:
+    async def list_functions(self, request: bytes, context: CallContext) -> service_pb2.ListFunctionsResponse:
         """List every version of every function that the caller may call."""
         try:
             caller = self._identify(context)
@@ -178,7 +197,7 @@ class UdfService:
         )
 
     async def get_progress(
-        self, request: service_pb2.GetProgressRequest, context: aio.ServicerContext[Any, Any]
+        self, request: service_pb2.GetProgressRequest, context: CallContext
     ) -> service_pb2.GetProgressResponse:
         """Return the load, and what was answered for a session, whose id only its driver and tasks know."""
         try:
@@ -196,7 +215,7 @@ class UdfService:
         """None while it drains: then no client should choose it."""
         return None if self.draining else self._load.message(self.streams)
 
-    def _identify(self, context: aio.ServicerContext[Any, Any]) -> Caller:
+    def _identify(self, context: RequestContext) -> Caller:
         """Identify the caller. Raises StreamError UNAUTHENTICATED, after writing it to the audit log."""
         metadata, peer = context.invocation_metadata() or (), context.peer()
         try:
@@ -228,7 +247,7 @@ class _AnswerWriter:
     If the client is gone, it cancels the handler. gRPC does so too, but later, or not at all.
     """
 
-    def __init__(self, context: aio.ServicerContext[Any, Any]) -> None:
+    def __init__(self, context: StreamContext) -> None:
         self._context = context
         self._handler = asyncio.current_task()
         self._in_flight: asyncio.Future[None] | None = None

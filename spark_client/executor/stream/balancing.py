@@ -10,6 +10,7 @@ from remote_udf.v1 import message_pb2 as pb
 from remote_udf.v1 import service_pb2
 from spark_client.base.server_load import LOAD_MARGIN, ServerLoad
 from spark_client.base.transport import Question, Transport
+from spark_client.executor.stream.channels import FutureAnswer
 from spark_client.executor.stream.connection import Connection
 
 __all__ = ["Balancer", "LoadCall", "LoadQuestion", "Reconnecting"]
@@ -22,7 +23,7 @@ WAIT_SECONDS = 0.1
 """How long a stream that has no rows in flight waits for answers."""
 STALE_SECONDS = 5.0
 """Answers that a stream looks at later are not used, because other streams have reconnected since."""
-LoadCall: TypeAlias = "grpc.CallFuture[service_pb2.GetProgressResponse]"
+LoadCall: TypeAlias = FutureAnswer[service_pb2.GetProgressResponse]
 
 
 class Balancer:

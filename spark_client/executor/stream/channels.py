@@ -8,16 +8,16 @@ again: gRPC would continue to connect, and to write to standard error, until the
 import functools
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Any, Protocol, TypeVar
 
 import grpc
 
 from spark_client.base.security import Security
 from spark_client.executor.stream.endpoints import Endpoint
 
-__all__ = ["Channel", "Channels", "process_channels"]
+__all__ = ["Channel", "Channels", "FutureAnswer", "RunningStream", "process_channels"]
 
 CHANNEL_OPTIONS = (
     # The server limits the size of messages; the client accepts every size.
@@ -36,20 +36,42 @@ CHANNEL_OPTIONS = (
 )
 
 
-CallT = TypeVar("CallT", bound=grpc.RpcContext)
+AnswerT_co = TypeVar("AnswerT_co", covariant=True)
+
+
+class RunningCall(Protocol):
+    """What gRPC returns for a call that has begun."""
+
+    def add_callback(self, callback: Callable[[], None], /) -> bool: ...
+    def cancel(self) -> bool: ...
+
+
+class RunningStream(RunningCall, Iterator[AnswerT_co], Protocol[AnswerT_co]):
+    """A stream that has begun: its answers."""
+
+
+class FutureAnswer(RunningCall, Protocol[AnswerT_co]):
+    """A call with one answer that has begun."""
+
+    def done(self) -> bool: ...
+    def result(self, timeout: float | None = None) -> AnswerT_co: ...
+    def add_done_callback(self, fn: "Callable[[Any], None]", /) -> None: ...
+
+
+CallT = TypeVar("CallT", bound=RunningCall)
 
 
 @dataclass(eq=False)
 class Channel:
     """One connection to an endpoint, and the calls on it."""
 
-    grpc: grpc.Channel
-    calls: set[grpc.RpcContext] = field(default_factory=set)
+    connection: grpc.Channel
+    calls: set[RunningCall] = field(default_factory=set)
     """Those that have not ended. They must not be left to the collector: a call that has not ended is cancelled when it
     is collected, for which it needs a lock. The collector may run while gRPC begins another call on this channel, and a
     thread that has that lock then waits for the channel, without end."""
 
-    def add(self, call: grpc.RpcContext) -> None:
+    def add(self, call: RunningCall) -> None:
         """Keep a call until it ends."""
         self.calls.add(call)
         if not call.add_callback(functools.partial(self.calls.discard, call)):
@@ -83,7 +105,7 @@ class Channels:
                 known = self._usable[key] = (stamp, Channel(self._connect(endpoint, security)))
             channel = known[1]
             # The lock is held, because another thread may close a channel without calls.
-            call = begin(channel.grpc)
+            call = begin(channel.connection)
             channel.add(call)
         self._close_unused()
         return channel, call
@@ -110,7 +132,7 @@ class Channels:
             unused = [channel for channel in self._retired if not channel.calls]
             self._retired = [channel for channel in self._retired if channel not in unused]
         for channel in unused:
-            channel.grpc.close()
+            channel.connection.close()
 
 
 def _connected(endpoint: Endpoint, security: Security) -> grpc.Channel:

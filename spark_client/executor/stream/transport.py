@@ -15,7 +15,7 @@ from spark_client.base.errors import AccessDenied, NotARemoteUdfServer, ServerUn
 from spark_client.base.server_load import ServerLoad
 from spark_client.base.transport import Question, Responses, Transport, TransportLost
 from spark_client.executor.stream.balancing import LoadCall, LoadQuestion
-from spark_client.executor.stream.channels import Channel, Channels, process_channels
+from spark_client.executor.stream.channels import Channel, Channels, FutureAnswer, RunningStream, process_channels
 from spark_client.executor.stream.endpoints import Endpoint, Endpoints, process_endpoints
 
 __all__ = ["GrpcTransport", "NoGrpcServer", "translated", "transport_for"]
@@ -45,7 +45,7 @@ _NO_HTTP2 = ("Failed parsing HTTP/2 (Expected SETTINGS", "Trying to connect an h
 """Texts of gRPC that show that the peer does not speak HTTP/2, or not TLS. They have no status code of their own."""
 
 
-_Call: TypeAlias = "grpc.CallFuture[service_pb2.ListFunctionsResponse]"
+_Call: TypeAlias = FutureAnswer[service_pb2.ListFunctionsResponse]
 
 
 class NoGrpcServer(TransportLost):
@@ -77,8 +77,9 @@ class GrpcTransport:
         endpoint = self._endpoints.pick(avoid)
         metadata = (*(self._security.metadata() or ()), *self._headers)
 
-        def begin(channel: grpc.Channel) -> "grpc.CallIterator[bytes]":
-            return channel.stream_stream(f"/{SERVICE_NAME}/Execute")(requests, metadata=metadata)
+        def begin(channel: grpc.Channel) -> RunningStream[bytes]:
+            method: grpc.StreamStreamMultiCallable[bytes, bytes] = channel.stream_stream(f"/{SERVICE_NAME}/Execute")
+            return method(requests, metadata=metadata)
 
         channel, call = self._channels.start(endpoint, self._security, begin)
         return _GrpcResponses(call, channel, self._channels, endpoint, self._endpoints)
@@ -191,7 +192,7 @@ class GrpcTransport:
 
 class _GrpcResponses:
     def __init__(
-        self, call: "grpc.CallIterator[bytes]", channel: Channel, channels: Channels, endpoint: Endpoint,
+        self, call: RunningStream[bytes], channel: Channel, channels: Channels, endpoint: Endpoint,
         endpoints: Endpoints,
     ) -> None:  # fmt: skip
         self._call, self._channel, self._channels = call, channel, channels

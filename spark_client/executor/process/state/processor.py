@@ -55,7 +55,7 @@ class BucketProcessor(StatefulProcessor):
         self._about = handle.getValueState("remote_udf_bucket", ABOUT)
         self._pages = handle.getMapState("remote_udf_pages", "page int", "keys binary")
 
-    def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: TimerValues) -> Iterator[Row]:  # noqa: N802, N803
+    def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: TimerValues) -> Iterator[Row]:  # noqa: N802, N803
         if key[0] == DESCRIPTION_BUCKET:
             self._describe()
             return
