@@ -7,7 +7,7 @@ import asyncio
 import contextlib
 import json
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Mapping
 from typing import Any
 
 import aiohttp
@@ -18,7 +18,10 @@ from udf_models.refusals import TRY_AGAIN, Refusal, error_of, phrase, reported_e
 from udf_server import BatchContext, CallContext, RetryableError
 from udf_server.retry_after import retry_after_seconds
 
-__all__ = ["ModelClient", "ModelError", "RequestRefused", "UnusableAnswer"]
+__all__ = ["Body", "ModelClient", "ModelError", "RequestRefused", "UnusableAnswer"]
+
+Body = bytes | aiohttp.FormData | AsyncIterable[bytes] | None
+"""What a request sends. An iterable is asked when the connection is made."""
 
 CONTENT_REFUSED = (400, 413, 422)
 """The service does not accept the texts of the request; it may accept others."""
@@ -99,8 +102,8 @@ class ModelClient:
         return data
 
     async def fetched(
-        self, method: str, path: str, data: bytes | aiohttp.FormData | None = None,
-        headers: Mapping[str, str] | None = None, query: Mapping[str, str] | None = None,
+        self, method: str, path: str, data: Body = None, headers: Mapping[str, str] | None = None,
+        query: Mapping[str, str] | None = None,
     ) -> dict[str, Any]:  # fmt: skip
         """Return the JSON object with which the service answers a request. Raises as `post` does."""
         async with self.answered(method, path, data, headers, query) as response:
@@ -113,8 +116,8 @@ class ModelClient:
 
     @contextlib.asynccontextmanager
     async def answered(
-        self, method: str, path: str, data: bytes | aiohttp.FormData | None = None,
-        headers: Mapping[str, str] | None = None, query: Mapping[str, str] | None = None,
+        self, method: str, path: str, data: Body = None, headers: Mapping[str, str] | None = None,
+        query: Mapping[str, str] | None = None,
     ) -> AsyncIterator[aiohttp.ClientResponse]:  # fmt: skip
         """Send a request. The block gets a response of status 2xx and reads its body. Raises as `post` does."""
         where = f"model {self.model.name!r}, {path}"

@@ -65,7 +65,7 @@ class Reply:
     probability: float = 1.0
     """That of each word of the text, which `logprobs` of a completion have if the request asks for them."""
     hang: bool = False
-    """Never answer."""
+    """Do not answer before the service is told to `release` what hangs."""
     break_after: int | None = None
     """Close the connection after this number of bytes of the body."""
     drip_seconds: float | None = None
@@ -125,6 +125,7 @@ class ScriptedService:
         self._thread = threading.Thread(target=self._run, name="scripted-service", daemon=True)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._end: asyncio.Event | None = None
+        self._released = asyncio.Event()
 
     @property
     def url(self) -> str:
@@ -152,6 +153,16 @@ class ScriptedService:
         A path may have wildcards, as in `files/*/content`.
         """
         (self._script if path is None else self._scripts[method, path]).extend(replies)
+
+    def release(self) -> None:
+        """Answer the requests whose replies hang. Those that arrive later hang again."""
+
+        def release() -> None:
+            self._released.set()
+            self._released.clear()
+
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(release)
 
     def script_batches(self, *endings: BatchEnding) -> None:
         """Let the next batches end so."""
@@ -216,15 +227,19 @@ class ScriptedService:
         self.most_in_flight = max(self.most_in_flight, self._in_flight)
         try:
             reply = self._next_reply(request)
+            await asyncio.sleep(self.latency)
             if not reply.hang:
-                await asyncio.sleep(self.latency)
-                if reply.status == 200 and reply.body is None:
-                    reply = self._usual(request, reply)
+                reply = self._whole(request, reply)
             if reply.hang:
-                await asyncio.Event().wait()
+                await self._released.wait()
+                reply = self._whole(request, reply)
             return await self._send(incoming, request, reply)
         finally:
             self._in_flight -= 1
+
+    def _whole(self, request: Request, reply: Reply) -> Reply:
+        """The reply with a body: its own, or the usual one."""
+        return self._usual(request, reply) if reply.status == 200 and reply.body is None else reply
 
     def _next_reply(self, request: Request) -> Reply:
         for (method, path), script in self._scripts.items():

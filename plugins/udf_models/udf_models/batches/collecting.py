@@ -79,6 +79,10 @@ class Collector:
     async def _collected(self, kept: Kept, status: BatchStatus, context: udf.BatchContext) -> Kept:
         """Keep the results of a batch that has ended, then that it is over."""
         why, unusable = _why(self._model, status), 0
+        taken = await self._records.change(kept, until=self._wall() + self._settings.lease)
+        if taken is None:
+            return kept
+        kept = taken
         for file in status.files:
             part: list[bytes] = []
             try:

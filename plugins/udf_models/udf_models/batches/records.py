@@ -140,7 +140,8 @@ class BatchRecords:
         place = _place(submission.id)
         (made,) = await self._store.compare_and_set([(place, entry, submission.encoded())], PENDING_SECONDS)
         (found,) = await self._store.get([place]) if made else [None]
-        return None if found is None else Kept(submission, found)
+        # Another server may have changed it since.
+        return None if found is None or found.value != submission.encoded() else Kept(submission, found)
 
 
 def _place(submission: str) -> bytes:

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import json
 import re
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,6 +31,10 @@ _ENDED = ("completed", "failed", "expired", "cancelled")
 
 class Uncertain(Exception):
     """The service may have created the batch."""
+
+
+class _Late(Exception):
+    """A request is no longer to be sent."""
 
 
 @dataclass(frozen=True)
@@ -62,8 +66,15 @@ class BatchService:
         form.add_field("file", lines, filename="requests.jsonl", content_type="application/jsonl")
         return self._id(await self._client.fetched("POST", "files", form), "files")
 
-    async def create(self, file: str, submission: str, window: str) -> str:
+    async def create(self, file: str, submission: str, window: str, is_late: Callable[[], bool]) -> str:
         """Create a batch of a file, with the id of its submission in its metadata. Returns the id of the batch.
+
+        Args:
+            file: The id of the file.
+            submission: The id of the submission.
+            window: The time in which the service is to answer.
+            is_late: Whether the batch must no longer be created. It is asked when there is a connection, immediately
+                before the request is sent.
 
         Raises:
             Uncertain: It is not known whether the batch was created.
@@ -73,13 +84,18 @@ class BatchService:
             "input_file_id": file, "endpoint": ENDPOINT, "completion_window": window,
             "metadata": {METADATA: submission},
         }  # fmt: skip
-        headers = {"Content-Type": "application/json"}
+        data = json.dumps(body).encode()
+
+        async def in_time() -> AsyncIterator[bytes]:
+            if is_late():
+                raise _Late
+            yield data
+
+        headers = {"Content-Type": "application/json", "Content-Length": str(len(data))}
         try:
-            return self._id(
-                await self._client.fetched("POST", "batches", json.dumps(body).encode(), headers), "batches"
-            )
+            return self._id(await self._client.fetched("POST", "batches", in_time(), headers), "batches")
         except (RetryableError, UnusableAnswer) as error:
-            raise Uncertain(str(error)) from None
+            raise Uncertain("its lease has ended" if is_late() else str(error)) from None
 
     async def status(self, batch: str) -> BatchStatus:
         """Ask for the status of a batch."""

@@ -29,7 +29,8 @@ class BatchSettings:
     )
     lease: float = option(
         duration, 300.0,
-        "How long a server may take to submit a file, or to keep 500 results. Later another server takes over.",
+        "How long a server may take to submit a file, or to keep 500 results. Later another server takes over. "
+        "A server doubles it when a file takes longer.",
     )  # fmt: skip
     keep: float = option(duration, 7 * 86_400.0, "How long answers are kept.")
     keep_errors: float = option(

@@ -5,7 +5,8 @@
 3. It uploads the file and creates the batch, with the id of the submission in the batch's metadata.
 4. It keeps the id of the batch: state OPEN.
 
-If it is lost before 4, another server looks for the batch in the service's list; see `Collector`.
+If it is lost before 4, another server looks for the batch in the service's list; see `Collector`. A server that was
+suspended reads its clock again immediately before the request that creates the batch: the service would not refuse it.
 """
 
 import asyncio
@@ -35,6 +36,8 @@ __all__ = ["Request", "Submitter", "failure_of"]
 
 log = logging.getLogger(__name__)
 
+LONGEST_LEASE = 3_600.0
+"""A lease that is too short is doubled up to this."""
 FILE_ROWS, FILE_BYTES = 50_000, 100 << 20
 """Most requests and bytes of one file. The Batch API allows 50,000 and 200 MB."""
 
@@ -65,6 +68,7 @@ class Submitter:
         """
         self._client = client
         self._settings = client.model.batch
+        self._lease = self._settings.lease
         self._records = records
         self._service = BatchService(client)
         self._wall = wall
@@ -112,7 +116,7 @@ class Submitter:
         self, lines: Mapping[bytes, bytes], entries: Mapping[bytes, udf.KeyValueEntry | None]
     ) -> tuple[list[bytes], dict[bytes, Outcome]]:
         """Submit one file. Returns the keys of the rows of its batch, and the errors of rows if there is no batch."""
-        now, lease = self._wall(), self._settings.lease
+        now, lease = self._wall(), self._lease
         submission = Submission(self._new_id(), SubmissionState.NEW, now, now + lease)
         kept = await self._records.begin(submission)
         pending = Row(RowState.PENDING, submission.id)
@@ -121,11 +125,16 @@ class Submitter:
         if not mine or kept is None:
             return [], {}
         try:
-            # A server that was suspended must not create a batch that others have given up.
-            async with asyncio.timeout(max(now + lease - self._wall(), 0.0)):
+            async with asyncio.timeout(max(submission.until - self._wall(), 0.0)):
                 created = await self._created(kept, b"".join(lines[key] for key in mine))
-        except (Uncertain, TimeoutError) as error:
-            log.warning("batch may not exist", extra={"submission": submission.id, "why": str(error) or "timed out"})
+        except TimeoutError:
+            # A service that needs longer would never get a batch. If the timer is late, this server was suspended.
+            if self._wall() < submission.until + self._settings.lease:
+                self._lease = max(self._lease, min(2 * lease, LONGEST_LEASE))
+            log.warning("batch may not exist", extra={"submission": submission.id, "why": f"it took {lease:g} s"})
+            return mine, {}
+        except Uncertain as error:
+            log.warning("batch may not exist", extra={"submission": submission.id, "why": str(error)})
             return mine, {}
         except (ModelError, udf.RetryableError) as error:
             await self._records.change(kept, state=SubmissionState.ABANDONED)
@@ -137,8 +146,12 @@ class Submitter:
 
     async def _created(self, kept: Kept, lines: bytes) -> Kept | None:
         """Create the batch of a submission, and keep its id."""
+        submission = kept.submission
         file = await self._service.upload(lines)
-        batch = await self._service.create(file, kept.submission.id, self._settings.window)
+        # The timer of a server that was suspended may ring late, and others may have given the submission up.
+        batch = await self._service.create(
+            file, submission.id, self._settings.window, lambda: self._wall() >= submission.until
+        )
         until = self._wall() + self._settings.poll_interval
         return await self._records.change(kept, state=SubmissionState.OPEN, batch=batch, until=until)
 
