@@ -83,11 +83,11 @@ def test_the_proxy_passes_on_what_it_gets_until_it_is_told_otherwise():
                     with pytest.raises(TimeoutError):
                         server.recv(10)
                     proxy.swallow = False
-                    server.settimeout(10)
+                    server.settimeout(60)
                     assert server.recv(20) == b"into the dark"
                     cutter = threading.Thread(target=proxy.cut)
                     cutter.start()
-                    cutter.join(10)
+                    cutter.join(60)
                     assert client.recv(10) == b""
         finally:
             proxy.close()

@@ -109,7 +109,7 @@ def test_a_missing_file_is_named(spark, tmp_path: Path):
 
 async def test_the_service_answers_many_at_once_and_counts_them():
     def get(path):
-        with urllib.request.urlopen(service.base_url + path, timeout=10) as response:
+        with urllib.request.urlopen(service.base_url + path, timeout=60) as response:
             return json.load(response)
 
     with LookupProcess() as service:
