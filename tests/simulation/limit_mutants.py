@@ -99,7 +99,7 @@ def _before_the_wait(original: Any) -> Any:
     lacking = Limiter.__dict__["_lacking"]
 
     def take(self: Any, costs: Any, bills: Any, *rest: Any) -> Any:
-        vars(self)["_lacking"] = lambda found: None if any(bill.running for bill in found) else lacking(self, found)
+        vars(self)["_lacking"] = lambda found: None if any(bill.spender for bill in found) else lacking(self, found)
         if bills:
             lacking(self, bills)
         return original(self, costs, bills, *rest)

@@ -13,8 +13,19 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from udf_server.base.errors import Failure, RetryableError, RowErrors
+from udf_server.limits.settings import GuardSettings
 
-__all__ = ["ADAPTIVE_MOST", "TIMED_OUT", "WORKED", "AdaptiveLimit", "Breaker", "CallOutcome", "of_error", "of_result"]
+__all__ = [
+    "ADAPTIVE_MOST",
+    "TIMED_OUT",
+    "WORKED",
+    "AdaptiveLimit",
+    "Breaker",
+    "CallOutcome",
+    "Learned",
+    "of_error",
+    "of_result",
+]
 
 
 class CallOutcome(NamedTuple):
@@ -142,3 +153,39 @@ class AdaptiveLimit:
             return
         self._limit = max(self._limit / 2.0, 1.0)
         self._spared = float(in_use - 1)
+
+
+class Learned:
+    """What this process has learned of the service behind a function, if its guard has a breaker or is adaptive."""
+
+    def __init__(self, settings: GuardSettings) -> None:
+        self._goal = math.inf if settings.latency_goal is None else settings.latency_goal
+        most, failures = settings.max_concurrency or ADAPTIVE_MOST, settings.breaker_failures
+        self._adaptive = AdaptiveLimit(most) if settings.adaptive else None
+        self._breaker = None if failures is None else Breaker(failures, settings.breaker_delay)
+        self.closed = True
+        """Whether the breaker is closed, so that calls are made. An attribute, because every call looks at it."""
+        self.limit: float = math.inf if self._adaptive is None else self._adaptive.limit
+        """Number of calls that the adaptive limit lets run at once, another such attribute."""
+
+    def ask(self, now: float) -> float:
+        """Ask before a call. Returns 0.0 if the breaker allows it, else the seconds after which to ask again."""
+        return 0.0 if self._breaker is None else self._breaker.ask(now)
+
+    def ended(self, outcome: CallOutcome, seconds: float, in_use: int, now: float) -> bool:
+        """Learn from a call that took so long, while `in_use` calls ran. Returns whether that opened the breaker."""
+        if self._adaptive is not None:
+            if seconds <= self._goal and not outcome.overloaded:
+                self._adaptive.succeeded(in_use)
+            else:
+                self._adaptive.failed(in_use)
+            self.limit = self._adaptive.limit
+        if self._breaker is None:
+            return False
+        opened = False
+        if outcome.went_well:
+            self._breaker.succeeded(now)
+        else:
+            opened = self._breaker.failed(now)
+        self.closed = self._breaker.closed
+        return opened

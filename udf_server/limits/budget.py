@@ -5,25 +5,19 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 from udf_server.base.errors import BudgetSpent
-from udf_server.limits.costs import RunningCall, Spender
-from udf_server.limits.rates import CALLS
-from udf_server.limits.sharing.account import FORGOTTEN, Account
-from udf_server.limits.sharing.grants import Grant, checked_grant
-from udf_server.limits.sharing.ledger import Ledger
+from udf_server.limits.budget_sums import BudgetSums
+from udf_server.limits.costs import GRACE_SECONDS, RunningCall, Spender
+from udf_server.limits.sharing.account import Account
+from udf_server.limits.sharing.grants import Grant
 from udf_server.limits.terms import Terms
 
 __all__ = ["Answers", "Budget", "Needs", "Payer"]
 
-AHEAD_SECONDS = 0.1
-"""A claim asks ahead for what calls take in this time."""
 LOOK_SECONDS = 0.5
 """How often running calls are looked at that may never end."""
-ENOUGH = 1 - 1e-9
-"""Sums of fractions are not exact."""
 Answers = Callable[[dict[str, Any]], dict[str, Any]]
 """A ledger in this process, which answers a claim at once."""
 Needs = tuple[Spender, Mapping[str, float], int]
@@ -39,36 +33,6 @@ class Payer(Protocol):
 
     def look_again(self, budget: "Budget") -> None:
         """Let its calls look again that wait for this budget."""
-
-
-@dataclass(slots=True)
-class _Unit:
-    """What is known of one unit. All but the amount is the part of this process, unless it says otherwise."""
-
-    name: str
-    amount: float
-    leased: float = 0.0
-    """What calls may take."""
-    reserved: float = 0.0
-    """What calls that run have taken."""
-    spent: float = 0.0
-    others: float = 0.0
-    """What other processes have spent."""
-    elsewhere: float = 0.0
-    """What other processes hold."""
-    recent: float = 0.0
-    """What was taken since the last claim."""
-    claimed: float = 0.0
-    """What was spent when the last claim was made, and what calls held then."""
-    claimed_held: float = 0.0
-    wanted: float = 0.0
-    """What calls wait for, and what the first one of a function needs, in turn of each."""
-    least: float = 0.0
-
-    @property
-    def total(self) -> float:
-        """What all processes have spent, as far as this one knows."""
-        return self.spent + self.others
 
 
 class Budget(Account):
@@ -100,15 +64,7 @@ class Budget(Account):
         """Number of open streams that use it. `Budgets` counts them."""
         self.idle_since = clock()
         self._answers = answers
-        self._alone: Answers | None = None
-        """The ledger in this process while the one that processes share is away, for `fail_open`."""
-        self._units = [_Unit(unit, amount) for unit, amount in terms.amounts]
-        self._rows = self._failed = self._other_rows = self._other_failed = 0
-        self._claimed_rows = (0, 0)
-        self._over = ""
-        """Why no call may begin any more; empty before that."""
-        self._too_many_errors = False
-        """Whether that is final: later rows may change a share, and nothing that was spent comes back."""
+        self._sums = BudgetSums(terms, whose)
         self._told = ""
         """Why calls that wait were told to look again last."""
         self._spenders: dict[str, Spender] = {}
@@ -119,49 +75,41 @@ class Budget(Account):
         self._waiting: dict[Payer, None] = {}
         """Those whose calls have got too little since they were told to look again."""
         if answers is not None:
-            self._granted(answers(self._addressed(self._next_claim())))
+            self._granted(answers(self._next_claim()))
 
     def spender(self, function: str) -> Spender:
         """The spender for the calls of a function."""
         with self._lock:
-            return self._spenders.setdefault(function, Spender([unit.name for unit in self._units]))
+            return self._spenders.setdefault(function, Spender(self._sums.names))
 
-    def ended(self, call: RunningCall, *, good: bool, called: bool = True) -> None:
-        """Note that a call has ended, and whether it has a result. It may have been written off.
-
-        `called` is False if it was not made, after all.
-        """
+    def ended(self, call: RunningCall, spender: Spender, *, good: bool, called: bool) -> None:
+        """Note that a call has ended, which may have been written off. `called`: it was made."""
         with self._lock:
-            for index, unit in enumerate(self._units):
-                if not called and unit.name == CALLS:
-                    unit.spent -= call.costs[index]
             self._running.pop(call, None)
+            if not called:
+                self._sums.not_called(call.costs)
             if call.lost is None:
-                self._give_back(call)
+                self._give_back(call, spender)
             else:
-                for unit, lost in zip(self._units, call.lost, strict=True):
-                    unit.spent -= lost
+                self._sums.spend({unit: -lost for unit, lost in call.lost.items()})
             if not called or call.lost is not None:
-                self._look_again()
-            call.spender.ended(call.spending.amounts, good=good)
+                self._sums.look_again()
+            spender.ended(call.spending.amounts, good=good)
         self.changed()
 
     def spent(self, amounts: Mapping[str, float]) -> None:
         """Count what a call has spent, as it reports it."""
         with self._lock:
-            for unit in self._units:
-                if unit.name != CALLS:
-                    unit.spent += amounts.get(unit.name, 0.0)
-            self._look()
+            self._sums.spend(amounts)
+            self._sums.look()
         self.tell_if_over()
 
     def answered(self, rows: int, failed: int) -> None:
         """Count rows that have an outcome. Those that failed because the budget is spent are not counted."""
         with self._lock:
-            self._rows += rows
-            self._failed += failed
+            self._sums.answered(rows, failed)
             if failed:
-                self._look()
+                self._sums.look()
         self.tell_if_over()
 
     def look(self) -> None:
@@ -174,12 +122,12 @@ class Budget(Account):
         """Return what was leased to the ledger in this process, if it is there."""
         if self._answers is not None:
             with self._lock:
-                self._answers({**self._addressed(self._next_claim(True)), "leave": True})
+                self._answers(self._next_claim(leave=True))
 
     @property
     def is_over(self) -> bool:
         """Whether no call may begin any more."""
-        return bool(self._over)
+        return bool(self._sums.over)
 
     @property
     def is_idle(self) -> bool:
@@ -204,11 +152,7 @@ class Budget(Account):
     def amounts(self) -> list[tuple[str, float, float]]:
         """By unit, what all processes have spent, as far as this one knows, and the budget."""
         with self._lock:
-            return [(unit.name, unit.total, unit.amount) for unit in self._units]
-
-    def used(self) -> list[tuple[str, float]]:
-        """By unit, the part of the budget that all processes have spent, as far as this one knows."""
-        return [(unit, spent / most) for unit, spent, most in self.amounts()]
+            return self._sums.amounts()
 
     def claim(self, *, leave: bool = False) -> dict[str, Any]:
         needs = [] if leave else [each for payer in list(self._payers) for each in payer.waiting_for(self)]
@@ -218,17 +162,17 @@ class Budget(Account):
 
     def changed(self) -> None:
         """Let calls look again that wait for more, or all that wait if the budget is spent."""
-        if not self._waiting and self._over == self._told:
+        if not self._waiting and self._sums.over == self._told:
             return
         with self._lock:
-            payers = self._waiting if self._over == self._told else dict(self._payers)
-            self._waiting, self._told = {}, self._over
+            payers = self._waiting if self._sums.over == self._told else dict(self._payers)
+            self._waiting, self._told = {}, self._sums.over
         for payer in payers:
             payer.look_again(self)
 
     def tell_if_over(self) -> None:
         """Have all calls that wait refused if the budget is spent, unless that was done."""
-        if self._over != self._told:
+        if self._sums.over != self._told:
             self.changed()
 
     # What follows is called with the lock held.
@@ -240,8 +184,8 @@ class Budget(Account):
 
     def refuse_if_over(self) -> None:
         """Raise BudgetSpent if no call may begin any more. It needs no lock."""
-        if self._over:
-            raise BudgetSpent(self._over)
+        if self._sums.over:
+            raise BudgetSpent(self._sums.over)
 
     def wait_for_more(self, payer: Payer) -> None:
         """Tell the payer to look again when there may be more, and ask the ledger for it."""
@@ -253,171 +197,63 @@ class Budget(Account):
         costs = spender.costs(estimate)
         if costs is None:
             return None
-        answers = self._answers or self._ledger_for_itself()
-        if answers is None and (self.away or not self._epoch):
+        if self._answers is None and not self.is_alone and (self.away or not self._epoch):
             return None  # other processes may have spent the budget
-        if self._lacks(costs) and answers is not None:
-            for unit, cost in zip(self._units, costs, strict=True):
-                unit.wanted = unit.least = cost
-            answer = answers(self._addressed(self._next_claim()))
+        if self._sums.lacks(costs) and (self._answers is not None or self.is_alone):
+            self._sums.want_nothing()
+            self._sums.want(costs, 1, least=True)
             if self._answers is not None:
-                self._granted(answer)
-            else:
-                self._take_grant(checked_grant(answer, *self._expected()), self._clock(), lost=False)
+                self._granted(self._answers(self._next_claim()))
+            else:  # the ledger of all processes is away
+                self._sums.lease_rest()
             self.refuse_if_over()
-        return None if self._lacks(costs) else costs
+        return None if self._sums.lacks(costs) else costs
 
-    def take(self, call: RunningCall) -> RunningCall:
+    def take(self, call: RunningCall, spender: Spender, costs: Sequence[float]) -> None:
         """Take what fits for a call, which begins. If it does not end in time, what it has taken is spent."""
-        for unit, cost in zip(self._units, call.costs, strict=True):
-            unit.recent += cost
-            unit.leased = max(unit.leased - cost, 0.0)
-            if unit.name == CALLS:
-                unit.spent += cost
-            else:
-                unit.reserved += cost
-        call.spender.running += 1
-        call.begins(self._clock())
+        self._sums.take(costs)
+        call.spender, call.costs, call.until = spender, costs, self._clock() + call.timeout + GRACE_SECONDS
+        spender.running += 1
         self._running[call] = None
-        self._look()
-        return call
 
-    def _lacks(self, costs: Sequence[float]) -> bool:
-        return any(cost > 0 and unit.leased < cost * ENOUGH for unit, cost in zip(self._units, costs, strict=True))
-
-    def _addressed(self, claim: dict[str, Any]) -> dict[str, Any]:
-        """The claim for a ledger in this process. It has no other members that claim."""
-        return {"fresh": self._member, "leave": False, **claim}
-
-    def _ledger_for_itself(self) -> Answers | None:
-        """While the ledger of all processes is away: one with what they have spent, as far as this one knows."""
-        if not self.is_alone:
-            return None
-        if self._alone is None:
-            ledger, clock = Ledger(), self._clock
-            others = {unit.name: {"spent": unit.others, "held": 0.0} for unit in self._units}
-            for part, unit in zip(others.values(), self._units, strict=True):
-                part.update(amount=unit.amount, take=0.0, least=0.0, ahead=0.0)
-            rows = {"rows": self._other_rows, "failed": self._other_failed}
-            claim = {**self._next_claim(True), **rows, "units": others, "member": "others", "fresh": "alone"}
-            ledger.exchange({**claim, "epoch": "", "leave": True}, clock())
-            self._alone = lambda claim: ledger.exchange({**claim, "epoch": ""}, clock())
-        return self._alone
-
-    def _look(self) -> None:
-        """Note if the budget is spent."""
-        if self._over:
-            return
-        for unit in self._units:
-            if unit.total >= unit.amount * ENOUGH:
-                self._over = (
-                    f"the budget of {self._whose} is spent: {unit.total:,.6g} of {unit.amount:,.6g} {unit.name}"
-                )
-        rows, failed = self._rows + self._other_rows, self._failed + self._other_failed
-        if allowed := self.terms.errors.exceeded(failed, rows):
-            self._too_many_errors = True
-            self._over = f"{failed:,} of {rows:,} rows of {self._whose} have failed; its budget allows {allowed}"
-
-    def _look_again(self) -> None:
-        """Let calls begin again if the budget is not spent any more: a call was not made, or ended late."""
-        if not self._too_many_errors:
-            self._over = ""
-            self._look()
-
-    def _give_back(self, call: RunningCall) -> None:
+    def _give_back(self, call: RunningCall, spender: Spender) -> None:
         """Hold nothing for a call any more."""
-        call.spender.running -= 1
-        for unit, cost in zip(self._units, call.costs, strict=True):
-            if unit.name != CALLS:
-                unit.reserved = max(unit.reserved - cost, 0.0)
+        spender.running -= 1
+        self._sums.give_back(call.costs)
 
     def _write_off(self, now: float) -> None:
         """Count what calls have taken as spent that may never end, so that others do not wait for them."""
         self._looked = now
-        for call in [call for call in self._running if call.is_written_off(now)]:
+        for call in list(self._running):
+            if call.party.closed:
+                call.until = min(call.until, now + GRACE_SECONDS)
+            if now <= call.until or call.spender is None:
+                continue
             del self._running[call]
-            self._give_back(call)
-            call.lost = [
-                0.0 if unit.name == CALLS else max(cost - call.spending.amounts.get(unit.name, 0.0), 0.0)
-                for unit, cost in zip(self._units, call.costs, strict=True)
-            ]
-            for unit, lost in zip(self._units, call.lost, strict=True):
-                unit.spent += lost
-        self._look()
+            self._give_back(call, call.spender)
+            call.lost = self._sums.unreported(call.costs, call.spending.amounts)
+            self._sums.spend(call.lost)
+        self._sums.look()
 
     def _want(self, needs: Sequence[Needs]) -> None:
         """Note what calls wait for."""
-        for unit in self._units:
-            unit.wanted = unit.least = 0.0
+        self._sums.want_nothing()
         chosen = needs[self._number % len(needs)][0] if needs else None
         for spender, estimate, number in needs:
-            costs = spender.costs(estimate)
-            for unit, cost in zip(self._units, costs or (), strict=costs is not None):
-                unit.wanted += cost * number
-                if spender is chosen:
-                    unit.least = cost
+            if (costs := spender.costs(estimate)) is not None:
+                self._sums.want(costs, number, least=spender is chosen)
 
     def _needs(self) -> tuple[bool, bool]:
-        busy = any(spender.running for spender in self._spenders.values())
-        busy = busy or any(unit.leased or unit.spent != unit.claimed for unit in self._units)
-        return bool(self._waiting), busy or (self._rows, self._failed) != self._claimed_rows
+        return bool(self._waiting), bool(self._running) or self._sums.changed
 
     def _claim(self, leave: bool, now: float) -> dict[str, Any]:
         if now >= self._looked + LOOK_SECONDS:
             self._write_off(now)
-        if self._alone is not None and not self.is_alone:
-            self._alone = None
-            for unit in self._units:
-                unit.leased = 0.0
-        elapsed = max(now - self._sent, 0.01)
-        waits, units = any(unit.wanted for unit in self._units), {}
-        for unit in self._units:
-            ahead = 0.0 if leave else unit.recent / elapsed * AHEAD_SECONDS
-            # What calls wait for and does not fit may be what others wait for, so nothing is kept meanwhile.
-            unit.leased = 0.0 if waits or leave else min(unit.leased, ahead)
-            units[unit.name] = {
-                "amount": unit.amount, "spent": unit.spent, "held": unit.reserved + unit.leased,
-                "take": 0.0 if leave else unit.wanted, "least": unit.least, "ahead": max(ahead - unit.leased, 0.0),
-            }  # fmt: skip
-            recent = unit.recent / 2
-            unit.recent = recent if recent > unit.amount * FORGOTTEN else 0.0
-            unit.claimed, unit.claimed_held = unit.spent, unit.reserved
-        self._claimed_rows = (self._rows, self._failed)
-        return {"member": self._member, "units": units, "rows": self._rows, "failed": self._failed}
+        sums = self._sums.claim(max(now - self._sent, 0.01), leave=leave)
+        return {"member": self._member, "fresh": self._member, **sums}
 
     def _expected(self) -> tuple[int, Iterable[float], Iterable[str]]:
-        return -1, (), (unit.name for unit in self._units)
+        return -1, (), self._sums.names
 
     def _take_grant(self, grant: Grant, now: float, *, lost: bool) -> bool:
-        more, less = False, False
-        for unit, (leased, spent, elsewhere, _) in zip(self._units, grant.units, strict=True):
-            unit.leased += leased
-            unit.elsewhere, others = elsewhere, max(spent - unit.claimed, 0.0)
-            more, less = more or leased > 0, less or others < unit.others
-            unit.others = others
-        rows, failed = self._claimed_rows
-        self._other_rows, self._other_failed = grant.rows - rows, grant.failed - failed
-        if less:
-            self._look_again()
-        self._look()
-        self._look_for_room([numbers[3] for numbers in grant.units])
-        return more
-
-    def _look_for_room(self, room: Sequence[float]) -> None:
-        """Note if the budget is spent because a call does not fit, and nothing can come back: no process holds any.
-
-        What processes held that have crashed is spent.
-        """
-        for unit, left in zip(self._units, room, strict=True):
-            held = unit.claimed_held + unit.elsewhere
-            if unit.least > 0 and left < unit.least * ENOUGH and held <= unit.amount * (1 - ENOUGH) and not self._over:
-                self._over = (
-                    f"the budget of {self._whose} is spent: {unit.total:,.6g} of {unit.amount:,.6g} {unit.name}, and "
-                    f"a call costs {unit.least:,.6g}"
-                )
-
-    def _arrived(self) -> None:
-        pass  # claims have sums, so the next one says it all
-
-    def _lost(self) -> None:
-        pass
+        return self._sums.granted(grant)

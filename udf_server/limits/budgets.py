@@ -102,8 +102,8 @@ class Budgets:
     def used(self) -> Iterator[tuple[str, str, float]]:
         """Caller, unit and the part of the day's budget that was spent on all servers, of callers with a budget."""
         for daily in self._daily.values():
-            for unit, part in daily.today.used():
-                yield daily.caller, unit, part
+            for unit, spent, most in daily.today.amounts():
+                yield daily.caller, unit, spent / most
 
     def kept(self) -> list[Budget]:
         """The budgets that this process serves. Safe to call from any thread."""

@@ -5,13 +5,14 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from remote_udf.functions import FunctionKind
 from udf_server.base.errors import InvalidConfig, InvalidCost
 from udf_server.base.fairness import Party
 from udf_server.base.functions import Function
 from udf_server.base.spending import Spending
 from udf_server.limits.rates import CALLS, RateLimit, amounts_of
 
-__all__ = ["CallCosts", "RunningCall", "Spender"]
+__all__ = ["GRACE_SECONDS", "CallCosts", "RunningCall", "Spender"]
 
 log = logging.getLogger(__name__)
 
@@ -26,7 +27,11 @@ class CallCosts:
         """Whether the units of an estimate were compared with those of the rates."""
 
     def require(self, function: Function) -> None:
-        """Raises InvalidConfig if a rate has a unit that the calls of the function do not cost."""
+        """Raises InvalidConfig if it is not a scalar function, or if a rate has a unit that its calls do not cost."""
+        if function.spec.kind is not FunctionKind.SCALAR:
+            raise InvalidConfig(
+                f"setting guards: {self._key} is an {function.spec.kind} function; guards are for scalar functions"
+            )
         if self._units and function.cost is None:
             raise InvalidConfig(
                 f"setting guards, function {self._key}: rate counts {', '.join(sorted(self._units))}, but the function "
@@ -49,6 +54,10 @@ class CallCosts:
                     f"function {self._key}: cost: a call of {amount:g} {rate.unit} never fits the rate {rate}"
                 )
         return found
+
+    def missed(self, costs: Sequence[float], spent: Mapping[str, float]) -> Sequence[float]:
+        """What a call has spent beyond what it took of each rate; less than 0 if it has spent less."""
+        return [spent.get(rate.unit, cost) - cost for rate, cost in zip(self._rates, costs, strict=True)]
 
     def _compare(self, estimate: Mapping[str, float]) -> None:
         """Warn if the first estimate lacks a unit of the rates: such a rate bounds nothing."""
@@ -136,26 +145,24 @@ GRACE_SECONDS = 1.0
 
 @dataclass(eq=False)
 class RunningCall:
-    """The budget uses it with its lock held. A call may run forever, on a thread that its stream has written off."""
+    """What one call takes of a budget, which uses it with its lock held.
 
-    spender: Spender
-    costs: Sequence[float]
-    """What it has taken."""
+    It may run forever, on a thread that its stream has written off.
+    """
+
+    estimate: Mapping[str, float]
+    """What the function says that the call is going to cost."""
     party: Party
     """Its stream."""
     timeout: float
     """Seconds after which its row has an outcome without it."""
     spending: Spending
-    """What it has reported."""
+    """Where the call adds what it spends, for all of its budgets."""
+    spender: Spender | None = None
+    """That of the budget and the function, while it holds what it has taken."""
+    costs: Sequence[float] = ()
+    """What it has taken, by unit."""
     until: float = math.inf
-    lost: Sequence[float] | None = None
+    """When it is written off."""
+    lost: Mapping[str, float] | None = None
     """What was counted as spent when it was written off, by unit."""
-
-    def is_written_off(self, now: float) -> bool:
-        """Whether nothing waits for it any more."""
-        if self.party.closed:
-            self.until = min(self.until, now + GRACE_SECONDS)
-        return now > self.until
-
-    def begins(self, now: float) -> None:
-        self.until = now + self.timeout + GRACE_SECONDS

@@ -88,7 +88,12 @@ class GuardAccount(Account):
     @property
     def unavailable(self) -> str:
         """Why no call may begin and none should wait; empty otherwise."""
-        return self._why if self._why and not self._fail_open and self.away else ""
+        if self._fail_open or not self.away:
+            return ""
+        return (
+            f"function {self.name}: its guard is not coordinated: {self._why}; calls go on when it answers, or at once "
+            "with the setting without-coordination = 'fail-open' of the guard"
+        )
 
     @property
     def source(self) -> "GuardAccount":

@@ -13,10 +13,14 @@ class GuardMetrics:
         self._open = server.circuit_open.labels(name, version)
         self._refusals = server.circuit_refusals.labels(name, version)
         self._rate_waits = server.rate_waits.labels(name, version)
+        self._shown: tuple[float, bool] | None = None
 
     def show(self, limit: float, *, closed: bool) -> None:
-        self._limit.set(limit)
-        self._open.set(0.0 if closed else 1.0)
+        """Show the number of calls that may run at once, and whether the breaker is closed."""
+        if (limit, closed) != self._shown:  # setting a metric costs as much as the rest of a guarded call
+            self._shown = limit, closed
+            self._limit.set(limit)
+            self._open.set(0.0 if closed else 1.0)
 
     def circuit_refused(self) -> None:
         self._refusals.inc()

@@ -1,4 +1,4 @@
-"""Hedge sends a second call of an author"s `async def` if the first one takes long, and takes the first answer."""
+"""Hedge sends a second call of an author's `async def` if the first one takes long, and takes the first answer."""
 
 import asyncio
 import collections
@@ -7,13 +7,13 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any
 
 from udf_server.base.call_scope import current_scope
 from udf_server.base.errors import RetryableError
 from udf_server.base.functions import Function
 
-__all__ = ["LEARN_CALLS", "Hedge", "HedgeBudget", "HedgeCounter"]
+__all__ = ["LEARN_CALLS", "Hedge"]
 
 OVERLOAD_SECONDS = 1.0
 """After a sign of overload, nothing is sent a second time for this time."""
@@ -26,13 +26,24 @@ MOST_SAVED = 100.0
 """What may be sent a second time at once after a long time in which nothing was."""
 
 
-class HedgeBudget:
-    """The hedges of one function. Safe to use from any thread."""
+class Hedge:
+    """The hedges of one function: after what time second calls are sent, and how many. Safe to use from any thread.
 
-    def __init__(self, after: float | None, share: float, clock: Callable[[], float] = time.monotonic) -> None:
-        """`after` is the delay in seconds; None to learn it. `share` is the most hedges per call."""
-        self.after, self._learns, self._share, self._clock = after, after is None, share, clock
+    A hedge takes from the function's limits, as every call.
+    """
+
+    def __init__(
+        self, after: float | None, share: float, count: Callable[[str], object], waiting: Callable[[], bool],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:  # fmt: skip
+        """`after` is the delay in seconds; None to learn it. `share` is the most hedges per call.
+
+        `count` is called for each hedge that was sent, and when it has won or was wasted. `waiting` tells whether rows
+        wait.
+        """
+        self.after, self._learns, self._share = after, after is None, share
         """`after` is None until it is learned."""
+        self.count, self._waiting, self._clock = count, waiting, clock
         self._saved = 0.0
         """Number of hedges that may be sent now."""
         self._durations: collections.deque[float] = collections.deque(maxlen=SAMPLES)
@@ -41,7 +52,7 @@ class HedgeBudget:
         self._lock = threading.Lock()
 
     def begun(self) -> None:
-        """Count a call, which may not be a hedge."""
+        """Count a call, which may not be a hedge. A call that waits for its limits in vain must not be counted."""
         with self._lock:
             self._saved = min(self._saved + self._share, MOST_SAVED)
 
@@ -57,44 +68,25 @@ class HedgeBudget:
                 ordered = sorted(self._durations)
                 self.after = ordered[int(LEARNED_QUANTILE * (len(ordered) - 1))]
 
-    def overloaded(self, seconds: float | None = None) -> None:
-        """Note a sign of overload. `seconds` is the time for which it asks; a later sign does not shorten it."""
-        until = self._clock() + max(OVERLOAD_SECONDS, seconds or 0.0)
-        with self._lock:
-            self._overloaded_until = max(self._overloaded_until, until)
+    def failed(self, error: BaseException) -> None:
+        """Note that a call has failed. A RetryableError, also that of an open circuit, is a sign of overload.
 
-    @property
-    def is_overloaded(self) -> bool:
-        """Whether there was a sign of overload lately."""
-        return self._clock() < self._overloaded_until
+        After it no hedge is sent for the time for which it asks. A later sign does not shorten that.
+        """
+        if isinstance(error, RetryableError):
+            until = self._clock() + max(OVERLOAD_SECONDS, error.retry_after or 0.0)
+            with self._lock:
+                self._overloaded_until = max(self._overloaded_until, until)
 
-    def take(self) -> bool:
-        """Take a hedge from those that may be sent now. Returns whether there was one."""
-        if self.is_overloaded:
+    def may_send(self) -> bool:
+        """Take a hedge from those that may be sent now. Returns whether there was one: none while rows wait."""
+        if self._clock() < self._overloaded_until or self._waiting():
             return False
         with self._lock:
             if self._saved < 1.0:
                 return False
             self._saved -= 1.0
         return True
-
-
-class HedgeCounter(Protocol):
-    """Counts hedges by outcome."""
-
-    def __call__(self, outcome: str) -> object:
-        """Count a hedge that was sent, or that has won or was wasted."""
-
-
-class Hedge:
-    """The hedges of one function. A hedge goes through the function's guard, as every call."""
-
-    def __init__(
-        self, after: float | None, share: float, count: HedgeCounter, waiting: Callable[[], bool],
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:  # fmt: skip
-        """`after` is the delay of hedges in seconds; None to learn it. `waiting` tells whether rows wait."""
-        self._budget, self._count, self._waiting, self._clock = HedgeBudget(after, share, clock), count, waiting, clock
 
     def counted(self, function: Function) -> Function:
         """The function whose calls are counted when they begin, after what limits them has let them pass."""
@@ -125,7 +117,7 @@ class Hedge:
         race = _Race(self, task, call)
         scope = current_scope.get()
         current_scope.set(replace(scope, race=race))
-        after = self._budget.after
+        after = self.after
         timer = loop.call_later(after, race.start) if after is not None else None
         try:
             answer = await call()
@@ -152,28 +144,7 @@ class Hedge:
                 task.uncancel()
             race.close()
             current_scope.set(scope)
-            self._budget.ended(self._clock() - began)
-
-    @property
-    def is_overloaded(self) -> bool:
-        """Whether rows wait for a turn or for a guard, or a call has asked for a retry lately."""
-        return self._budget.is_overloaded or self._waiting()
-
-    def may_send(self) -> bool:
-        """Take a hedge from those that may be sent now. Returns whether there was one."""
-        return not self.is_overloaded and self._budget.take()
-
-    def begun(self) -> None:
-        """Count a call, which may not be a hedge. A call that waits for the guard in vain must not be counted."""
-        self._budget.begun()
-
-    def failed(self, error: BaseException) -> None:
-        """Note that a call has failed. A RetryableError, also that of an open circuit, is a sign of overload."""
-        if isinstance(error, RetryableError):
-            self._budget.overloaded(error.retry_after)
-
-    def count(self, outcome: str) -> None:
-        self._count(outcome)
+            self.ended(self._clock() - began)
 
 
 class _Race:

@@ -2,7 +2,7 @@
 
 import asyncio
 import functools
-from collections.abc import Sequence, Sized
+from collections.abc import Callable, Sequence, Sized
 from dataclasses import replace
 from typing import Any
 
@@ -11,13 +11,12 @@ from udf_server.base.attempts import NotCalled, with_attempt_timeout
 from udf_server.base.call_scope import CallScope, current_scope
 from udf_server.base.functions import Function
 from udf_server.base.spending import Spending
-from udf_server.limits.bills import Bill
 from udf_server.limits.breaker import TIMED_OUT, WORKED, CallOutcome, of_error, of_result
 from udf_server.limits.guard_account import GuardAccount
 from udf_server.limits.hedge import Hedge
 from udf_server.limits.limiter import Limiter
-from udf_server.limits.queue import NewWaiter, Steps, TaskWaiter, ThreadWaiter, on_loop, on_thread
-from udf_server.limits.stream_budget import StreamBudget
+from udf_server.limits.stream_budget import Bill, StreamBudget
+from udf_server.limits.waiters import Steps, TaskWaiter, ThreadWaiter, Waiter, on_loop, on_thread
 
 __all__ = ["limited"]
 
@@ -79,17 +78,17 @@ class _Taking:
         spending = self._counted(scope, ()) if self._counts else None
         return costs, began, source, loop, scope, spending, ()
 
-    def take(self, arguments: Sequence[Any], make: NewWaiter) -> Steps[_Held]:
+    def take(self, arguments: Sequence[Any], make: Callable[[Sequence[float], Sequence[Bill]], Waiter]) -> Steps[_Held]:
         """The steps of a call that may have to wait. They raise a refusal, or what is thrown in."""
         limiter, scope = self.limiter, current_scope.get()
         estimate = self._function.estimated(arguments) if self._counts or self._budgets else {}
         costs = limiter.costs.of(estimate) if self._counts else limiter.one_call
-        loop = asyncio.get_running_loop() if self._is_async else None
         spending = scope.spending or Spending()
         bills = [Bill(owner, estimate, scope.party, self._timeout, spending) for owner in self._budgets]
-        began, source = yield from limiter.enter(costs, bills, loop, make)
+        waiter = make(costs, bills)
+        yield from limiter.enter(waiter)
         counted = self._counted(scope, bills, spending) if self._counts or bills else None
-        return costs, began, source, loop, scope, counted, bills
+        return costs, waiter.began, waiter.source, waiter.loop, scope, counted, bills
 
     def worked(self, held: _Held, result: Any) -> None:
         """Return what a call held that has returned."""

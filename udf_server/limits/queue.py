@@ -1,193 +1,14 @@
-"""The calls that wait for their limits, on tasks of event loops and on threads alike.
+"""WaitingCalls is the queue of one function: the calls that wait for their limits, and whose turn it is."""
 
-How a call takes from its limits is written once, as steps: a generator without I/O that yields the waiter for which it
-waits. `on_loop` and `on_thread` run them.
-"""
+from collections.abc import Sequence
 
-import asyncio
-import math
-import threading
-import time
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Generator, Sequence
-from typing import TypeVar
-
-from udf_server.base.attempts import NotCalled, WaitCancelled, WaitTimeout
-from udf_server.base.call_scope import current_scope
 from udf_server.base.errors import BudgetSpent
-from udf_server.base.fairness import ANYONE, FairQueue, Party
-from udf_server.limits.bills import Bill
+from udf_server.base.fairness import FairQueue, Party
 from udf_server.limits.budget import Budget, Needs
 from udf_server.limits.guard_account import GuardAccount
+from udf_server.limits.waiters import Waiter
 
-__all__ = ["NewWaiter", "Steps", "TaskWaiter", "ThreadWaiter", "Waiter", "WaitingCalls", "on_loop", "on_thread"]
-
-TIMER_SECONDS = (0.001, 1.0)
-"""Shortest and longest time after which the first waiter tries again."""
-T = TypeVar("T")
-
-
-class Waiter(ABC):
-    """The limiter uses it with its lock held."""
-
-    def __init__(self, costs: Sequence[float] = (), bills: Sequence[Bill] = ()) -> None:
-        self.costs, self.bills = costs, bills
-        self.refused: BudgetSpent | None = None
-        """Why it never begins."""
-        self.admitted = False
-        self.taken = 0.0
-        """When it was admitted."""
-        self.source: GuardAccount
-        """The account that it took units from, if it was admitted."""
-        self._gone = False
-        self.delayed = False
-        """Whether its wait for a rate was counted."""
-
-    @property
-    def gone(self) -> bool:
-        """Whether the call waits no more."""
-        return self._gone
-
-    def leave(self) -> None:
-        """Wait no more."""
-        self._gone = True
-
-    def admit(self, now: float) -> None:
-        """Let the call begin."""
-        self.admitted, self.taken = True, now
-        self.wake()
-
-    @abstractmethod
-    def wake(self) -> None:
-        """Let the call look whether it may begin."""
-
-    @abstractmethod
-    def try_after(self, seconds: float, retry: Callable[[], None]) -> None:
-        """Call `retry`, without the lock, after the time."""
-
-
-NewWaiter = Callable[[Sequence[float], Sequence[Bill]], Waiter]
-"""Makes the waiter of a call that takes these costs of rates, and these of its budgets."""
-Steps = Generator[Waiter, None, T]
-"""Yields what a call waits for, and returns what it has taken. NotCalled is thrown in if its time is over."""
-
-
-class TaskWaiter(Waiter):
-    """A call on an event loop."""
-
-    def __init__(self, costs: Sequence[float] = (), bills: Sequence[Bill] = ()) -> None:
-        super().__init__(costs, bills)
-        self._loop = asyncio.get_running_loop()
-        self.future: asyncio.Future[None] = self._loop.create_future()
-        self._due = 0.0
-        self._try: asyncio.TimerHandle | None = None
-
-    @property
-    def gone(self) -> bool:
-        # A cancelled row has left before its task runs.
-        return self._gone or self.future.cancelled()
-
-    def wake(self) -> None:
-        self._post(self._resolve)
-
-    def try_after(self, seconds: float, retry: Callable[[], None]) -> None:
-        self._post(self._try_at, self._loop.time() + _in_bounds(seconds), retry)
-
-    def _try_at(self, due: float, retry: Callable[[], None]) -> None:
-        # Each call that ends looks at the first waiter, which must not get one timer more each time.
-        if self._try is not None:
-            if self._due <= due:
-                return
-            self._try.cancel()
-        self._due, self._try = due, self._loop.call_at(due, self._try_now, retry)
-
-    def _try_now(self, retry: Callable[[], None]) -> None:
-        self._try = None
-        retry()
-
-    def _post(self, callback: Callable[..., object], *arguments: object) -> None:
-        try:
-            if asyncio._get_running_loop() is self._loop:  # noqa: SLF001 - documented, for this purpose
-                callback(*arguments)
-            else:
-                self._loop.call_soon_threadsafe(callback, *arguments)
-        except RuntimeError:  # the loop is closed
-            self.leave()
-
-    def _resolve(self) -> None:
-        if not self.future.done():
-            self.future.set_result(None)
-
-
-class ThreadWaiter(Waiter):
-    """A call on a thread, which sleeps until something happens or is due."""
-
-    def __init__(self, costs: Sequence[float] = (), bills: Sequence[Bill] = ()) -> None:
-        super().__init__(costs, bills)
-        self.woken = False
-        self._changed = threading.Event()
-        self._due = math.inf
-        self._retry: Callable[[], None] | None = None
-
-    def wake(self) -> None:
-        self.woken = True
-        self._changed.set()
-
-    def try_after(self, seconds: float, retry: Callable[[], None]) -> None:
-        self._due, self._retry = min(self._due, time.monotonic() + _in_bounds(seconds)), retry
-        self._changed.set()
-
-    def wait(self, clock: Callable[[], float]) -> bool:
-        """Wait until the call is woken. Returns False after its deadline, or after the end of its stream."""
-        scope = current_scope.get()
-        with scope.party.watched(self._changed.set):
-            while not self.woken:
-                left = scope.deadline - clock()
-                if left <= 0 or scope.party.closed:
-                    return False
-                if self._retry is not None and self._due <= time.monotonic():
-                    retry, self._retry, self._due = self._retry, None, math.inf
-                    retry()
-                    continue
-                left = min(left, self._due - time.monotonic())
-                self._changed.wait(min(max(left, 0.0), threading.TIMEOUT_MAX))
-                self._changed.clear()
-        return True
-
-
-async def on_loop(steps: Steps[T]) -> T:
-    """Run the steps in this task. Raises WaitCancelled if it is cancelled while it waits."""
-    try:
-        waiter, late = next(steps), False
-        while True:
-            assert isinstance(waiter, TaskWaiter)
-            try:
-                await waiter.future
-            except asyncio.CancelledError:
-                late = True
-            waiter = steps.throw(WaitCancelled()) if late else next(steps)
-    except StopIteration as end:
-        result: T = end.value
-        return result
-
-
-def on_thread(steps: Steps[T], clock: Callable[[], float], what: str) -> T:
-    """Run the steps on this thread. Raises WaitTimeout, which says `what` is waited for, after the deadline."""
-    try:
-        waiter = next(steps)
-        while True:
-            assert isinstance(waiter, ThreadWaiter)
-            in_time = waiter.wait(clock)
-            late: NotCalled = WaitTimeout(f"{what} did not allow the call before its deadline")
-            waiter = next(steps) if in_time else steps.throw(late)
-    except StopIteration as end:
-        result: T = end.value
-        return result
-
-
-def _in_bounds(seconds: float) -> float:
-    shortest, longest = TIMER_SECONDS
-    return min(max(seconds, shortest), longest)
+__all__ = ["WaitingCalls"]
 
 
 class WaitingCalls:
@@ -198,21 +19,21 @@ class WaitingCalls:
         """The calls that wait, without the first one."""
         self._first: Waiter | None = None
         """The call whose turn it is. It stays the first one until it begins, whoever comes meanwhile."""
-        self.turn = ANYONE
-        """The party of that call."""
-        self._billed: dict[Waiter, Party] = {}
+        self._billed: dict[Waiter, None] = {}
         """The calls that budgets bound."""
+        self._admitted: dict[Waiter, None] = {}
+        """The calls on this loop that were admitted with costs and have not begun yet."""
         self._passed_over: dict[Budget, dict[Party, None]] = {}
         """By budget that had too little for the first call of a party, the parties."""
 
     def __len__(self) -> int:
         return len(self.queue) + (self._first is not None)
 
-    def push(self, party: Party, waiter: Waiter) -> None:
+    def push(self, waiter: Waiter) -> None:
         """Add a call. If its stream has ended, it is dropped."""
-        self.queue.push(party, waiter)
+        self.queue.push(waiter.party, waiter)
         if waiter.bills:
-            self._billed[waiter] = party
+            self._billed[waiter] = None
 
     @property
     def costs(self) -> Sequence[float] | None:
@@ -226,20 +47,53 @@ class WaitingCalls:
                 found = self.queue.pop(1.0, lambda waiter: waiter.gone)
                 if found is None:
                     return None
-                self.turn, self._first = found
+                self._first = found[1]
             if not self._first.gone:
                 return self._first
             self.drop_first()
 
-    def begin_first(self) -> None:
-        """Remove the first call, which begins."""
+    def admit_first(self, source: GuardAccount, now: float) -> None:
+        """Let the first call begin, which takes its units from this account. Call `begin` when it begins."""
+        waiter = self._first
+        assert waiter is not None
         self._remove_first()
+        source.take(waiter.costs, now)
+        waiter.source = source
+        if waiter.costs:
+            self._admitted[waiter] = None
+        waiter.admit(now)
+
+    def begin(self, waiter: Waiter, now: float) -> None:
+        """Note that an admitted call begins."""
+        waiter.began = now
+        if waiter in self._admitted:
+            del self._admitted[waiter]
+            waiter.source.begin(waiter.costs, waiter.taken, now)
+        else:  # its loop was replaced, and what it took was returned
+            waiter.source.settle(waiter.costs, now, now)
+
+    def _return(self, waiter: Waiter, now: float) -> None:
+        """Return the units that an admitted call took, unless it has begun."""
+        if waiter in self._admitted:
+            del self._admitted[waiter]
+            waiter.source.begin(waiter.costs, waiter.taken, now)
+            waiter.source.settle([-cost for cost in waiter.costs], now, now)
+
+    def return_all(self, now: float) -> None:
+        """Return the units of all calls that were admitted and have not begun."""
+        for waiter in list(self._admitted):
+            self._return(waiter, now)
+
+    def _remove_first(self) -> None:
+        if self._billed and self._first is not None:
+            self._billed.pop(self._first, None)
+        self._first = None
 
     def pass_over(self, budget: Budget) -> None:
         """Pass over the party of the first call until `resume`. The call keeps its turn."""
         assert self._first is not None
-        self.queue.hold(self.turn, self._first, 1.0)
-        self._passed_over.setdefault(budget, {})[self.turn] = None
+        self.queue.hold(self._first.party, self._first, 1.0)
+        self._passed_over.setdefault(budget, {})[self._first.party] = None
         self._first = None
 
     def resume(self, budget: Budget) -> None:
@@ -262,33 +116,35 @@ class WaitingCalls:
 
     def refuse_over(self) -> None:
         """Refuse the calls of which a budget is spent."""
-        for waiter, party in list(self._billed.items()):
+        for waiter in list(self._billed):
             try:
                 for bill in waiter.bills:
                     bill.owner.now()[0].refuse_if_over()
             except BudgetSpent as error:
                 waiter.refused = error
                 waiter.wake()
-                self.remove(party, waiter)
+                self._drop(waiter)
 
     def drop_first(self) -> None:
         """Remove the first call, which does not begin, and give its turn back."""
-        self.give_back(self.turn)
-        self._remove_first()
+        if self._first is not None:
+            self.queue.charge(self._first.party, -1.0)
+            self._remove_first()
 
-    def _remove_first(self) -> None:
-        if self._billed and self._first is not None:
-            self._billed.pop(self._first, None)
-        self._first = None
+    def remove(self, waiter: Waiter, now: float) -> None:
+        """Remove a call that waits no more and does not begin, so that nothing is claimed for it.
 
-    def remove(self, party: Party, waiter: Waiter) -> None:
-        """Remove a call that waits no more, if it is there: it must not be claimed for."""
+        If it was admitted at the same moment, return what it took, and its turn.
+        """
+        if waiter.admitted:
+            self._return(waiter, now)
+            self.queue.charge(waiter.party, -1.0)
+        else:
+            self._drop(waiter)
+
+    def _drop(self, waiter: Waiter) -> None:
         if waiter is self._first:
             self.drop_first()
         else:
             self._billed.pop(waiter, None)
-            self.queue.remove(party, waiter)
-
-    def give_back(self, party: Party) -> None:
-        """Give back the turn of a call that was to begin and does not."""
-        self.queue.charge(party, -1.0)
+            self.queue.remove(waiter.party, waiter)

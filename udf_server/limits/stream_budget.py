@@ -1,13 +1,15 @@
-"""StreamBudget is a budget for the calls of one function in one stream."""
+"""StreamBudget is a budget for the calls of one function in one stream. A call takes of all its budgets or of none."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from remote_udf.errors import ErrorCode
 from udf_server.base.call_scope import current_scope
-from udf_server.limits.budget import Budget
-from udf_server.limits.costs import Spender
+from udf_server.base.fairness import Party
+from udf_server.base.spending import Spending
+from udf_server.limits.budget import Budget, Payer
+from udf_server.limits.costs import RunningCall, Spender
 
-__all__ = ["StreamBudget"]
+__all__ = ["Bill", "StreamBudget", "take_all"]
 
 
 class StreamBudget:
@@ -42,3 +44,48 @@ class StreamBudget:
         if self._last[0] is not budget:
             self._last = budget, budget.spender(self.function)
         return self._last
+
+
+class Bill(RunningCall):
+    """What one call takes of one budget."""
+
+    def __init__(
+        self, owner: StreamBudget, estimate: Mapping[str, float], party: Party, timeout: float, spending: Spending
+    ) -> None:
+        super().__init__(estimate, party, timeout, spending)
+        self.owner = owner
+        self.budget: Budget | None = None
+        """The budget that it has taken from, or has asked last."""
+
+    def end(self, *, good: bool, called: bool = True) -> None:
+        """Note that the call has ended, and whether it has a result. `called` is False if it was not made after all."""
+        if self.budget is not None and self.spender is not None:
+            spender, self.spender = self.spender, None
+            self.budget.ended(self, spender, good=good, called=called)
+
+
+def take_all(bills: Sequence[Bill], payer: Payer) -> Budget | None:
+    """Take what a call costs of all its budgets. If one has too little now, take nothing, and return that one.
+
+    It tells the payer to look again. Raises BudgetSpent if one is spent. Call `tell_if_over` of the budgets afterwards,
+    without the lock of the payer.
+    """
+    found = [(bill, *bill.owner.now()) for bill in bills]
+    locked = sorted((budget for _, budget, _ in found), key=lambda budget: budget.order)
+    for budget in locked:
+        budget.lock.acquire()
+    try:
+        costs = []
+        for bill, budget, spender in found:
+            bill.budget = budget
+            budget.expect(payer)
+            if (cost := budget.fits(spender, bill.estimate)) is None:
+                budget.wait_for_more(payer)
+                return budget
+            costs.append(cost)
+        for (bill, budget, spender), cost in zip(found, costs, strict=True):
+            budget.take(bill, spender, cost)
+        return None
+    finally:
+        for budget in locked:
+            budget.lock.release()

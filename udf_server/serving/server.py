@@ -219,7 +219,7 @@ class Server:
             if settings is not None:
                 metrics = GuardMetrics(self.metrics, spec.name, spec.version)
                 guard = Limiter(spec.key, settings, metrics, shared=self.config.coordination_url is not None)
-                guard.require(function)
+                guard.costs.require(function)
                 guards[spec.key] = guard
         return guards
 

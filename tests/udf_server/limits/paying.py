@@ -3,9 +3,8 @@
 from udf_server.base.errors import BudgetSpent
 from udf_server.base.fairness import ANYONE, Party
 from udf_server.base.spending import Spending
-from udf_server.limits.bills import Bill, take_all
 from udf_server.limits.budget import Budget
-from udf_server.limits.stream_budget import StreamBudget
+from udf_server.limits.stream_budget import Bill, StreamBudget, take_all
 
 __all__ = ["Call", "Calls", "exchange"]
 
@@ -19,7 +18,7 @@ class Call:
 
     @property
     def began(self) -> bool:
-        return self.bill.running is not None
+        return self.bill.spender is not None
 
     def try_again(self) -> None:
         """Begin, or be refused, unless it has to wait."""

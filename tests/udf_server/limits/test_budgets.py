@@ -26,12 +26,12 @@ from tests.waiting import wait_until
 from udf_server.base.errors import BudgetSpent
 from udf_server.base.fairness import Party
 from udf_server.base.spending import Spending
-from udf_server.limits.bills import Bill, take_all
 from udf_server.limits.budget import Budget as JobBudget
 from udf_server.limits.costs import Spender
 from udf_server.limits.sharing.account import AWAY_SECONDS
 from udf_server.limits.sharing.ledger import Ledger
 from udf_server.limits.sharing.ledgers import LocalLedgers
+from udf_server.limits.stream_budget import Bill, take_all
 from udf_server.limits.terms import Terms
 
 SPENT = ErrorCode.BUDGET_SPENT
@@ -351,7 +351,7 @@ def test_no_call_waits_for_one_that_may_never_end_and_what_it_took_is_spent_unti
     # A call whose cost is known: what it took is spent when it is written off, until it ends.
     third = calls.begin(party, 5.0)
     exchange(job, ledger, now[0])
-    assert third.bill.running.costs == [4.0]
+    assert third.bill.costs == [4.0]
     later(8)
     assert spent() == 8.0
     third.end(usd=1.0)
@@ -521,7 +521,7 @@ def test_a_call_takes_of_all_its_budgets_or_of_none():
     first, second = paying.bills(usd=4.0), paying.bills(usd=4.0)
     assert take_all(first, paying.calls[0]) is None
     assert take_all(second, paying.calls[0]) is job
-    assert [bill.running is None for bill in second] == [True, True]
+    assert [bill.spender is None for bill in second] == [True, True]
     others = Calls(caller).begin(usd=6.0)
     assert others.began, "who waits for one budget holds nothing of the other"
     others.end(usd=0.0)

@@ -16,9 +16,9 @@ from udf_server.base.metrics import ServerMetrics
 from udf_server.limits.guard_metrics import GuardMetrics
 from udf_server.limits.limited_calls import limited
 from udf_server.limits.limiter import Limiter
-from udf_server.limits.queue import TaskWaiter, ThreadWaiter
 from udf_server.limits.settings import GuardSettings
 from udf_server.limits.sharing.ledger import Ledger
+from udf_server.limits.waiters import TaskWaiter, ThreadWaiter
 
 
 class ManualLoop(asyncio.SelectorEventLoop):
@@ -298,7 +298,7 @@ async def test_a_caller_whose_calls_are_cancelled_when_it_is_their_turn_gets_as_
     await callers.wait("one", 20)
     await callers.wait("other", 20)
     for _ in range(20):
-        turn = guarded.guard.waiting.turn.caller
+        turn = guarded.guard.waiting.first().party.caller
         guarded.now += 1.01
         guarded.guard.try_again()
         task = callers.tasks[turn].pop(0)

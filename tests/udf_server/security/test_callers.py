@@ -219,7 +219,8 @@ def test_a_job_of_a_caller_with_a_budget_is_bounded_by_its_own_too(serve, caller
     messages = refused(results(serving.target, security["etl"], list(range(30)), budget=bound))
     assert (len(messages), messages[0]) == (10, "the budget of this job is spent: 5 of 5 usd")
     (daily,) = serving.server._budgets._daily.values()
-    assert dict(daily.today.used()) == {"usd": 0.05, "calls": 0.02}  # what its job refused has taken nothing
+    spent = {unit: spent for unit, spent, _ in daily.today.amounts()}
+    assert spent == {"usd": 5.0, "calls": 20.0}  # what its job refused has taken nothing
 
 
 class Days:

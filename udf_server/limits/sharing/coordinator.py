@@ -136,7 +136,7 @@ class Coordinator:
     async def _exchange(self, sharing: Account, *, leave: bool = False) -> str | None:
         """Send one claim. Returns the settings of other servers if they differ."""
         began = self._clock()
-        claim = {"member": self._member, "fresh": self._new_id(), "leave": leave, **sharing.claim(leave=leave)}
+        claim = {"member": self._member, **sharing.claim(leave=leave), "fresh": self._new_id()}
         try:
             grant = await self._ledgers.exchange(sharing.name, claim)
             _end_if_cancelled()
