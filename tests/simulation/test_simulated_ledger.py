@@ -17,19 +17,25 @@ GUARD = GuardSettings.parse("slow", {"max-concurrency": 10})
 
 
 def failed_over(seed: int) -> Result:
-    """Tasks on two servers begin one after the other. The Redis answers late, and fails over while they do."""
+    """Calls that run on one server have nearly all places, and calls on another one wait, when the Redis fails over.
+
+    The copy that takes over is from before these calls began, and claims are late: often that of the calls that wait
+    arrives before that of the calls that run.
+    """
     tasks = tuple(
-        dataclasses.replace(PROBE, rows=(Behaviour(seconds=1.0),) * 40, batch_rows=40, begins=begins, capacity=9)
-        for begins in (SETTLED, SETTLED + 1.0, SETTLED + 2.0)
-    )
-    late = Fault("ledger-late", SETTLED + 1.0, 0, 0, 4.0)
-    older = Fault("ledger-older", SETTLED + 1.0 + 0.1 * seed, 0, 0, 1.0)
+        dataclasses.replace(
+            PROBE, rows=(Behaviour(seconds=4.0),) * 9, batch_rows=9, begins=begins, capacity=9, timeout=60.0
+        )
+        for begins in (SETTLED + 2.0, SETTLED + 2.5, SETTLED + 2.5, SETTLED + 2.5)
+    )  # fmt: skip
+    late = Fault("ledger-late", SETTLED + 3.15, 0, 0, 3.0)
+    older = Fault("ledger-older", SETTLED + 3.2, 0, 0, 1.5)
     return run(Scenario(seed, "safety", 2, tasks, (late, older), SETTLED + 5.0, guard=GUARD, shared=True))
 
 
 def test_a_shared_guard_keeps_its_limit_when_its_redis_fails_over():
     with worlds():
-        results = [failed_over(seed) for seed in range(40)]
+        results = [failed_over(seed) for seed in range(20)]
     assert {result.scenario.seed: result.problem for result in results if result.problem} == {}
 
 
@@ -37,8 +43,9 @@ def test_that_it_would_not_if_the_copy_were_taken_for_the_latest(monkeypatch: py
     exchange = Ledger.exchange
     monkeypatch.setattr(Ledger, "exchange", lambda self, claim, now, *_: exchange(self, claim, now))
     with worlds():
-        problems = {failed_over(seed).problem for seed in range(40)}
-    assert any("calls at once on all servers; max-concurrency is 10" in problem for problem in problems)
+        problems = [failed_over(seed).problem for seed in range(20)]
+    found = ["calls at once on all servers; max-concurrency is 10" in problem for problem in problems]
+    assert sum(found) > len(found) / 2
 
 
 # Calls that spend more or less than was expected, and report it late.
