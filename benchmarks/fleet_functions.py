@@ -1,7 +1,6 @@
 """Functions of the suite of the fleet. They write when they were called to a file, if the environment names one."""
 
 import asyncio
-import itertools
 import os
 import random
 import time
@@ -13,7 +12,6 @@ LOOKUP_SECONDS = 0.01
 WAIT_SECONDS = 0.02
 PRICES = (0.0005, 0.001, 0.001, 0.0015)
 """What calls of `priced` cost, in turn."""
-_NUMBERS = itertools.count()
 _PATH = os.environ.get("FLEET_TIMES")
 _FILE = Path(f"{_PATH}.{os.getpid()}").open("w", buffering=1) if _PATH else None  # noqa: SIM115 - it stays open
 
@@ -33,11 +31,11 @@ def waiting(x: int) -> int:
 
 
 @udf.scalar(timeout="10 min", deterministic=False)
-def numbered(x: int) -> int:
-    """The number of the call, after a wait that blocks its thread and differs from call to call, as real ones do."""
-    number = next(_NUMBERS)
+def timed(x: int) -> list[float]:
+    """When the call began and ended. It waits and blocks its thread, for a time that differs, as real ones do."""
+    began = time.monotonic()
     time.sleep(WAIT_SECONDS * random.uniform(0.5, 1.5))
-    return number
+    return [began, time.monotonic()]
 
 
 @udf.scalar(timeout="10 min")
@@ -72,4 +70,4 @@ async def priced(x: int, context: udf.CallContext) -> int:
 @udf.hookimpl
 def udf_functions() -> list[udf.Function]:
     """The functions of the suite."""
-    return [lookup, waiting, numbered, limited, counted, priced]
+    return [lookup, waiting, timed, limited, counted, priced]
