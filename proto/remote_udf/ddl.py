@@ -1,5 +1,6 @@
 """Converts Spark DDL types ("struct<lat:double,lon:double>") to Arrow types, with sqlglot's parser."""
 
+import functools
 import re
 
 import pyarrow as pa
@@ -32,6 +33,7 @@ _SIMPLE: dict[exp.DType, pa.DataType] = {
 }
 
 
+@functools.lru_cache(maxsize=256)  # the parser takes a millisecond, and functions share types
 def parse_type(text: str) -> pa.DataType:
     """Return the Arrow type of a Spark DDL type.
 
