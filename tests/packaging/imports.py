@@ -1,10 +1,11 @@
 """The import graph, read from the code."""
 
 import ast
-from collections.abc import Iterable, Iterator, Mapping
+import functools
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-__all__ = ["circles", "folder_graph", "imported_names", "module_graph"]
+__all__ = ["circles", "folder_graph", "imported_names", "imports_of", "module_graph"]
 
 Graph = Mapping[str, set[str]]
 
@@ -58,7 +59,19 @@ def circles(graph: Graph) -> list[list[str]]:
     return sorted(found)
 
 
-def imported_names(nodes: Iterable[ast.AST]) -> Iterator[str]:
+Imports = tuple[ast.Import | ast.ImportFrom, ...]
+
+
+@functools.cache
+def imports_of(path: Path, *, at_once: bool = False) -> Imports:
+    """The statements of a file that import, with `at_once` those at its top only. Each file is read once."""
+    tree = ast.parse(path.read_text())
+    return tuple(
+        node for node in (tree.body if at_once else ast.walk(tree)) if isinstance(node, (ast.Import, ast.ImportFrom))
+    )
+
+
+def imported_names(nodes: Imports) -> Iterator[str]:
     """The modules that these statements import."""
     for node in nodes:
         if isinstance(node, ast.Import):
@@ -73,11 +86,10 @@ def _name(package: Path, path: Path) -> str:
 
 
 def _imported(name: str, path: Path, known: Mapping[str, Path], *, at_once: bool) -> Iterator[str]:
-    tree = ast.parse(path.read_text())
-    for node in tree.body if at_once else ast.walk(tree):
+    for node in imports_of(path, at_once=at_once):
         if isinstance(node, ast.Import):
             yield from (each.name for each in node.names if each.name in known)
-        elif isinstance(node, ast.ImportFrom):
+        else:
             assert not node.level, f"{name} imports relatively, which this reading does not know"
             for each in node.names:
                 member = f"{node.module}.{each.name}"

@@ -1,11 +1,10 @@
 """The structure of the code: no import cycles, and each layer imports only the layers below it."""
 
-import ast
 from pathlib import Path
 
 import pytest
 
-from tests.packaging.imports import circles, folder_graph, imported_names, module_graph
+from tests.packaging.imports import circles, folder_graph, imported_names, imports_of, module_graph
 
 ROOT = Path(__file__).parents[2]
 CLIENT = ROOT / "spark_client"
@@ -91,14 +90,14 @@ def test_each_package_knows_those_below_only(package, others):
     importing = {
         path
         for path in package.rglob("*.py")
-        for name in imported_names(ast.walk(ast.parse(path.read_text())))
+        for name in imported_names(imports_of(path))
         if name.partition(".")[0] in others
     }
     assert importing == ({IN_PROCESS} if package == CLIENT else set())
 
 
 def test_the_client_imports_the_server_only_when_it_is_used():
-    first = ast.parse(IN_PROCESS.read_text()).body
+    first = imports_of(IN_PROCESS, at_once=True)
     assert [name for name in imported_names(first) if name.startswith("udf_server")] == []
 
 
