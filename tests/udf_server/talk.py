@@ -66,10 +66,10 @@ class Talk:
     def __init__(
         self, *functions: Function, limits: StreamLimits | None = None, host: FunctionHost | None = None,
         caller: Caller = ANYBODY, clock: Callable[[], float] = time.monotonic, cache: OutcomeCache | None = None,
-        admission: Admission | None = None, guard: Limiter | None = None,
+        admission: Admission | None = None, guard: Limiter | None = None, metrics: ServerMetrics | None = None,
     ) -> None:  # fmt: skip
         """Several may share a host, which the first to leave closes, unless there is a cache: its calls may go on."""
-        self.metrics = ServerMetrics()
+        self.metrics = metrics or ServerMetrics()
         self.host = host or FunctionHost(Registry([("test", function) for function in functions]))
         self._caller, self._clock, self._cache, self._admission = caller, clock, cache, admission
         self._limits, self._guards = limits or StreamLimits(), {} if guard is None else {guard.key: guard}

@@ -95,7 +95,6 @@ async def test_a_stream_that_has_ended_is_freed_without_the_collector(kind):
     hedges = {"idempotent": True, "hedge_after": "1 ms", "hedge_share": 1} if kind == "hedged" else {}
     how = {"batched": True, "max_queue_delay": DELAY, "fixed_delay": "1 ms", "name": "f", **hedges}
     function = udf.scalar(**how)(threads if kind == "threads" else coroutines)
-    gc.collect()
     gc.disable()
     try:
         async with Talk(function) as talk:

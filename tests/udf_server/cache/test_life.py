@@ -67,7 +67,7 @@ class World:
         async with self.talk() as talk:
             await answered(talk, [99])  # what the first stream makes for all is made now
             runner = weakref.ref(talk.stream.call.runner)
-        await eventually(lambda: gc.collect() >= 0 and talk.running is None and runner() is None)
+        await eventually(lambda: (talk.running is None and runner() is None) or gc.collect() < 0)
         await self.cache.store.clear()
         gc.disable()
         self._before = alive()

@@ -50,7 +50,6 @@ ENDS = {"well": finish(), "for a lost client": None, "for a violation": batch(7,
 @pytest.fixture
 def uncollected():
     """Without the collector, which runs rarely in a server: what is in a cycle stays."""
-    gc.collect()
     gc.disable()
     yield
     gc.enable()
