@@ -1,5 +1,6 @@
 """The profiles of hypothesis and the order of tests, for the project and its plugins, also where only some are run."""
 
+import functools
 import os
 
 import hypothesis
@@ -7,13 +8,18 @@ import pytest
 
 from tests.order import in_order
 
+# How long a test, or the drawing of its values, takes depends on the machine: neither fails it.
+profile = functools.partial(
+    hypothesis.settings.register_profile, deadline=None, print_blob=True,
+    suppress_health_check=[hypothesis.HealthCheck.too_slow],
+)  # fmt: skip
 # Deterministic, so that a failure comes back; REMOTE_UDF_SEED=random looks for new ones. Hypothesis prints the seed.
-hypothesis.settings.register_profile("fixed", derandomize=True, deadline=None, print_blob=True)
-hypothesis.settings.register_profile("random", deadline=None, print_blob=True)
-hypothesis.settings.register_profile("unit", derandomize=True, deadline=None, print_blob=True, max_examples=10)
-# `make test`; CI, which runs `make test-all`, draws all.
 RANDOM = os.environ.get("REMOTE_UDF_SEED") == "random"
-hypothesis.settings.register_profile("quick", derandomize=not RANDOM, deadline=None, print_blob=True, max_examples=25)
+profile("fixed", derandomize=True)
+profile("random")
+profile("unit", derandomize=True, max_examples=10)
+# `make test`; CI, which runs `make test-all`, draws all.
+profile("quick", derandomize=not RANDOM, max_examples=25)
 hypothesis.settings.load_profile("random" if RANDOM else "fixed")
 
 

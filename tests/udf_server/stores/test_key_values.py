@@ -155,8 +155,10 @@ async def test_a_value_of_another_key_or_function_is_an_error(opened):
 @given(seed=st.integers(0, 1 << 32))
 def test_a_redis_that_lies_gives_an_error_or_the_value_of_the_key(lying, seed):
     async def run():
-        lying.lie = None
-        store = await KeyValueStores(lying.url).open("f@1")
+        lying.lie, store = None, None
+        while store is None:
+            with contextlib.suppress(udf.KeyValueError):  # on a busy machine a good answer may take as long, too
+                store = await KeyValueStores(lying.url).open("f@1")
         lying.lie = lies_of(seed)
         keys = [b"%d %d" % (seed, number) for number in range(10)]
         for _ in range(4):
