@@ -1,21 +1,18 @@
 """Window functions of FLIP-145 on DataFrames, batch and streaming: `from spark_client.windows import tumble`.
 
-intervals  lengths of windows
-columns    the columns that a window function adds, and the watermark
-panes      the arithmetic of windows that consist of panes; tumble, hop, cumulate use it
-session    windows separated by gaps; rows: windows with a number of rows
-joining    window join; partners: semi join of streams; ranking: window top-N and deduplication
-netting    net rows of a changelog over windows; updates: windows that are emitted only if their last step has rows
-emitting   when windows of a stream fire; watermarks: a watermark that advances although a source is idle
+intervals     lengths of windows
+columns       the columns that a window function adds, and the watermark
+pane_windows  TUMBLE, HOP and CUMULATE; panes: the arithmetic of windows that consist of panes
+row_windows   windows that depend on the rows: SESSION, TUMBLE_ROW
+joining       window join; partners: semi join of streams; ranking: window top-N and deduplication
+netting       net rows of a changelog over windows; updates: windows that are emitted only if their last step has rows
+emitting      when windows of a stream fire; watermarks: a watermark that advances although a source is idle
 """
 
-from spark_client.windows.cumulate import cumulate
-from spark_client.windows.hop import hop
 from spark_client.windows.joining import window_join
+from spark_client.windows.pane_windows import cumulate, hop, tumble
 from spark_client.windows.ranking import window_deduplicate, window_top_n
-from spark_client.windows.rows import tumble_rows
-from spark_client.windows.session import session
-from spark_client.windows.tumble import tumble
+from spark_client.windows.row_windows import session, tumble_rows
 from spark_client.windows.watermarks import with_watermark
 
 __all__ = [

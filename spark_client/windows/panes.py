@@ -11,7 +11,9 @@ of two panes belongs to the later one, also before 1970.
 """
 
 import dataclasses
+import weakref
 from abc import ABC, abstractmethod
+from typing import ClassVar
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -20,7 +22,10 @@ from spark_client.windows.columns import check_input, hidden, wall_clock, with_b
 from spark_client.windows.intervals import interval_column
 from spark_client.windows.updates import only_updated
 
-__all__ = ["PANE", "PANE_END", "PANE_START", "PaneWindows", "assign", "floor", "in_panes", "later", "numbered"]
+__all__ = [
+    "PANE", "PANE_END", "PANE_START", "PaneWindows", "assign", "floor", "in_panes", "later", "numbered", "remember",
+    "windowed",
+]  # fmt: skip
 
 PANE = hidden("pane")
 PANE_START = hidden("start")
@@ -28,22 +33,18 @@ PANE_END = hidden("end")
 _NUMBER = hidden("number")
 
 
-@dataclasses.dataclass(frozen=True)
 class PaneWindows(ABC):
     """A window function that consists of panes. Lengths are in microseconds."""
 
-    name: str = dataclasses.field(init=False, default="")
+    name: ClassVar[str]
     """Its name in SQL."""
+    offset: int
+    """The start of a pane, relative to 1970-01-01T00:00."""
 
     @property
     @abstractmethod
     def pane(self) -> int:
         """The length of a pane."""
-
-    @property
-    @abstractmethod
-    def pane_offset(self) -> int:
-        """The start of a pane, relative to 1970-01-01T00:00."""
 
     @property
     def one_pane(self) -> bool:
@@ -87,7 +88,7 @@ def in_panes(frame: DataFrame, time_col: str, windows: PaneWindows) -> DataFrame
     """The frame with a column PANE, without rows whose time is null. Raises PlanError as `check_input`."""
     field = check_input(frame, time_col, windows.name)
     time = wall_clock(field)
-    return frame.where(time.isNotNull()).select("*", floor(time, windows.pane, windows.pane_offset).alias(PANE))
+    return frame.where(time.isNotNull()).select("*", floor(time, windows.pane, windows.offset).alias(PANE))
 
 
 def assign(frame: DataFrame, time_col: str, windows: PaneWindows) -> DataFrame:
@@ -96,7 +97,7 @@ def assign(frame: DataFrame, time_col: str, windows: PaneWindows) -> DataFrame:
     if windows.one_pane:
         # With Spark's arithmetic of times and intervals, this would take twice as long.
         time = wall_clock(field)
-        step = _step(time, windows.pane, windows.pane_offset).alias(PANE)
+        step = _step(time, windows.pane, windows.offset).alias(PANE)
         spread = (
             frame.where(time.isNotNull())
             .select("*", step)
@@ -119,3 +120,31 @@ def later(time: Column, micros: int, times: Column | None = None) -> Column:
     """The time plus `micros`, or plus a multiple of `micros`."""
     step = interval_column(micros)
     return time + (step if times is None else step * times)
+
+
+@dataclasses.dataclass(frozen=True)
+class Windowed:
+    """How a windowed DataFrame was created. `rows` is the frame before its rows were assigned to windows.
+
+    With this, `remote.group_by` computes each pane of overlapping windows once. This is correct only for all rows of
+    all windows, so it applies only to the DataFrame object that a window function returned, not to a DataFrame derived
+    from it.
+    """
+
+    rows: DataFrame
+    time_col: str
+    windows: PaneWindows
+
+
+_KNOWN: weakref.WeakKeyDictionary[DataFrame, Windowed] = weakref.WeakKeyDictionary()
+
+
+def remember(spread: DataFrame, rows: DataFrame, time_col: str, windows: PaneWindows) -> DataFrame:
+    """Return `spread`, and record how it was created, for `windowed`."""
+    _KNOWN[spread] = Windowed(rows, time_col, windows)
+    return spread
+
+
+def windowed(frame: DataFrame) -> Windowed | None:
+    """How the frame was created, if a function of overlapping windows returned it."""
+    return _KNOWN.get(frame)

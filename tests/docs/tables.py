@@ -19,7 +19,7 @@ from spark_client.executor.segments.cutting import BUNDLE_BYTES
 from spark_client.executor.stream.message_sizing import MESSAGE_BYTES
 from spark_client.models.vector_search import MOST_BYTES as SEARCHED_BYTES
 from spark_client.windows.emitting import EMIT_OPTIONS
-from spark_client.windows.hop import _MOST as MOST_WINDOWS
+from spark_client.windows.pane_windows import MOST_WINDOWS
 from udf_server.base.bulk_histogram import BulkHistogram
 from udf_server.base.metrics import ServerMetrics
 from udf_server.base.output import DroppedLines

@@ -26,8 +26,7 @@ from spark_client.windows.columns import (
     watermark_of,
     zone_of,
 )
-from spark_client.windows.panes import PANE, PANE_END, PANE_START, in_panes, later
-from spark_client.windows.planned import windowed
+from spark_client.windows.panes import PANE, PANE_END, PANE_START, in_panes, later, windowed
 from spark_client.windows.updates import updates
 
 __all__ = ["pane_query", "with_updates", "with_window_time", "with_zone"]

@@ -16,8 +16,7 @@ from spark_client.sql.rows.sources import SelectSource
 from spark_client.sql.rows.stream_times import time_name
 from spark_client.sql.text.nodes import Node, column
 from spark_client.windows.columns import WINDOW_COLUMNS, WINDOW_END, WINDOW_START
-from spark_client.windows.panes import assign
-from spark_client.windows.planned import remember, windowed
+from spark_client.windows.panes import assign, remember, windowed
 
 __all__ = ["groups_windows", "key_names", "names_window", "over_panes", "with_plain_grouping_id", "with_time"]
 

@@ -1,7 +1,7 @@
-"""SESSION: a window for each sequence of rows without a gap (FLIP-145, FLIP-392).
+"""SESSION and TUMBLE_ROW: the window functions whose windows depend on the rows (FLIP-145, FLIP-392).
 
-A row at t covers the time from t to t + gap. Rows whose times overlap or touch are in one session, also two rows that
-are exactly a gap apart:
+SESSION makes a window for each sequence of rows without a gap. A row at t covers the time from t to t + gap. Rows whose
+times overlap or touch are in one session, also two rows that are exactly a gap apart:
 
     gap 5     8:05 ==========
               8:08       ==========         one session, [8:05, 8:13)
@@ -18,7 +18,7 @@ from spark_client.base.changelogs import require_no_fires
 from spark_client.base.collected_state import described
 from spark_client.base.errors import PlanError
 from spark_client.base.grouped import grouped
-from spark_client.base.identifiers import column_named
+from spark_client.base.identifiers import column_named, identifiers_of
 from spark_client.windows.columns import (
     WATERMARK,
     WINDOW_COLUMNS,
@@ -36,12 +36,14 @@ from spark_client.windows.columns import (
 )
 from spark_client.windows.intervals import MILLISECOND, Interval, interval_column, micros_of, shown
 
-__all__ = ["SESSION", "session"]
+__all__ = ["SESSION", "session", "tumble_rows"]
 
 SESSION = "remote_udf.session"
 """The key in the metadata of window_start for sessions of a stream, which fire only at their end."""
 
+WINDOW_NUMBER = "window_number"
 _WALL, _NEW, _SESSION, _ROWS = hidden("wall"), hidden("new"), hidden("session"), hidden("rows")
+_POSITION = hidden("position")
 
 
 def session(
@@ -114,3 +116,42 @@ def _on_stream(frame: DataFrame, field: T.StructField, micros: int, keys: Sequen
         F.col("end").cast(field.dataType).alias(WINDOW_TIME, metadata=watermark_of(field)),
     )
     return emitted(without_watermark(bounded.toDF(*frame.columns, *WINDOW_COLUMNS), field))
+
+
+def tumble_rows(
+    frame: DataFrame, count: int, *, order_by: str, partition_by: Sequence[str] | str = ()
+) -> DataFrame:  # fmt: skip
+    """Assign rows to windows of `count` rows: `tumble_rows(df, 100, order_by="ts", partition_by="user")`.
+
+    window_start is the time of the first row, window_time that of the last, window_end a millisecond after it.
+    Windows of rows with equal times have equal bounds, so there is a column window_number, from 1: group by it too.
+    Rows of equal time have no defined order, and rows without time are skipped. The last window may have fewer rows.
+
+    Args:
+        frame: A table.
+        count: The number of rows of a window.
+        order_by: The name of the time column, in whose order rows are counted.
+        partition_by: Names of columns whose values have separate windows.
+
+    Raises:
+        PlanError: The frame is a stream, the count is not positive, or a column is missing or ambiguous.
+    """
+    field = check_input(frame, order_by, "TUMBLE_ROW")
+    if isinstance(count, bool) or not isinstance(count, int) or count <= 0:
+        raise PlanError(f"TUMBLE_ROW: count {count!r} is not a positive number of rows")
+    if WINDOW_NUMBER in identifiers_of(frame).keys(frame.columns):
+        raise PlanError(f"TUMBLE_ROW: Column '{WINDOW_NUMBER}' is ambiguous: the input has one of that name")
+    if frame.isStreaming:
+        raise PlanError("TUMBLE_ROW is not supported on a stream: Spark cannot number the rows of one")
+    names = [partition_by] if isinstance(partition_by, str) else list(partition_by)
+    partition = [column_named(field_named(frame, name, "TUMBLE_ROW: PARTITION BY").name) for name in names]
+    present = frame.where(column_named(field.name).isNotNull())
+    position = F.row_number().over(Window.partitionBy(*partition).orderBy(column_named(field.name)))
+    placed = present.select("*", position.alias(_POSITION))
+    number = F.floor((F.col(_POSITION) - 1) / count) + 1
+    numbered = placed.select("*", number.alias(WINDOW_NUMBER))
+    one = Window.partitionBy(*partition, WINDOW_NUMBER)
+    time = column_named(field.name)
+    end = elapsed(F.max(time).over(one), field.dataType, MILLISECOND)
+    bounded = with_times(numbered, field, F.min(time).over(one), end)
+    return bounded.select(*(column_named(name) for name in [*frame.columns, *WINDOW_COLUMNS, WINDOW_NUMBER]))
