@@ -10,7 +10,6 @@ import pyarrow as pa
 from remote_udf.options import OnError
 from remote_udf.row_kinds import RowKind
 from remote_udf.segments import ACCUMULATORS, KEY, ROWS
-from spark_client.executor.aggregate.outcomes import check_policy
 from spark_client.executor.aggregate.segment_columns import (
     AggregateInput,
     RowsByKey,
@@ -22,6 +21,7 @@ from spark_client.executor.aggregate.segment_columns import (
 from spark_client.executor.engine.groups import Completed
 from spark_client.executor.engine.policy import error_array
 from spark_client.executor.engine.row_engine import PlannedCall
+from spark_client.executor.segments.failures import check_policy
 from spark_client.executor.segments.keys import combined
 
 __all__ = ["KeyedBundle", "PartialPlan", "at_rows", "bundle_of", "output_of", "planned_calls", "signs"]

@@ -11,13 +11,13 @@ from remote_udf.options import OnError
 from remote_udf.outcomes import RowError
 from remote_udf.segments import ACCUMULATORS, KEY, ROWS, AppliedField
 from spark_client.executor.aggregate.frames import FrameSteps
-from spark_client.executor.aggregate.outcomes import check_policy
 from spark_client.executor.aggregate.row_values import FIRST_VALUES, Evaluated, RowValues
 from spark_client.executor.aggregate.segment_columns import AggregateInput, accumulator_lists
 from spark_client.executor.aggregate.step_bundles import StepBundles
 from spark_client.executor.engine.groups import Completed
 from spark_client.executor.engine.pieces import PIECE_BYTES
 from spark_client.executor.engine.row_engine import PlannedCall, RowEngine
+from spark_client.executor.segments.failures import check_policy
 from spark_client.executor.segments.keys import Integers
 from spark_client.executor.stream.runtime import Runtime
 

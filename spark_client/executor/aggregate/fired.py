@@ -16,9 +16,9 @@ from remote_udf.segments import ACCUMULATORS, KEY, ROWS, AppliedField, list_of
 from spark_client.executor.aggregate.bundles import signs
 from spark_client.executor.aggregate.fired_state import FiredWindow, FirePlan, loaded_windows, saved_windows
 from spark_client.executor.aggregate.firing import Firing
-from spark_client.executor.aggregate.outcomes import check_policy
 from spark_client.executor.aggregate.segment_columns import RowsByKey, group_by_key, key_struct, rows_column
 from spark_client.executor.engine.row_engine import PlannedCall, RowEngine
+from spark_client.executor.segments.failures import check_policy
 from spark_client.executor.segments.keys import combined
 from spark_client.executor.stream.runtime import RUNTIME
 

@@ -8,11 +8,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from spark_client.base.calls import AggregateCall
-from spark_client.executor.aggregate.outcomes import check_policy
 from spark_client.executor.engine.pieces import WHOLE_BYTES
 from spark_client.executor.engine.policy import error_array
 from spark_client.executor.engine.row_engine import PlannedCall, RowEngine
 from spark_client.executor.scalar.rows import OutputColumn, Source
+from spark_client.executor.segments.failures import check_policy
 from spark_client.executor.segments.keys import key_codes
 from spark_client.executor.stream.runtime import RUNTIME, Runtime
 

@@ -12,7 +12,9 @@ from spark_client.base.errors import ErrorBudgetExceeded, FunctionFailed
 from spark_client.executor.engine.groups import Completed
 from spark_client.executor.engine.planned_calls import PlannedCall
 
-__all__ = ["ERROR_TYPE", "PolicyKeeper", "blocking_errors", "error_array", "keep_policies"]
+__all__ = [
+    "ERROR_TYPE", "PolicyKeeper", "blocking_errors", "error_array", "failure_text", "keep_policies", "value_text",
+]  # fmt: skip
 
 ERROR_TYPE = pa.struct(
     [
@@ -104,20 +106,24 @@ class PolicyKeeper:
         spec = self._call.spec
         shown = []
         for position, column in enumerate(self._columns):
-            value = _shown(table.column(column), row)
-            cut = value if len(value) <= ARGUMENT_LIMIT else value[:ARGUMENT_LIMIT] + "..."
-            shown.append(f"{spec.parameter(position).name}={cut}")
-        trace = f"\nRemote traceback:\n{capped(error.traceback)}" if error.traceback else ""
-        attempts = f"{error.attempts} attempt{'s' if error.attempts != 1 else ''}"
-        called = f"{spec.name}({', '.join(shown)})"
-        return f"{called} of {spec.key} failed: {error.code}: {error.message} ({attempts}){trace}"
+            shown.append(f"{spec.parameter(position).name}={value_text(table.column(column)[row], ARGUMENT_LIMIT)}")
+        return f"{spec.name}({', '.join(shown)}) of {spec.key} failed: {failure_text(error)}"
 
 
-def _shown(column: pa.Array, row: int) -> str:
+def value_text(value: pa.Scalar, limit: int) -> str:
+    """A value in an error, of at most this number of characters."""
     try:
-        return repr(column[row].as_py())
+        text = repr(value.as_py())
     except (ValueError, OverflowError):
-        return "(a value Python cannot hold)"
+        text = "(a value Python cannot hold)"
+    return text if len(text) <= limit else text[:limit] + "..."
+
+
+def failure_text(error: RowError) -> str:
+    """What an error says after the call that failed: its code, message, attempts and traceback."""
+    trace = f"\nRemote traceback:\n{capped(error.traceback)}" if error.traceback else ""
+    attempts = f"{error.attempts} attempt{'s' if error.attempts != 1 else ''}"
+    return f"{error.code}: {error.message} ({attempts}){trace}"
 
 
 def keep_policies(calls: Sequence[PlannedCall], keepers: Sequence[PolicyKeeper], completed: Completed) -> None:

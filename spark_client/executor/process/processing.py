@@ -16,7 +16,6 @@ import pyarrow as pa
 
 from spark_client.executor.engine.groups import Completed
 from spark_client.executor.engine.row_engine import PlannedCall, RowEngine
-from spark_client.executor.process.failures import require_success
 from spark_client.executor.process.plan import ProcessPlan
 from spark_client.executor.process.segment_batches import Before, Segments, after
 from spark_client.executor.segments.cutting import tables_of
@@ -69,7 +68,7 @@ class _ProcessTask:
     def _outputs(self, completed: Iterator[Completed]) -> Iterator[pa.RecordBatch]:
         for each in completed:
             segments = self._in_flight[0]
-            require_success(segments, each)
+            segments.require_success(each)
             yield from segments.output(each)
             if each.first + len(each.values[0]) == segments.count:
                 self._in_flight.popleft()
@@ -98,6 +97,6 @@ class _ProcessTask:
         self._chained = True
         # A batch of one segment is one piece.
         (completed,) = self._chain.exchange_pieces(segments.batch())
-        require_success(segments, completed)
+        segments.require_success(completed)
         self._before = None if ends else after(completed.values[0])
         yield from segments.output(completed)

@@ -14,6 +14,7 @@ from remote_udf.segments import KEY, ROWS
 from spark_client.executor.engine.groups import Completed
 from spark_client.executor.process.output import OutputRows, cast
 from spark_client.executor.process.plan import ProcessPlan
+from spark_client.executor.segments.failures import check_policy
 from spark_client.executor.segments.keys import combined
 
 __all__ = ["Before", "Segments", "after", "empty_lists", "rows_of", "segment_batch"]
@@ -64,6 +65,11 @@ class Segments:
             advance_to=self.advance_to,
             watermarks=self.watermarks,
         )
+
+    def require_success(self, completed: Completed) -> None:
+        """Raise FunctionFailed for the first segment that failed: missing rows might change all later results."""
+        if errors := completed.errors[0]:
+            check_policy(self.plan.call, errors, self.keys(), self.plan.key_names, completed.first)
 
     def output(self, completed: Completed) -> Iterator[pa.RecordBatch]:
         """The rows of the result of some segments, by segment, in the order in which they were emitted."""

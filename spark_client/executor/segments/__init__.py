@@ -1,5 +1,6 @@
 """Groups rows by key, for calls whose rows are segments.
 
+failures    applies error policies to segments
 cutting     cuts batches to tables of a bundle's size
 keys        finds rows with equal keys, and the beginnings of their runs
 key_rows    sorted rows in whole keys; if a key has more rows than a bundle, in parts

@@ -9,7 +9,6 @@ import pyarrow as pa
 from remote_udf.process_calls import ProcessCall
 from spark_client.base.calls import ProcessTableCall
 from spark_client.executor.engine.row_engine import PlannedCall, RowEngine
-from spark_client.executor.process.failures import require_success
 from spark_client.executor.process.plan import ProcessPlan
 from spark_client.executor.process.segment_batches import Before, Segments, after
 from spark_client.executor.stream.runtime import RUNTIME
@@ -64,7 +63,7 @@ def _processed(call: ProcessTableCall, number: int, rows: pa.Table, before: Befo
     engine = RowEngine([planned], RUNTIME, ordered=True, merging=False)
     try:
         completed = engine.exchange(segments.batch())
-        require_success(segments, completed)
+        segments.require_success(completed)
         engine.finish()
     finally:
         engine.close()

@@ -15,7 +15,6 @@ from remote_udf.segments import KEY
 from spark_client.executor.engine.groups import Completed
 from spark_client.executor.engine.row_engine import PlannedCall, RowEngine
 from spark_client.executor.packed_batches import read, written
-from spark_client.executor.process.failures import require_segments
 from spark_client.executor.process.output import cast
 from spark_client.executor.process.segment_batches import rows_of
 from spark_client.executor.process.state.bucket import Arrived, BucketWork, Moment
@@ -23,6 +22,7 @@ from spark_client.executor.process.state.entries import page_schema
 from spark_client.executor.process.state.packing import DESCRIPTION_BUCKET
 from spark_client.executor.process.state.pages import NEVER, Pages
 from spark_client.executor.process.state.plan import StatePlan
+from spark_client.executor.segments.failures import check_policy
 from spark_client.executor.segments.keys import combined
 from spark_client.executor.stream.runtime import RUNTIME, Runtime
 
@@ -129,7 +129,7 @@ class BucketProcessor(StatefulProcessor):
 
         def exchange(batch: pa.RecordBatch, keys: Sequence[pa.Array]) -> Iterator[Completed]:
             for completed in engine.exchange_pieces(batch):
-                require_segments(plan.plan, lambda: keys, completed)
+                check_policy(plan.plan.call, completed.errors[0], keys, plan.plan.key_names, completed.first)
                 yield completed
 
         moment = Moment(before, watermark, self._now(times))
