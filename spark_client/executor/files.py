@@ -113,9 +113,14 @@ def move_file(system: fs.FileSystem, source: str, target: str) -> None:
 
 
 def delete_file(system: fs.FileSystem, path: str) -> None:
-    """Delete a file that another attempt of the same task may have deleted."""
-    with contextlib.suppress(FileNotFoundError):
+    """Delete a file that another task, or another attempt of this one, may delete at the same time. Raises OSError."""
+    if system.get_file_info(path).type is fs.FileType.NotFound:
+        return
+    try:
         system.delete_file(path)
+    except OSError:
+        if system.get_file_info(path).type is not fs.FileType.NotFound:
+            raise
 
 
 def delete_empty(system: fs.FileSystem, path: str) -> None:

@@ -12,11 +12,10 @@ from spark_client.base.budget import Budget
 from spark_client.base.calls import ErrorPolicy, ScalarCall
 from spark_client.base.config import ClientConfig
 from spark_client.executor.engine.row_engine import PlannedCall, RowEngine
-from spark_client.executor.listings import Listings
 from spark_client.executor.stream.call_stream import CallStream
 from spark_client.executor.stream.channels import Channels
 from spark_client.executor.stream.endpoints import Endpoints
-from spark_client.executor.stream.runtime import Runtime
+from spark_client.executor.stream.runtime import Listings, Runtime
 from spark_client.executor.stream.silence import SilenceWatch
 from spark_client.executor.stream.task import TaskInfo
 from spark_client.executor.stream.transport import GrpcTransport

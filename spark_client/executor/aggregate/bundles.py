@@ -143,10 +143,7 @@ def signs(kinds: pa.ChunkedArray) -> npt.NDArray[np.int64]:
 def _net_rows(plan: PartialPlan, bundle: KeyedBundle) -> npt.NDArray[np.int64]:
     """Added rows minus retracted rows of each segment of a changelog."""
     assert plan.kinds is not None
-    found = signs(bundle.table.column(plan.kinds))
-    totals = np.zeros(bundle.grouping.segments, np.int64)
-    np.add.at(totals, bundle.grouping.codes, found)
-    return totals
+    return bundle.grouping.sums(signs(bundle.table.column(plan.kinds)))
 
 
 def at_rows(values: pa.Array, rows: npt.NDArray[np.int64], count: int) -> pa.Array:

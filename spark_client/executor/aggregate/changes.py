@@ -18,14 +18,13 @@ from spark_client.executor.aggregate.frames import FrameSteps
 from spark_client.executor.aggregate.grouped import net_rows
 from spark_client.executor.aggregate.over import aligned
 from spark_client.executor.aggregate.segment_columns import AggregateInput
-from spark_client.executor.engine.pieces import LongColumn, cuts
+from spark_client.executor.engine.pieces import Integers, LongColumn, cuts
 from spark_client.executor.segments.keys import key_codes, run_starts
-from spark_client.executor.segments.partitions import partitions_of
+from spark_client.executor.segments.sorted_rows import partitions_of
 from spark_client.executor.stream.runtime import RUNTIME, Runtime
 
 __all__ = ["ChangesPlan", "map_changes"]
 
-Integers = npt.NDArray[np.int64]
 Marks = npt.NDArray[np.bool_]
 
 

@@ -1,4 +1,4 @@
-"""Evaluation: applies the steps of frames and selects the value of each row."""
+"""Evaluation: sends the steps of frames in bundles, and selects the value of each row."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -9,21 +9,23 @@ import pyarrow as pa
 from remote_udf.errors import ErrorCode
 from remote_udf.options import OnError
 from remote_udf.outcomes import RowError
-from remote_udf.segments import ACCUMULATORS, KEY, ROWS, AppliedField
+from remote_udf.row_kinds import ROW_KIND, RowKind
+from remote_udf.segments import ACCUMULATORS, KEY, ROWS, AppliedField, list_of
 from spark_client.executor.aggregate.frames import FrameSteps
 from spark_client.executor.aggregate.row_values import FIRST_VALUES, Evaluated, RowValues
-from spark_client.executor.aggregate.segment_columns import AggregateInput, accumulator_lists
-from spark_client.executor.aggregate.step_bundles import StepBundles
+from spark_client.executor.aggregate.segment_columns import AggregateInput, accumulator_lists, key_struct
 from spark_client.executor.engine.groups import Completed
-from spark_client.executor.engine.pieces import PIECE_BYTES
+from spark_client.executor.engine.pieces import PIECE_BYTES, Integers, LongColumn
 from spark_client.executor.engine.row_engine import PlannedCall, RowEngine
 from spark_client.executor.segments.failures import check_policy
-from spark_client.executor.segments.keys import Integers
 from spark_client.executor.stream.runtime import Runtime
 
 __all__ = ["Evaluation"]
 
 _GROWTH = 4
+_STEP_BYTES = 8
+"""The maximum size of a step, without its arguments."""
+_CODES = np.array([RowKind.INSERT.code, RowKind.DELETE.code], np.int8)
 
 
 class Evaluation:
@@ -61,7 +63,7 @@ class Evaluation:
         `owners` has a row of the table for each segment, from which its key is read. Raises FunctionFailed if the
         policy requires it.
         """
-        bundles = StepBundles(
+        bundles = _StepBundles(
             table, self._source, steps, owners, self._keys, self._key_names, retracting=self._retracting
         )
         results = RowValues(steps, self._source.call.spec.result, each_row=self._each_row)
@@ -94,7 +96,7 @@ class Evaluation:
         self._chained.close()
 
     def _new_engine(self, applied: tuple[AppliedField, ...], *, chained: bool) -> RowEngine:
-        """An engine for the batches of StepBundles."""
+        """An engine for the batches of _StepBundles."""
         call = replace(self._source.call, applied=applied)
         columns, names = ([0], [KEY]) if call.spec.sees_key else ([], [])
         columns, names = [*columns, 1], [*names, ROWS]
@@ -103,7 +105,9 @@ class Evaluation:
         planned = PlannedCall(call, tuple(columns), names=tuple(names))
         return RowEngine([planned], self._runtime, ordered=True, merging=False)
 
-    def _collect(self, results: RowValues, bundles: StepBundles, completed: Iterator[Completed]) -> Iterator[Evaluated]:
+    def _collect(
+        self, results: RowValues, bundles: "_StepBundles", completed: Iterator[Completed]
+    ) -> Iterator[Evaluated]:
         """The rows of completed bundles."""
         for each in completed:
             fields = each.values[0].flatten()
@@ -131,7 +135,7 @@ class Evaluation:
         before = None if starting is None else starting.slice(begin, end - begin)
         yield from results.of_segments(before, part.flatten() if self._each_row else part, end - begin)
 
-    def _failed(self, results: RowValues, bundles: StepBundles, error: RowError) -> Iterator[Evaluated]:
+    def _failed(self, results: RowValues, bundles: "_StepBundles", error: RowError) -> Iterator[Evaluated]:
         """The rows of the next segment, which has failed."""
         check_policy(self._source.call, {0: error}, bundles.keys(results.segment, 1), self._key_names)
         yield from results.of_failed(error)
@@ -142,7 +146,7 @@ class Evaluation:
             within = int(PIECE_BYTES / max(size / values, 1))
             self._values_within = max(1, min(self._values_within * _GROWTH, within))
 
-    def _chain(self, results: RowValues, bundles: StepBundles, segment: int, most: int) -> Iterator[Evaluated]:
+    def _chain(self, results: RowValues, bundles: "_StepBundles", segment: int, most: int) -> Iterator[Evaluated]:
         """The rows of one segment, in parts of at most `most` steps, each applied to the previous accumulator."""
         spec = self._source.call.spec
         assert spec.accumulator is not None
@@ -182,3 +186,60 @@ class Evaluation:
             results.end_segment()
         else:
             yield from results.of_segments(None, last, 1)
+
+
+class _StepBundles:
+    """Converts segments to batches with the columns key and rows."""
+
+    def __init__(
+        self, table: pa.Table, source: AggregateInput, steps: FrameSteps, owners: Integers, keys: Sequence[int],
+        key_names: Sequence[str], *, retracting: bool,
+    ) -> None:  # fmt: skip
+        self._steps = steps
+        self._owners = owners
+        self._keys = [LongColumn(table.column(column)) for column in keys]
+        self._key_names = key_names
+        self._arguments = [LongColumn(table.column(column)) for column in source.columns]
+        self._retracting = retracting
+
+    def rows_within(self, size: int) -> int:
+        """The number of steps that fit into `size` bytes, estimated by the average row of the table; at least one."""
+        rows = max(len(self._arguments[0]), 1) if self._arguments else 1
+        width = sum(argument.bytes for argument in self._arguments) / rows + _STEP_BYTES
+        return max(1, int(size / width))
+
+    def steps_of(self, segment: int) -> int:
+        """The number of steps of a segment."""
+        return int(self._steps.offsets[segment + 1] - self._steps.offsets[segment])
+
+    def keys(self, first: int, count: int) -> list[pa.Array]:
+        """The columns of the key, with a row per segment."""
+        return [column.take(self._owners[first : first + count]) for column in self._keys]
+
+    def batch(self, first: int, last: int) -> pa.RecordBatch:
+        """The segments from `first` to `last`, without the last one."""
+        return self._batch(first, self._steps.offsets[first : last + 1])
+
+    def part(self, segment: int, begin: int, end: int) -> pa.RecordBatch:
+        """Some of the steps of one segment."""
+        return self._batch(segment, self._steps.offsets[segment] + np.array([begin, end]))
+
+    def _batch(self, first: int, offsets: Integers) -> pa.RecordBatch:
+        begin, end = int(offsets[0]), int(offsets[-1])
+        count = len(offsets) - 1
+        places = self._steps.rows[begin:end]
+        names, columns = [], []
+        if self._retracting:
+            retracts = self._steps.retracts
+            taken = np.zeros(end - begin, np.int8) if retracts is None else retracts[begin:end].astype(np.int8)
+            names.append(ROW_KIND)
+            columns.append(pa.array(_CODES[taken]))
+        names += [str(index) for index in range(len(self._arguments))]
+        columns += [argument.take(places) for argument in self._arguments]
+        if columns:
+            flat = pa.StructArray.from_arrays(columns, names=names)
+        else:
+            flat = pa.array([{}] * (end - begin), pa.struct([]))
+        rows = pa.ListArray.from_arrays(pa.array((offsets - begin).astype(np.int32)), flat, type=list_of(flat.type))
+        key = key_struct(self.keys(first, count), self._key_names, count)
+        return pa.RecordBatch.from_arrays([key, rows], names=[KEY, ROWS])

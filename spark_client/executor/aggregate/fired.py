@@ -5,24 +5,31 @@ values are compared: the first value gives +I, a changed one -U and +U, no remai
 """
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
-import numpy.typing as npt
+import pandas as pd
 import pyarrow as pa
+from pyspark.sql.streaming.state import GroupState
 
 from remote_udf.row_kinds import RowKind
 from remote_udf.segments import ACCUMULATORS, KEY, ROWS, AppliedField, list_of
+from spark_client.base.identifiers import hidden
 from spark_client.executor.aggregate.bundles import signs
 from spark_client.executor.aggregate.fired_state import FiredWindow, FirePlan, loaded_windows, saved_windows
 from spark_client.executor.aggregate.firing import Firing
 from spark_client.executor.aggregate.segment_columns import RowsByKey, group_by_key, key_struct, rows_column
+from spark_client.executor.engine.pieces import Integers
 from spark_client.executor.engine.row_engine import PlannedCall, RowEngine
+from spark_client.executor.packed_batches import read, written
 from spark_client.executor.segments.failures import check_policy
 from spark_client.executor.segments.keys import combined
 from spark_client.executor.stream.runtime import RUNTIME
 
-__all__ = ["FiredBucket", "Step"]
+__all__ = ["BUCKET", "LAST", "OVER", "PACKED", "FiredBucket", "Step", "fired", "packed_windows"]
+
+LAST, OVER, BUCKET, PACKED = (hidden(name) for name in ("last", "over", "bucket", "rows"))
+"""The columns by which Spark groups: a window's last millisecond, the time when it ends, the bucket, and the rows."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,7 +86,7 @@ class FiredBucket:
         windows = [self._windows[place] for place in places]
         kinds = None if plan.kinds is None else rows.column(plan.kinds)
         added = np.ones(rows.num_rows, np.int64) if kinds is None else signs(kinds)
-        for window, count in zip(windows, _sums(grouping, added), strict=True):
+        for window, count in zip(windows, grouping.sums(added), strict=True):
             window.count += int(count)
         self._apply_remotes(rows, grouping, new, windows, kinds)
         self._apply_runnings(rows, grouping, windows, added)
@@ -142,7 +149,7 @@ class FiredBucket:
                 window.values[at] = value
 
     def _apply_runnings(
-        self, rows: pa.Table, grouping: RowsByKey, windows: Sequence[FiredWindow], added: npt.NDArray[np.int64]
+        self, rows: pa.Table, grouping: RowsByKey, windows: Sequence[FiredWindow], added: Integers
     ) -> None:
         order = np.arange(rows.num_rows) if grouping.order is None else grouping.order
         bounds = list(zip(grouping.offsets[:-1], grouping.offsets[1:], strict=True))
@@ -181,12 +188,6 @@ class FiredBucket:
         return pa.table(columns, names=list(self._plan.names))
 
 
-def _sums(grouping: RowsByKey, values: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    totals = np.zeros(grouping.segments, np.int64)
-    np.add.at(totals, grouping.codes, values)
-    return totals
-
-
 def _same(one: object, other: object) -> bool:
     """Equal values; NaN is equal to itself."""
     if isinstance(one, dict) and isinstance(other, dict):
@@ -194,3 +195,48 @@ def _same(one: object, other: object) -> bool:
     if isinstance(one, (list, tuple)) and isinstance(other, (list, tuple)):
         return len(one) == len(other) and all(map(_same, one, other))
     return bool(one == other) or (one != one and other != other)  # noqa: PLR0124 - NaN
+
+
+def packed_windows(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The rows of each window and bucket as one packed batch, in the columns LAST, OVER, BUCKET and PACKED.
+
+    The first three columns of the input batches are LAST, OVER and BUCKET.
+    """
+    for batch in batches:
+        if not batch.num_rows:
+            continue
+        table = pa.Table.from_batches([batch])
+        grouping = group_by_key([table.column(0), table.column(2)], table.num_rows)
+        heads = table.take(pa.array(grouping.first_rows())).select(range(3))
+        whole = heads.append_column(PACKED, grouping.packed(table.select(range(3, table.num_columns))))
+        yield from whole.rename_columns([LAST, OVER, BUCKET, PACKED]).combine_chunks().to_batches()
+
+
+def fired(plan: FirePlan, last: int, frames: Iterator[pd.DataFrame], state: GroupState) -> Iterator[pd.DataFrame]:
+    """The changes of one bucket of one window in one micro-batch, if any: a packed batch in the column PACKED.
+
+    `last` is the window's last millisecond. The new state and its timeout are set in Spark's `state`.
+    """
+    packed_batches = [] if state.hasTimedOut else [bytes(each) for frame in frames for each in frame[PACKED]]
+    batches = [batch for each in packed_batches for batch in read(each)]
+    step = Step(last, state.getCurrentWatermarkMs(), state.getCurrentProcessingTimeMs())
+    saved = bytes(state.get[0]) if state.exists else None
+    bucket = FiredBucket(plan, saved)
+    changes = bucket.changes(step, pa.Table.from_batches(batches) if batches else None)
+    after = bucket.saved
+    if after is None:
+        if state.exists:
+            state.remove()
+    else:
+        if after != saved:
+            state.update((after,))
+        if plan.options.needs_clock:
+            # With a processing time timeout, Spark does not react to the watermark, which may pass the window at any
+            # time.
+            state.setTimeoutDuration(1)
+        else:
+            # Spark fires timeouts that are before the watermark, not those that are equal to it.
+            due = last if step.watermark < last else last + plan.options.lateness
+            state.setTimeoutTimestamp(due - 1)
+    if changes is not None:
+        yield pd.DataFrame({PACKED: [written(changes.to_batches())]})

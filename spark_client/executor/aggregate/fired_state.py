@@ -16,6 +16,7 @@ from spark_client.base.errors import StateMismatch
 from spark_client.executor.aggregate.firing import EmitOptions, Firing
 from spark_client.executor.aggregate.running import Running
 from spark_client.executor.aggregate.segment_columns import AggregateInput
+from spark_client.executor.packed_batches import written
 from spark_client.executor.segments.keys import combined
 from spark_client.executor.stored_state import differs
 
@@ -105,10 +106,7 @@ def saved_windows(plan: FirePlan, keys: Sequence[pa.Array], windows: Sequence[Fi
         emitted = [None if window.emitted is None else window.emitted[i] for window in windows]
         columns[f"emitted_{i}"] = pa.array(emitted, type_)
     table = pa.table(columns).replace_schema_metadata({_DESCRIPTION: json.dumps(plan.description)})
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema) as writer:
-        writer.write_table(table)
-    return bytes(sink.getvalue())
+    return written(table.to_batches())
 
 
 def loaded_windows(plan: FirePlan, saved: bytes) -> tuple[list[pa.Array], list[FiredWindow]]:

@@ -14,11 +14,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from spark_client.executor.aggregate.frame import Frame
+from spark_client.executor.engine.pieces import Integers
 from spark_client.executor.segments.keys import combined, run_starts
 
 __all__ = ["FrameSteps", "bounds_of", "recomputed", "slid", "stretches"]
 
-Integers = npt.NDArray[np.int64]
 Numbers = npt.NDArray[np.int64] | npt.NDArray[np.float64] | npt.NDArray[np.object_]
 Side = Literal["left", "right"]
 Limits = Sequence[pa.ChunkedArray | None]

@@ -18,15 +18,13 @@ from spark_client.executor.aggregate.bundles import KeyedBundle, PartialPlan, bu
 from spark_client.executor.aggregate.chain import Chain
 from spark_client.executor.aggregate.segment_columns import group_by_runs
 from spark_client.executor.engine.groups import Completed
+from spark_client.executor.engine.pieces import Integers
 from spark_client.executor.engine.row_engine import RowEngine
 from spark_client.executor.segments.cutting import BUNDLE_BYTES
-from spark_client.executor.segments.key_rows import rows_by_key
-from spark_client.executor.segments.tasks import run_sorted
+from spark_client.executor.segments.sorted_rows import rows_by_key, run_sorted
 from spark_client.executor.stream.runtime import RUNTIME, Runtime
 
 __all__ = ["map_grouped", "net_rows"]
-
-Integers = npt.NDArray[np.int64]
 
 
 def map_grouped(

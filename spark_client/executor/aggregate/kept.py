@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
 from pyspark.sql.streaming.state import GroupState
@@ -17,13 +16,12 @@ from pyspark.sql.streaming.state import GroupState
 from spark_client.executor.aggregate.bundles import PartialPlan, at_rows
 from spark_client.executor.aggregate.partial import merged_accumulators
 from spark_client.executor.aggregate.segment_columns import group_by_key
+from spark_client.executor.engine.pieces import Integers
 from spark_client.executor.packed_batches import read, written
 from spark_client.executor.segments.keys import combined, key_codes
 from spark_client.executor.stream.runtime import RUNTIME, Runtime
 
 __all__ = ["KeptPlan", "keep", "pack_buckets"]
-
-Integers = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -48,14 +46,9 @@ def pack_buckets(names: tuple[str, str], batches: Iterator[pa.RecordBatch]) -> I
             continue
         table = pa.Table.from_batches([batch])
         grouping = group_by_key([table.column(0)], table.num_rows)
-        ordered = table if grouping.order is None else table.take(pa.array(grouping.order))
-        rows = ordered.select(range(1, table.num_columns))
-        packed = [
-            written(rows.slice(start, end - start).to_batches())
-            for start, end in zip(grouping.offsets[:-1], grouping.offsets[1:], strict=True)
-        ]
         buckets = combined(table.column(0)).take(pa.array(grouping.first_rows()))
-        yield pa.RecordBatch.from_arrays([buckets, pa.array(packed, pa.binary())], names=list(names))
+        packed = grouping.packed(table.select(range(1, table.num_columns)))
+        yield pa.RecordBatch.from_arrays([buckets, packed], names=list(names))
 
 
 def keep(

@@ -1,7 +1,7 @@
 """The last step, inside mapInArrow: the accumulators of a key, or its rows, become its values."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
@@ -9,9 +9,8 @@ import pyarrow.compute as pc
 
 from spark_client.base.calls import AggregateCall
 from spark_client.executor.engine.pieces import WHOLE_BYTES
-from spark_client.executor.engine.policy import error_array
 from spark_client.executor.engine.row_engine import PlannedCall, RowEngine
-from spark_client.executor.scalar.rows import OutputColumn, Source
+from spark_client.executor.scalar.rows import OutputColumn, output_table
 from spark_client.executor.segments.failures import check_policy
 from spark_client.executor.segments.keys import key_codes
 from spark_client.executor.stream.runtime import RUNTIME, Runtime
@@ -39,20 +38,12 @@ def map_finish(
     """Turn input batches into output batches. Raises FunctionFailed, and errors of streams."""
     engine = RowEngine(plan.calls, runtime, ordered=True, most_bytes=WHOLE_BYTES)
     for completed in engine.run(_settled(plan, batch) for batch in batches):
-        table = completed.table
-        keys = [table.column(key) for key in plan.keys]
+        keys = [completed.table.column(key) for key in plan.keys]
         for planned, errors in zip(plan.calls, completed.errors, strict=True):
             assert isinstance(planned.call, AggregateCall)
             check_policy(planned.call, errors, keys, plan.key_names)
-        columns = []
-        for column in plan.output:
-            if column.source is Source.INPUT:
-                columns.append(table.column(column.index))
-            elif column.source is Source.VALUE:
-                columns.append(completed.values[column.index].flatten()[0])
-            else:
-                columns.append(error_array(table.num_rows, completed.errors[column.index]))
-        yield from pa.Table.from_arrays(columns, names=[column.name for column in plan.output]).to_batches()
+        finals = [values.flatten()[0] for values in completed.values]
+        yield from output_table(plan.output, replace(completed, values=finals)).to_batches()
 
 
 def _settled(plan: FinishPlan, batch: pa.RecordBatch) -> pa.RecordBatch:

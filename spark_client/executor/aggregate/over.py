@@ -8,19 +8,18 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from spark_client.executor.aggregate.evaluation import Evaluation
 from spark_client.executor.aggregate.frame import Frame
 from spark_client.executor.aggregate.frames import bounds_of, recomputed, slid, stretches
 from spark_client.executor.aggregate.segment_columns import AggregateInput
-from spark_client.executor.segments.partitions import partitions_of
+from spark_client.executor.engine.pieces import Integers
+from spark_client.executor.segments.sorted_rows import partitions_of
 from spark_client.executor.stream.runtime import RUNTIME, Runtime
 
 __all__ = ["OverInput", "OverPlan", "aligned", "map_over"]
 
-Integers = npt.NDArray[np.int64]
 TABLE_STEPS = 1 << 22
 """The approximate maximum of steps that are computed at once: separate frames may have many times more steps than rows.
 """

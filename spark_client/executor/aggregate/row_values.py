@@ -10,9 +10,8 @@ import pyarrow as pa
 from remote_udf.options import OnError
 from remote_udf.outcomes import RowError
 from spark_client.executor.aggregate.frames import FrameSteps
-from spark_client.executor.engine.pieces import cuts, row_bytes
+from spark_client.executor.engine.pieces import Integers, cuts, row_bytes
 from spark_client.executor.engine.policy import error_array
-from spark_client.executor.segments.keys import Integers
 
 __all__ = ["FIRST_VALUES", "Evaluated", "RowValues"]
 

@@ -1,5 +1,6 @@
 """Builds bundles: rows grouped by key become Arrow columns of segments."""
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -12,7 +13,9 @@ from remote_udf.functions import NullCall
 from remote_udf.row_kinds import ROW_KIND
 from remote_udf.segments import list_of
 from spark_client.base.calls import AggregateCall
-from spark_client.executor.segments.keys import Integers, combined, key_codes
+from spark_client.executor.engine.pieces import Integers
+from spark_client.executor.packed_batches import written
+from spark_client.executor.segments.keys import combined, key_codes
 
 __all__ = [
     "AggregateInput",
@@ -73,6 +76,18 @@ class RowsByKey:
     def last_rows(self) -> Integers:
         """The last row of each segment."""
         return self.offsets[1:] - 1 if self.order is None else self.order[self.offsets[1:] - 1]
+
+    def sums(self, values: Integers) -> Integers:
+        """The sum of the values of the rows of each segment."""
+        totals = np.zeros(self.segments, np.int64)
+        np.add.at(totals, self.codes, values)
+        return totals
+
+    def packed(self, table: pa.Table) -> pa.Array:
+        """The rows of each segment as one packed batch."""
+        ordered = table if self.order is None else table.take(pa.array(self.order))
+        bounds = itertools.pairwise(self.offsets.tolist())
+        return pa.array([written(ordered.slice(a, b - a).to_batches()) for a, b in bounds], pa.binary())
 
 
 def group_by_key(keys: Sequence[pa.ChunkedArray], rows: int) -> RowsByKey:

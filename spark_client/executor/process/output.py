@@ -3,18 +3,16 @@
 from collections.abc import Iterator, Sequence
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from remote_udf.process_calls import OUTPUT, TIME, VALUE_OF_ROW
 from remote_udf.row_kinds import ROW_KIND, RowKind
 from spark_client.executor.engine.groups import Completed
-from spark_client.executor.engine.pieces import cuts, row_bytes
+from spark_client.executor.engine.pieces import Integers, cuts, row_bytes
 from spark_client.executor.process.plan import OutputSource, ProcessPlan
 
 __all__ = ["OutputRows", "cast"]
 
-Integers = npt.NDArray[np.int64]
 BATCH_BYTES = 8 << 20
 """The size of a batch of the result. If a long text is repeated for many rows, all of them do not fit an Arrow array.
 """

@@ -11,21 +11,18 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from spark_client.executor.engine.groups import Completed
-from spark_client.executor.engine.row_engine import PlannedCall, RowEngine
+from spark_client.executor.engine.pieces import Integers
 from spark_client.executor.process.plan import ProcessPlan
-from spark_client.executor.process.segment_batches import Before, Segments, after
+from spark_client.executor.process.segment_batches import Before, Segments, after, segment_engine
 from spark_client.executor.segments.cutting import tables_of
-from spark_client.executor.segments.key_rows import rows_by_key
-from spark_client.executor.segments.tasks import run_sorted
+from spark_client.executor.segments.sorted_rows import rows_by_key, run_sorted
 from spark_client.executor.stream.runtime import RUNTIME, Runtime
 
 __all__ = ["END_OF_INPUT", "map_processed"]
 
-Integers = npt.NDArray[np.int64]
 END_OF_INPUT = 2**63 - 1
 ROWS_PER_SEGMENT = 1024
 """The size of segments with row semantics, whose rows do not depend on each other."""
@@ -41,9 +38,7 @@ def map_processed(
 class _ProcessTask:
     def __init__(self, plan: ProcessPlan, runtime: Runtime, cleanup: ExitStack) -> None:
         self._plan = plan
-        planned = PlannedCall(plan.call, tuple(range(len(plan.segments))), names=tuple(plan.segments.names))
-        self._engine = RowEngine([planned], runtime, ordered=True, merging=False, piecewise=True)
-        self._chain = RowEngine([planned], runtime, ordered=True, merging=False, piecewise=True)
+        self._engine, self._chain = segment_engine(plan, runtime), segment_engine(plan, runtime)
         cleanup.callback(self._engine.close)
         cleanup.callback(self._chain.close)
         self._chained = False

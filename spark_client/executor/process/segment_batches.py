@@ -5,21 +5,21 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from remote_udf.process_calls import ADVANCE_TO, NOW, STATE, TABLE, TIME, TIMERS, WATERMARKS
 from remote_udf.row_kinds import ROW_KIND
 from remote_udf.segments import KEY, ROWS
 from spark_client.executor.engine.groups import Completed
+from spark_client.executor.engine.pieces import Integers
+from spark_client.executor.engine.row_engine import PlannedCall, RowEngine
 from spark_client.executor.process.output import OutputRows, cast
 from spark_client.executor.process.plan import ProcessPlan
 from spark_client.executor.segments.failures import check_policy
 from spark_client.executor.segments.keys import combined
+from spark_client.executor.stream.runtime import Runtime
 
-__all__ = ["Before", "Segments", "after", "empty_lists", "rows_of", "segment_batch"]
-
-Integers = npt.NDArray[np.int64]
+__all__ = ["Before", "Segments", "after", "empty_lists", "key_structs", "rows_of", "segment_batch", "segment_engine"]
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class Segments:
         key = schema.field(KEY).type
         return segment_batch(
             self.plan,
-            pa.nulls(count, key) if self.plan.process.broadcast else _struct(self.keys(), key, count),
+            pa.nulls(count, key) if self.plan.process.broadcast else key_structs(self.keys(), key, count),
             rows_of(self.plan, self.table),
             self.starts,
             self.before or _nothing_before(schema, count),
@@ -80,6 +80,12 @@ class Segments:
         column = self.plan.rows[0] if self.plan.rows else None
         through = None if column is None else combined(self.table.column(column))
         return OutputRows(self.plan, self.keys(), self.starts, through)
+
+
+def segment_engine(plan: ProcessPlan, runtime: Runtime) -> RowEngine:
+    """An engine for batches of segments, which returns a segment with its parts as soon as those before it are done."""
+    planned = PlannedCall(plan.call, tuple(range(len(plan.segments))), names=tuple(plan.segments.names))
+    return RowEngine([planned], runtime, ordered=True, merging=False, piecewise=True)
 
 
 def segment_batch(
@@ -128,7 +134,8 @@ def _nothing_before(schema: pa.Schema, count: int) -> Before:
     return Before(pa.nulls(count, schema.field(STATE).type), empty_lists(count, schema.field(TIMERS).type))
 
 
-def _struct(columns: list[pa.Array], type_: pa.DataType, count: int) -> pa.Array:
+def key_structs(columns: Sequence[pa.Array], type_: pa.DataType, count: int) -> pa.StructArray:
+    """The keys of `count` segments or rows as structs of this type."""
     if not columns:
         return pa.array([{}] * count, type_)
     fields = list(type_)

@@ -16,12 +16,11 @@ from remote_udf.outcomes import RowError
 from remote_udf.types import TIMESTAMP
 from spark_client.base.errors import DeadLetterFailed
 from spark_client.executor.engine.policy import ERROR_TYPE, error_array
-from spark_client.executor.files import naming
-from spark_client.executor.listings import Found, Listings
-from spark_client.executor.stream.runtime import RUNTIME, Runtime
+from spark_client.executor.files import delete_file, naming
+from spark_client.executor.stream.runtime import RUNTIME, Found, Listings, Runtime
 from spark_client.executor.stream.task import TaskInfo
 
-__all__ = ["LETTER_COLUMNS", "DeadLetterWriter", "EarlierLetters", "Operator", "delete_if_there"]
+__all__ = ["LETTER_COLUMNS", "DeadLetterWriter", "EarlierLetters", "Operator"]
 
 LETTER_COLUMNS = pa.schema(
     [
@@ -116,7 +115,7 @@ class DeadLetterWriter:
                 self._system.move(self._temporary, self._file)
                 self._sink = self._writer = None
             elif self._has_rows:
-                delete_if_there(self._system, self._file)
+                delete_file(self._system, self._file)
             if self._earlier is not None:
                 self._earlier.delete()
 
@@ -168,7 +167,7 @@ class EarlierLetters:
         """Delete the files; another task may do the same concurrently. Raises OSError."""
         known = self._listings.get((self._base, self._query, self.restart), self._look)
         for name in known.get(self._micro_batch, ()):
-            delete_if_there(self._system, posixpath.join(self._base, name))
+            delete_file(self._system, posixpath.join(self._base, name))
 
     def _look(self) -> Found:
         """Files of this and later micro-batches that another run of the query has written, also temporary files."""
@@ -179,14 +178,3 @@ class EarlierLetters:
             if match and match[2] != self.restart and int(match[1]) >= self._micro_batch:
                 found.setdefault(int(match[1]), []).append(file.base_name)
         return found
-
-
-def delete_if_there(system: fs.FileSystem, path: str) -> None:
-    """Delete a file that another task, or another attempt at this one, may delete at the same time. Raises OSError."""
-    if system.get_file_info(path).type is fs.FileType.NotFound:
-        return
-    try:
-        system.delete_file(path)
-    except OSError:
-        if system.get_file_info(path).type is not fs.FileType.NotFound:
-            raise

@@ -1,6 +1,6 @@
 """Whole rows in mapInArrow: several calls at once, ordered or unordered, with every error policy."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum, auto
 
@@ -15,7 +15,7 @@ from spark_client.executor.engine.row_engine import PlannedCall, RowEngine
 from spark_client.executor.scalar.dead_letter import DeadLetterWriter, Operator
 from spark_client.executor.stream.runtime import RUNTIME, Runtime
 
-__all__ = ["OutputColumn", "RowPlan", "Source", "map_rows", "of_partition"]
+__all__ = ["OutputColumn", "RowPlan", "Source", "map_rows", "of_partition", "output_table"]
 
 NO_OPERATOR = Operator("")
 """The operator of a plan without dead letters."""
@@ -68,7 +68,7 @@ def map_rows(plan: RowPlan, batches: Iterator[pa.RecordBatch], runtime: Runtime 
     try:
         for completed in engine.run(batches):
             keep_policies(plan.calls, keepers, completed)
-            yield from _output(plan, letters.sort_out(completed)).to_batches()
+            yield from output_table(plan.output, letters.sort_out(completed)).to_batches()
         for keeper in keepers:
             keeper.finish()
         letters.commit()
@@ -76,16 +76,17 @@ def map_rows(plan: RowPlan, batches: Iterator[pa.RecordBatch], runtime: Runtime 
         letters.abort()
 
 
-def _output(plan: RowPlan, completed: Completed) -> pa.Table:
+def output_table(output: Sequence[OutputColumn], completed: Completed) -> pa.Table:
+    """The output columns of complete rows."""
     columns = []
-    for column in plan.output:
+    for column in output:
         if column.source is Source.INPUT:
             columns.append(completed.table.column(column.index))
         elif column.source is Source.VALUE:
             columns.append(completed.values[column.index])
         else:
             columns.append(error_array(completed.table.num_rows, completed.errors[column.index]))
-    return pa.Table.from_arrays(columns, names=[column.name for column in plan.output])
+    return pa.Table.from_arrays(columns, names=[column.name for column in output])
 
 
 class _Letters:

@@ -3,15 +3,13 @@
 from collections.abc import Sequence
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from spark_client.executor.engine.pieces import WHOLE_BYTES
+from spark_client.executor.engine.pieces import WHOLE_BYTES, Integers
 
 __all__ = ["combined", "key_codes", "run_starts"]
 
-Integers = npt.NDArray[np.int64]
 
 NEAR = 4
 """Integers are near each other if their range is less than this many times their number."""

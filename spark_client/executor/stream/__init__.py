@@ -6,5 +6,5 @@ balancing       decides when a stream reconnects, and compares the loads of serv
 transport       the network; channels and endpoints: addresses, shared by the tasks of a worker
 chunks, parts   the rows of a message, kept until they are answered; pending: all chunks in flight
 accounts        the statistics of a stream
-task            information about the running Spark task
+task            information about the running Spark task; runtime: what tasks use of their process
 """

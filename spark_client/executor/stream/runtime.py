@@ -1,6 +1,7 @@
 """Runtime: what a task uses of the process in which it runs, so that a simulation can run the same task elsewhere."""
 
 import time
+from collections import OrderedDict
 from collections.abc import Callable
 
 import pyarrow as pa
@@ -11,15 +12,19 @@ from remote_udf.threads import THREADS, Threads
 from remote_udf.tracing import start_span
 from spark_client.base.calls import AggregateCall, ProcessTableCall, ScalarCall
 from spark_client.executor.files import file_system
-from spark_client.executor.listings import LISTINGS, Listings
 from spark_client.executor.stream.call_stream import CallStream
 from spark_client.executor.stream.task import TaskInfo, current_task
 from spark_client.executor.stream.transport import transport_for
 
-__all__ = ["RUNTIME", "OpenStream", "Runtime", "open_stream"]
+__all__ = ["RUNTIME", "Found", "Listings", "OpenStream", "Runtime", "open_stream"]
 
 OpenStream = Callable[[ScalarCall, pa.Schema], CallStream]
 """Opens the stream of a call whose arguments have this schema."""
+QUERIES_KEPT = 64
+"""The number of restarts of queries whose directories a process remembers."""
+
+Found = dict[int, list[str]]
+"""The names of files by micro-batch."""
 
 
 def open_stream(call: ScalarCall, arguments: pa.Schema) -> CallStream:
@@ -36,6 +41,26 @@ def open_stream(call: ScalarCall, arguments: pa.Schema) -> CallStream:
         stage=task.stage, partition=task.partition, task_attempt=task.task_attempt, micro_batch=task.micro_batch,
     )  # fmt: skip
     return CallStream(call, arguments, task, transport_for(call.config, span.headers()), span=span)
+
+
+class Listings:
+    """The files found in directories of dead letters, by directory, query and restart, each of which is listed once."""
+
+    def __init__(self, threads: Threads = THREADS) -> None:
+        self._found: OrderedDict[tuple[str, str, str], Found] = OrderedDict()
+        self._lock = threads.lock()
+
+    def get(self, key: tuple[str, str, str], look: Callable[[], Found]) -> Found:
+        """The files of this key. `look` finds them if this process has not looked yet."""
+        with self._lock:
+            if key not in self._found:
+                self._found[key] = look()
+                while len(self._found) > QUERIES_KEPT:
+                    self._found.popitem(last=False)
+            return self._found[key]
+
+
+LISTINGS = Listings()
 
 
 class Runtime:

@@ -3,7 +3,7 @@
 Rows are assigned to buckets of keys of one window, and Spark keeps the state of each bucket
 (applyInPandasWithState). Before and after that, mapInArrow packs rows into Arrow messages and unpacks changes, so
 types and nulls are Arrow's. If a delay is in processing time, Spark visits every open window in every micro-batch;
-otherwise the watermark triggers them. See spark_client.executor.aggregate.fired_windows.
+otherwise the watermark triggers them. See spark_client.executor.aggregate.fired.
 """
 
 from collections.abc import Iterator, Sequence
@@ -21,8 +21,8 @@ from spark_client.base.changelogs import FIRED, require_no_fires
 from spark_client.base.errors import PlanError
 from spark_client.base.identifiers import column_named, hidden
 from spark_client.base.types import arrow_type, spark_type
+from spark_client.executor.aggregate.fired import BUCKET, LAST, OVER, PACKED, fired, packed_windows
 from spark_client.executor.aggregate.fired_state import FirePlan
-from spark_client.executor.aggregate.fired_windows import BUCKET, LAST, OVER, ROWS, fired, packed_windows
 from spark_client.executor.aggregate.firing import EmitOptions
 from spark_client.executor.aggregate.running import Running
 from spark_client.executor.aggregate.segment_columns import AggregateInput
@@ -116,7 +116,7 @@ def _planned(query: AggregateQuery, builtins: Sequence[Builtin], options: EmitOp
     )
     packed_type = StructType([
         StructField(LAST, T.LongType()), StructField(OVER, T.TimestampType(), True, metadata),
-        StructField(BUCKET, T.IntegerType()), StructField(ROWS, T.BinaryType()),
+        StructField(BUCKET, T.IntegerType()), StructField(PACKED, T.BinaryType()),
     ])  # fmt: skip
     packed = plain.mapInArrow(packed_windows, packed_type)
     timeout = GroupStateTimeout.ProcessingTimeTimeout if options.needs_clock else GroupStateTimeout.EventTimeTimeout
@@ -125,7 +125,7 @@ def _planned(query: AggregateQuery, builtins: Sequence[Builtin], options: EmitOp
         yield from fired(plan, int(key[0]), frames, state)
 
     changes = packed.groupBy(LAST, BUCKET).applyInPandasWithState(
-        fire, f"{ROWS} binary", "state binary", "append", timeout
+        fire, f"{PACKED} binary", "state binary", "append", timeout
     )
     shown_keys = [
         (name, fields[key].dataType) for name, key in zip(query.key_names, keys, strict=False)

@@ -8,9 +8,8 @@ import pyarrow as pa
 
 from remote_udf.process_calls import ProcessCall
 from spark_client.base.calls import ProcessTableCall
-from spark_client.executor.engine.row_engine import PlannedCall, RowEngine
 from spark_client.executor.process.plan import ProcessPlan
-from spark_client.executor.process.segment_batches import Before, Segments, after
+from spark_client.executor.process.segment_batches import Before, Segments, after, segment_engine
 from spark_client.executor.stream.runtime import RUNTIME
 from spark_client.planning.process.inputs import ProcessInput
 
@@ -59,8 +58,7 @@ def _processed(call: ProcessTableCall, number: int, rows: pa.Table, before: Befo
     now = int(RUNTIME.now() * 1000)
     table = pa.Table.from_arrays(columns, names=names)
     segments = Segments(plan, table, np.zeros(1, np.int64), now, before, None, [None] * len(process.tables))
-    planned = PlannedCall(call, tuple(range(len(plan.segments))), names=tuple(plan.segments.names))
-    engine = RowEngine([planned], RUNTIME, ordered=True, merging=False)
+    engine = segment_engine(plan, RUNTIME)
     try:
         completed = engine.exchange(segments.batch())
         segments.require_success(completed)

@@ -9,11 +9,11 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from remote_udf.process_calls import TABLE
 from spark_client.executor.engine.groups import Completed
+from spark_client.executor.engine.pieces import Integers
 from spark_client.executor.process.output import OutputRows
 from spark_client.executor.process.segment_batches import Before, after, segment_batch
 from spark_client.executor.process.state.entries import HELD, StoredKeys, page_schema
@@ -25,7 +25,6 @@ from spark_client.executor.segments.cutting import BUNDLE_BYTES
 
 __all__ = ["Arrived", "BucketWork", "Moment"]
 
-Integers = npt.NDArray[np.int64]
 Exchange = Callable[[pa.RecordBatch, Sequence[pa.Array]], Iterator[Completed]]
 """Sends segments, given the columns of their keys, and returns the results in pieces."""
 Batches = Generator[pa.RecordBatch, None, None]

@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from remote_udf.process_calls import STATE, TIME, TIMERS
 from remote_udf.segments import KEY, ROWS
+from spark_client.executor.engine.pieces import Integers
 from spark_client.executor.process.plan import ProcessPlan
 from spark_client.executor.process.segment_batches import Before, empty_lists
 from spark_client.executor.process.state.expiry import living
@@ -21,7 +21,6 @@ HELD = "held"
 """The column with rows that ORDER BY holds back."""
 RELEASED = "released"
 """The column with the time of the last row that ORDER BY released."""
-Integers = npt.NDArray[np.int64]
 
 
 def page_schema(plan: ProcessPlan, *, orders: bool, keeps_released: bool = False) -> pa.Schema:

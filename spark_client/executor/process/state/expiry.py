@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from spark_client.executor.engine.pieces import Integers
 from spark_client.executor.process.state.pages import NEVER
 
 __all__ = ["SWEPT_PAGES", "half_expired", "living"]
@@ -19,7 +20,6 @@ __all__ = ["SWEPT_PAGES", "half_expired", "living"]
 SWEPT_PAGES = 32
 """The maximum number of pages of a bucket that one micro-batch loads because of expired state: a megabyte."""
 WRITTEN = "written"
-Integers = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
 
 

@@ -7,12 +7,12 @@ import pyarrow.compute as pc
 
 from remote_udf.process_calls import TABLE, ProcessCall, TableCall
 from remote_udf.ranks import sort_keys
+from spark_client.executor.engine.pieces import Integers
 from spark_client.executor.process.segment_batches import empty_lists
 from spark_client.executor.process.state.pages import NEVER
 
 __all__ = ["HeldRows", "order_times"]
 
-Integers = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
 
 

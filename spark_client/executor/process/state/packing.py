@@ -4,9 +4,9 @@ import itertools
 from collections.abc import Iterable, Iterator
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
+from spark_client.executor.engine.pieces import Integers
 from spark_client.executor.packed_batches import written
 from spark_client.executor.segments.keys import combined
 from spark_client.executor.stream.runtime import RUNTIME, Runtime
@@ -24,7 +24,6 @@ PACKED_SCHEMA = pa.schema([
 """`part` and `place` are the partition of the input and the number of the batch in it."""
 VISITED_EVERY = 8
 """Each bucket is visited once in this number of micro-batches, to remove expired state of keys without rows."""
-Integers = npt.NDArray[np.int64]
 
 
 def bucket_of(hashes: Integers, buckets: int) -> Integers:

@@ -8,16 +8,16 @@ linear hashing (Litwin 1980), which splits some pages and does not change the ot
 from collections.abc import Iterable
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 from pyspark.sql.streaming.stateful_processor import MapState
+
+from spark_client.executor.engine.pieces import Integers
 
 __all__ = ["NEVER", "Pages", "page_of", "parents"]
 
 PAGE_BYTES = 32 << 10
 """The average size of a page. If few keys of a page change, the whole page is still written."""
 NEVER = 2**63 - 1
-Integers = npt.NDArray[np.int64]
 
 
 class Pages:

@@ -5,7 +5,6 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 from pyspark.sql import Row
 from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
@@ -13,10 +12,10 @@ from pyspark.sql.streaming.stateful_processor import ExpiredTimerInfo, TimerValu
 
 from remote_udf.segments import KEY
 from spark_client.executor.engine.groups import Completed
-from spark_client.executor.engine.row_engine import PlannedCall, RowEngine
+from spark_client.executor.engine.pieces import Integers
+from spark_client.executor.engine.row_engine import RowEngine
 from spark_client.executor.packed_batches import read, written
-from spark_client.executor.process.output import cast
-from spark_client.executor.process.segment_batches import rows_of
+from spark_client.executor.process.segment_batches import key_structs, rows_of, segment_engine
 from spark_client.executor.process.state.bucket import Arrived, BucketWork, Moment
 from spark_client.executor.process.state.entries import page_schema
 from spark_client.executor.process.state.packing import DESCRIPTION_BUCKET
@@ -36,7 +35,6 @@ set in Spark (milliseconds), and for each page its earliest due time; after thes
 page when half of it has expired."""
 
 PACKED_BYTES = 4 << 20
-Integers = npt.NDArray[np.int64]
 
 
 class BucketProcessor(StatefulProcessor):
@@ -103,10 +101,8 @@ class BucketProcessor(StatefulProcessor):
 
     def _opened(self) -> RowEngine:
         if self._engine is None:
-            plan = self._plan.plan
-            planned = PlannedCall(plan.call, tuple(range(len(plan.segments))), names=tuple(plan.segments.names))
-            self._engine = RowEngine([planned], self._runtime, ordered=True, merging=False, piecewise=True)
-            self._engine.open(plan.segments)
+            self._engine = segment_engine(self._plan.plan, self._runtime)
+            self._engine.open(self._plan.plan.segments)
         return self._engine
 
     def _worked(
@@ -174,13 +170,7 @@ class BucketProcessor(StatefulProcessor):
         if table is None:
             empty = pa.array([], plan.segments.field("rows").type.value_type)
             return Arrived(empty, pa.array([], type_), np.zeros(0, np.int64))
-        columns = [combined(table.column(key)) for key in plan.keys]
-        if columns:
-            fields = list(type_)
-            arrays = [cast(column, each.type) for column, each in zip(columns, fields, strict=True)]
-            keys = pa.StructArray.from_arrays(arrays, fields=fields)
-        else:
-            keys = pa.array([{}] * table.num_rows, type_)
+        keys = key_structs([combined(table.column(key)) for key in plan.keys], type_, table.num_rows)
         hashes = combined(table.column(self._plan.hash)).to_numpy()
         return Arrived(rows_of(plan, table), keys, hashes)
 

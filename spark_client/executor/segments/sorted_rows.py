@@ -1,22 +1,39 @@
-"""Rows sorted by key, in tables of whole keys. If a key has more rows than a bundle, it is returned in parts."""
+"""Rows sorted by key, in tables of whole keys or of whole partitions, and the tasks that run over them."""
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
+from contextlib import ExitStack
+from typing import NamedTuple, Protocol
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from remote_udf.effective_options import AggregateOptions
+from spark_client.executor.engine.pieces import Integers
 from spark_client.executor.segments.cutting import BUNDLE_BYTES, tables_of
 from spark_client.executor.segments.keys import run_starts
 
-__all__ = ["KeyRows", "rows_by_key"]
+__all__ = ["KeyRows", "SortedTask", "partitions_of", "rows_by_key", "run_sorted"]
 
-Integers = npt.NDArray[np.int64]
 _ONE: Integers = np.zeros(1, np.int64)
 """The beginning of the rows of a single key."""
+TABLE_ROWS = 65_536
+"""Number of rows of partitions that are processed together. A larger partition is not split."""
+
+
+class SortedTask(Protocol):
+    """The work of one Spark task. `first` is the first batch with rows; `batches` are the following ones."""
+
+    def run(self, first: pa.RecordBatch, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]: ...
+
+
+def run_sorted(make: Callable[[ExitStack], SortedTask], batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The output of a task. If there are no rows, the task is not created and there is no output."""
+    first = next((batch for batch in batches if batch.num_rows), None)
+    if first is None:
+        return
+    with ExitStack() as cleanup:
+        yield from make(cleanup).run(first, batches)
 
 
 class KeyRows(NamedTuple):
@@ -61,7 +78,7 @@ def rows_by_key(
 
     for more in tables_of(batches, room, bounds.allow_latency, bundle_bytes=most_bytes, clock=clock):
         table = more if held is None else pa.concat_tables([held, more])
-        starts = run_starts([table.column(key) for key in keys], table.num_rows)
+        starts = _starts(keys, table)
         last = int(starts[-1])
         yield from whole(table.slice(0, last), starts[:-1])
         held = table.slice(last)
@@ -71,3 +88,31 @@ def rows_by_key(
             held, in_parts = held.slice(held.num_rows - 1), True
     if held is not None:
         yield from whole(held, _ONE)
+
+
+def partitions_of(columns: Sequence[int], batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[pa.Table, Integers]]:
+    """Tables of whole partitions, and the beginning of each in its table. Without columns there is one partition."""
+    held: list[pa.Table] = []
+    begins: list[Integers] = []
+    """The beginnings of partitions in `held`."""
+    rows = 0
+    for table in tables_of(batches, lambda: TABLE_ROWS, float("inf")):
+        # The last row of `held` shows whether a table continues its partition.
+        before = held[-1].slice(held[-1].num_rows - 1) if held else table.slice(0, 0)
+        starts = _starts(columns, pa.concat_tables([before, table])) - before.num_rows
+        starts = starts[starts >= 0]
+        if not len(starts):
+            held.append(table)
+            rows += table.num_rows
+            continue
+        last = int(starts[-1])
+        if rows + last:
+            yield pa.concat_tables([*held, table.slice(0, last)]), np.concatenate([*begins, starts[:-1] + rows])
+        held, begins = [table.slice(last)], [np.zeros(1, np.int64)]
+        rows = table.num_rows - last
+    if held:
+        yield pa.concat_tables(held), np.concatenate(begins)
+
+
+def _starts(columns: Sequence[int], table: pa.Table) -> Integers:
+    return run_starts([table.column(column) for column in columns], table.num_rows)
