@@ -236,7 +236,7 @@ async def test_calls_that_never_wait_hand_the_loop_on_though_their_batches_are_s
             pass
         return a
 
-    count = 2_000
+    count = 500
     async with Talk(busy) as talk:
         await talk.open("busy", options={"buffer-capacity": "1"})
         talk.send(*(batch(number, number * 10, range(10)) for number in range(count)), finish())

@@ -21,6 +21,8 @@ from tests.spark_client.scripted import X, call_of, chunk_of, everything, stream
 from udf_server.streams.service import SERVICE_NAME
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="memfd is of Linux")
+CHUNK = 8_000
+"""Rows of a message."""
 
 
 @udf.scalar(vectorized=True)
@@ -45,8 +47,8 @@ def answers(target, function, rows, *, shared_memory=True, **options):
     call = dataclasses.replace(call, config=dataclasses.replace(call.config, shared_memory=shared_memory))
     stream = stream_of(call, transport_for(call.config))
     found = {}
-    for first in range(0, len(rows), 20_000):
-        stream.submit(chunk_of(rows[first : first + 20_000], first))
+    for first in range(0, len(rows), CHUNK):
+        stream.submit(chunk_of(rows[first : first + CHUNK], first))
         if not stream.has_room():
             found |= everything(stream)
     found |= everything(stream)
@@ -70,7 +72,7 @@ def shared_streams(serving, function):
 @pytest.mark.parametrize("output_mode", ["ordered", "unordered"])
 def test_outcomes_are_the_same_with_and_without_shared_memory(serve, output_mode):
     serving = serve(plus_one, halved)
-    rows = range(60_000)
+    rows = range(3 * CHUNK)
     for function in (plus_one, halved):
         name = function.spec.name
         with_it, statistics = answers(serving.target, function, rows, output_mode=output_mode)
