@@ -177,7 +177,7 @@ class BudgetSums:
             if unit.total >= unit.amount * ENOUGH:
                 self.over = self._spent(unit)
         rows, failed = int(self._rows.total), int(self._failed.total)
-        if allowed := self._terms.errors.exceeded(failed, rows):
+        if failed and (allowed := self._terms.errors.exceeded(failed, rows)):
             self._too_many_errors = True
             self.over = f"{failed:,} of {rows:,} rows of {self._whose} have failed; its budget allows {allowed}"
 

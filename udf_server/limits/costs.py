@@ -143,7 +143,7 @@ GRACE_SECONDS = 1.0
 """How long a call may go on after its row has timed out, or its stream has ended, until nothing waits for it."""
 
 
-@dataclass(eq=False)
+@dataclass(slots=True, eq=False)
 class RunningCall:
     """What one call takes of a budget, which uses it with its lock held.
 

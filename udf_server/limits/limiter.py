@@ -202,8 +202,6 @@ class Limiter:
                 self._waiting.return_all(now)
                 self._loop, self._in_use, self._waiting = waiter.loop, 0, WaitingCalls()
             self._refuse_if_unavailable()
-            for bill in waiter.bills:
-                bill.owner.now()[0].expect(self)
             waiter.source = source = self.account.source
             free = self._in_use < self._places and not len(self._waiting) and not self._waiting.holds(waiter.party)
             if free and not source.wait(waiter.costs, now) and self._lacking(waiter.bills) is None:
@@ -212,6 +210,8 @@ class Limiter:
                 waiter.began = now
                 self._in_use += 1
                 return True
+            for bill in waiter.bills:
+                bill.owner.now()[0].expect(self)
             self._waiting.push(waiter)
             self._calm = False
             self._admit()

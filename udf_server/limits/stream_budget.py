@@ -49,6 +49,8 @@ class StreamBudget:
 class Bill(RunningCall):
     """What one call takes of one budget."""
 
+    __slots__ = ("budget", "owner")
+
     def __init__(
         self, owner: StreamBudget, estimate: Mapping[str, float], party: Party, timeout: float, spending: Spending
     ) -> None:

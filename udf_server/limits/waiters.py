@@ -78,14 +78,22 @@ class TaskWaiter(Waiter):
     def __init__(self, costs: Sequence[float] = (), bills: Sequence[Bill] = ()) -> None:
         super().__init__(costs, bills)
         self.loop = self._loop = asyncio.get_running_loop()
-        self.future: asyncio.Future[None] = self._loop.create_future()
+        self._future: asyncio.Future[None] | None = None
+        """What its task waits for; None until it waits."""
         self._due = 0.0
         self._try: asyncio.TimerHandle | None = None
 
     @property
     def gone(self) -> bool:
         # A cancelled row has left before its task runs.
-        return self._gone or self.future.cancelled()
+        return self._gone or (self._future is not None and self._future.cancelled())
+
+    @property
+    def future(self) -> asyncio.Future[None]:
+        """What its task waits for. Use it on the loop."""
+        if self._future is None:  # a call that begins at once needs none
+            self._future = self._loop.create_future()
+        return self._future
 
     def wake(self) -> None:
         self._post(self._resolve)
