@@ -167,7 +167,7 @@ async def test_a_batch_that_is_cancelled_at_the_service(ask, service):
 
 @pytest.mark.parametrize("ending", [BatchEnding("expired", answered=0), BatchEnding("failed"), BatchEnding(output="?")])
 async def test_an_error_is_asked_again_when_it_is_no_longer_kept(ask, configured, service, ending):
-    function = configured('poll-interval = "1 ms"\nkeep-errors = "200 ms"')["complete_batch_small"]
+    function = configured('poll-interval = "1 ms"\nkeep-errors = "1 s"')["complete_batch_small"]
     service.script_batches(ending)
     await ask(["one"], function=function)
     assert (await ask(["one"], function=function)).errors
