@@ -16,6 +16,7 @@ from udf_server.limits.budgets import Budgets
 from udf_server.limits.limiter import Limiter
 from udf_server.limits.rates import CALLS
 from udf_server.limits.settings import GuardSettings
+from udf_server.limits.sharing.claims import LedgerAnswer, LimitClaim, RateClaim
 from udf_server.limits.sharing.grants import CoordinationFailed
 from udf_server.limits.sharing.ledger import LEASE_SECONDS, Ledger
 from udf_server.limits.sharing.ledgers import ANSWER_SECONDS, Ledgers
@@ -78,7 +79,7 @@ class SimulatedRedis:
         self.spending.unwell(what, self.clock(), self.clock() + seconds)
         self._process.after(seconds, setattr, self, what, False)
 
-    def exchange(self, name: str, claim: dict[str, Any]) -> dict[str, Any]:
+    def exchange(self, name: str, claim: LimitClaim) -> LedgerAnswer:
         """The grant for a claim."""
         now, run = self.clock(), str(self._run)
         if claim["lasts"]:
@@ -90,7 +91,7 @@ class SimulatedRedis:
         self._copies.append((now, pickle.dumps((self.ledger, self.budgets))))
         return grant
 
-    def _count(self, claim: dict[str, Any], now: float, run: str) -> None:
+    def _count(self, claim: LimitClaim, now: float, run: str) -> None:
         """Count what the ledger adds to a rate for this claim beyond what it grants. Raises Violation."""
         for index, rate in enumerate(claim["rates"]):
             if not rate["settled"] or index < len(self._rates):
@@ -98,7 +99,7 @@ class SimulatedRedis:
             used = [0.0, 0.0]
             for place, settled in enumerate((rate["settled"], [])):
                 copy = pickle.loads(pickle.dumps(self.ledger))
-                tried = {**claim["rates"][index], "settled": settled}
+                tried: RateClaim = {**claim["rates"][index], "settled": settled}
                 answer = copy.exchange(
                     {**claim, "rates": [*claim["rates"][:index], tried, *claim["rates"][index + 1 :]]}, now, run
                 )
@@ -120,7 +121,7 @@ class SimulatedRedis:
             await asyncio.sleep(self._random.choice((0.0, 2 * ANSWER_SECONDS)))
             raise OSError("the Redis is away")
 
-    def arrive_again(self, name: str, claim: dict[str, Any]) -> None:
+    def arrive_again(self, name: str, claim: LimitClaim) -> None:
         """If it is late, a claim may arrive once more: a connection that was lost is still read, or a proxy repeats it.
 
         Claims that arrive so are in any order.
@@ -171,7 +172,7 @@ class ServerLedgers(Ledgers):
     def __init__(self, redis: SimulatedRedis) -> None:
         self._redis = redis
 
-    async def exchange(self, name: str, claim: dict[str, Any]) -> dict[str, Any]:
+    async def exchange(self, name: str, claim: LimitClaim) -> LedgerAnswer:
         redis = self._redis
         redis.look()
         sent = json.loads(json.dumps(claim))
@@ -183,7 +184,7 @@ class ServerLedgers(Ledgers):
                 await redis.travel()
         except OSError as error:
             raise CoordinationFailed(f"Redis does not answer: {type(error).__name__}") from None
-        answer: dict[str, Any] = json.loads(json.dumps(grant))
+        answer: LedgerAnswer = json.loads(json.dumps(grant))
         return answer
 
     async def close(self) -> None:

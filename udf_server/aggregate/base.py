@@ -7,6 +7,7 @@ import pyarrow as pa
 
 from udf_server.aggregate.bundle import Bundle
 from udf_server.aggregate.segments import BundledKeySegment, BundledKeySegmentApplied
+from udf_server.base.annotations import GivenType
 
 __all__ = ["AggregateFunction", "BundledAggregateFunction", "VectorizedAggregateFunction"]
 
@@ -26,9 +27,9 @@ class AggregateFunction:
     version: ClassVar[str] = "1"
     description: ClassVar[str | None] = None
     """The description that callers see; by default the docstring."""
-    parameters: ClassVar[str | Mapping[str, Any] | None] = None
-    returns: ClassVar[Any] = None
-    accumulator: ClassVar[Any] = None
+    parameters: ClassVar[str | Mapping[str, GivenType] | None] = None
+    returns: ClassVar[GivenType | None] = None
+    accumulator: ClassVar[GivenType | None] = None
     nulls: ClassVar[str] = "call"
     """`skip`: rows with a null argument are skipped, as Spark's own aggregates do."""
     deterministic: ClassVar[bool] = True

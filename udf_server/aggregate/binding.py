@@ -4,9 +4,8 @@ Bundles therefore get everything that vectorized functions have: deadlines, retr
 by halving.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -19,10 +18,12 @@ from udf_server.aggregate.bundle import Bundle, read_bundle
 from udf_server.aggregate.classic import apply_classic
 from udf_server.aggregate.declaration import Aggregate
 from udf_server.aggregate.rows import applied_arrays, read_segments
-from udf_server.aggregate.segments import BundledKeySegment
+from udf_server.aggregate.segments import BundledKeySegment, BundledKeySegmentApplied
 from udf_server.aggregate.vectorized import apply_vectorized
+from udf_server.base.annotations import AuthorCode
 from udf_server.base.bundle_metrics import BundleMetrics
 from udf_server.base.codecs import Codec
+from udf_server.base.context import CallContext
 from udf_server.base.functions import Function, place_of
 from udf_server.base.values import codec_for_type
 from udf_server.runners.returned import WrongResult
@@ -42,7 +43,7 @@ def bind_aggregate(
     """
     binding = _Binding(aggregate, schema, fields, metrics)
     if aggregate.is_async:
-        call: Callable[..., Any] = binding.call_async
+        call: AuthorCode = binding.call_async
     elif isinstance(aggregate.implementation, VectorizedAggregateFunction):
         call = binding.call_vectorized
     elif aggregate.implementation.supports_bundling():
@@ -94,11 +95,11 @@ class _Binding:
         bundle, segments = self._segments(columns)
         return self._encoded(apply_classic(self._aggregate, segments, self._fields), bundle, segments)
 
-    def call_bundled(self, *columns: pa.Array, **context: Any) -> pa.Array:
+    def call_bundled(self, *columns: pa.Array, **context: CallContext) -> pa.Array:
         bundle, segments = self._segments(columns)
         return self._encoded(self._aggregate.call(segments, **context), bundle, segments)
 
-    async def call_async(self, *columns: pa.Array, **context: Any) -> pa.Array:
+    async def call_async(self, *columns: pa.Array, **context: CallContext) -> pa.Array:
         bundle, segments = self._segments(columns)
         return self._encoded(await self._aggregate.call(segments, **context), bundle, segments)
 
@@ -121,7 +122,9 @@ class _Binding:
         bundle = self._bundle(columns)
         return bundle, read_segments(self._aggregate, self._arguments, bundle, self._fields)
 
-    def _encoded(self, applied: Any, bundle: Bundle, segments: Sequence[BundledKeySegment]) -> pa.Array:
+    def _encoded(
+        self, applied: Sequence[BundledKeySegmentApplied], bundle: Bundle, segments: Sequence[BundledKeySegment]
+    ) -> pa.Array:
         return self._struct(applied_arrays(self._aggregate, applied, segments, self._fields), bundle)
 
     def _struct(self, arrays: Arrays, bundle: Bundle) -> pa.Array:

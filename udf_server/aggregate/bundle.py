@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +15,7 @@ from remote_udf.segments import ACCUMULATORS, KEY, ROWS
 
 __all__ = ["Bundle", "read_bundle"]
 
+N = TypeVar("N", bound=np.generic)
 Integers = npt.NDArray[np.int64]
 _RETRACT_CODES = np.array([kind.is_retract for kind in RowKind])
 
@@ -62,7 +63,7 @@ class Bundle:
         found = _RETRACT_CODES[self.kinds]
         return found if found.any() else None
 
-    def reduce_rows(self, reduce: np.ufunc, values: npt.NDArray[Any], empty: Any = None) -> npt.NDArray[Any]:
+    def reduce_rows(self, reduce: np.ufunc, values: npt.NDArray[N], empty: N | float | None = None) -> npt.NDArray[N]:
         """Reduces the values of each segment's rows to one value per segment.
 
         Segments without rows are common: every segment of a merge is one. `np.minimum` and `np.maximum` have no
@@ -83,7 +84,9 @@ class Bundle:
         """
         return _reduced(reduce, values, self.offsets, empty, "reduce_rows")
 
-    def reduce_accumulators(self, reduce: np.ufunc, values: npt.NDArray[Any], empty: Any = None) -> npt.NDArray[Any]:
+    def reduce_accumulators(
+        self, reduce: np.ufunc, values: npt.NDArray[N], empty: N | float | None = None
+    ) -> npt.NDArray[N]:
         """Reduces the values of each segment's accumulators: as `reduce_rows`, with one value per accumulator."""
         return _reduced(reduce, values, self.accumulator_offsets, empty, "reduce_accumulators")
 
@@ -135,8 +138,8 @@ def read_bundle(columns: dict[str, pa.Array], accumulator: pa.DataType, paramete
 
 
 def _reduced(
-    reduce: np.ufunc, values: npt.NDArray[Any], offsets: Integers, empty: Any, method: str
-) -> npt.NDArray[Any]:
+    reduce: np.ufunc, values: npt.NDArray[N], offsets: Integers, empty: N | float | None, method: str
+) -> npt.NDArray[N]:
     if empty is None:
         if reduce.identity is None:
             raise ValueError(
@@ -144,15 +147,16 @@ def _reduced(
                 "such as numpy.iinfo(numpy.int64).max for a minimum"
             )
         # By way of an array: -1, which bitwise_and has, is all ones in unsigned types.
-        empty = np.asarray(reduce.identity).astype(values.dtype)
-    result = np.full(len(offsets) - 1, empty, values.dtype)
+        result = np.full(len(offsets) - 1, np.asarray(reduce.identity).astype(values.dtype), values.dtype)
+    else:
+        result = np.full(len(offsets) - 1, empty, values.dtype)
     filled = offsets[1:] > offsets[:-1]
     if filled.any():
         result[filled] = reduce.reduceat(values, offsets[:-1][filled])
     return result
 
 
-def _flat(lists: pa.Array) -> tuple[Any, Integers]:
+def _flat(lists: pa.Array) -> tuple[pa.Array, Integers]:
     """The elements of all lists and their offsets; a null list has none."""
     lengths = pc.fill_null(pc.list_value_length(lists), 0).to_numpy(zero_copy_only=False)
     offsets = np.zeros(len(lists) + 1, np.int64)

@@ -1,16 +1,14 @@
 """Aggregate functions as the server holds them. Everything is checked here, when the plugin is loaded."""
 
 import inspect
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import pyarrow as pa
 
 from remote_udf.errors import UnsupportedType
 from remote_udf.functions import FunctionKind, Parameter
 from udf_server.aggregate.base import AggregateFunction, BundledAggregateFunction, VectorizedAggregateFunction
-from udf_server.base.annotations import codecs_for, hints_of, signature_of, type_given
+from udf_server.base.annotations import AuthorCode, GivenType, codecs_for, hints_of, signature_of, type_given
 from udf_server.base.codecs import Codec
 from udf_server.base.context import CallContext
 from udf_server.base.errors import DeclarationError
@@ -77,7 +75,7 @@ def declare_aggregate(given: AggregateFunction | type[AggregateFunction]) -> Agg
     )
 
 
-def _call(implementation: AggregateFunction, bundling: bool, vectorized: bool) -> Callable[..., Any]:
+def _call(implementation: AggregateFunction, bundling: bool, vectorized: bool) -> AuthorCode:
     if vectorized:
         return implementation.apply_bundle  # type: ignore[attr-defined]
     if bundling:
@@ -126,12 +124,12 @@ def _require_signatures(
                 ) from error
 
 
-def _context_parameter(where: str, call: Callable[..., Any]) -> str | None:
+def _context_parameter(where: str, call: AuthorCode) -> str | None:
     hints = hints_of(_plain(call), where)
     return next((name for name, hint in hints.items() if hint is CallContext), None)
 
 
-def _plain(method: Callable[..., Any]) -> Callable[..., Any]:
+def _plain(method: AuthorCode) -> AuthorCode:
     """The function a method was made of, which has the annotations."""
     return inspect.unwrap(getattr(method, "__func__", method))
 
@@ -164,11 +162,11 @@ class _Types:
             return columns
         return self._of_verb(dict(given or {}))
 
-    def _given(self, name: str, type_: Any) -> _Column:
+    def _given(self, name: str, type_: GivenType) -> _Column:
         variadic = name.startswith("*")
         return name.lstrip("*"), self._codecs(type_, f"parameter {name.lstrip('*')!r}"), not variadic, variadic
 
-    def _of_verb(self, given: dict[str, Any]) -> list[_Column]:
+    def _of_verb(self, given: dict[str, GivenType]) -> list[_Column]:
         """The parameters of `accumulate` after the accumulator."""
         code = self._implementation.accumulate
         hints = hints_of(_plain(code), self._where)
@@ -209,7 +207,7 @@ class _Types:
             raise DeclarationError(f"{self._where}, {what}: {wanted} is not a single type")
         return codecs[0]
 
-    def _codecs(self, wanted: Any, what: str) -> list[Codec]:
+    def _codecs(self, wanted: GivenType, what: str) -> list[Codec]:
         where = f"{self._where}, {what}"
         try:
             if (type_ := type_given(wanted, where)) is not None:

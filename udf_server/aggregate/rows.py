@@ -2,7 +2,7 @@
 
 import itertools
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 
@@ -19,6 +19,7 @@ from udf_server.runners.returned import MalformedResult, WrongResult, require_le
 
 __all__ = ["applied_arrays", "read_segments"]
 
+T = TypeVar("T")
 _KINDS = list(RowKind)
 
 
@@ -40,7 +41,10 @@ def read_segments(
 
 
 def applied_arrays(
-    aggregate: Aggregate, applied: Any, segments: Sequence[BundledKeySegment], fields: Sequence[AppliedField]
+    aggregate: Aggregate,
+    applied: Sequence[BundledKeySegmentApplied],
+    segments: Sequence[BundledKeySegment],
+    fields: Sequence[AppliedField],
 ) -> dict[AppliedField, pa.Array]:
     """The wanted parts of each result. Raises WrongResult for what is not one result per segment, in its types."""
     if not isinstance(applied, (list, tuple)):
@@ -72,7 +76,7 @@ def applied_arrays(
     return arrays
 
 
-def _updated(values: Sequence[Any], segments: Sequence[BundledKeySegment]) -> list[list[Any]]:
+def _updated(values: Sequence[Sequence[T]], segments: Sequence[BundledKeySegment]) -> list[list[T]]:
     lists = []
     for each, segment in zip(values, segments, strict=True):
         if not isinstance(each, (list, tuple)):
@@ -96,6 +100,6 @@ def _keys(bundle: Bundle) -> list[tuple[Any, ...]]:
     return list(zip(*(codec_for_type(part.type).decode(part) for part in bundle.key.flatten()), strict=True))
 
 
-def _cut(items: list[Any], offsets: Integers) -> list[list[Any]]:
+def _cut(items: list[T], offsets: Integers) -> list[list[T]]:
     ends = offsets.tolist()
     return [items[start:stop] for start, stop in itertools.pairwise(ends)]

@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from remote_udf.errors import ErrorCode
@@ -113,7 +114,7 @@ class _Run:
         """The first rows of all segments together, then the second ones, and so on."""
         lengths = np.diff(bundle.offsets)
         parts: list[pa.Array] = []
-        places: list[Any] = []
+        places: list[npt.NDArray[np.int64]] = []
         # Segments by falling length, so that those with a further row are always the first ones.
         order = np.argsort(-lengths, kind="stable")
         current = accumulators.take(pa.array(order))

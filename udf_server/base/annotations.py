@@ -18,8 +18,8 @@ import decimal
 import inspect
 import types
 import typing
-from collections.abc import Callable, Mapping, Sequence
-from typing import Annotated, Any, Union
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Protocol, TypeAlias, Union
 
 import numpy as np
 import pyarrow as pa
@@ -33,9 +33,11 @@ from udf_server.base.errors import DeclarationError
 from udf_server.base.records import StructCodec, is_record
 from udf_server.base.values import ListCodec, MapCodec, codec_for_type
 
-__all__ = ["array_type", "codecs_for", "hints_of", "type_given"]
+__all__ = ["AuthorCode", "GivenType", "array_type", "codecs_for", "hints_of", "type_given"]
 
-_LEAVES: dict[Any, pa.DataType] = {
+GivenType: TypeAlias = str | type | types.UnionType | pa.DataType
+"""How an author gives a type: as Spark writes it, by an annotation, or as an Arrow type."""
+_LEAVES: dict[GivenType, pa.DataType] = {
     bool: pa.bool_(),
     int: pa.int64(),
     float: pa.float64(),
@@ -48,7 +50,7 @@ _LEAVES: dict[Any, pa.DataType] = {
     datetime.time: pa.time64("ns"),
 }
 
-_NUMPY: dict[Any, pa.DataType] = {
+_NUMPY: dict[GivenType, pa.DataType] = {
     np.bool_: pa.bool_(),
     np.int8: pa.int8(),
     np.int16: pa.int16(),
@@ -58,7 +60,7 @@ _NUMPY: dict[Any, pa.DataType] = {
     np.float64: pa.float64(),
 }
 
-_ARRAYS: dict[Any, pa.DataType] = {
+_ARRAYS: dict[GivenType, pa.DataType] = {
     pa.BooleanArray: pa.bool_(),
     pa.Int8Array: pa.int8(),
     pa.Int16Array: pa.int16(),
@@ -70,6 +72,12 @@ _ARRAYS: dict[Any, pa.DataType] = {
     pa.BinaryArray: pa.binary(),
     pa.Date32Array: pa.date32(),
 }
+
+
+class AuthorCode(Protocol):
+    """Code of an author: a function, a method or an object that can be called with the values of a row."""
+
+    def __call__(self, *arguments: Any, **keywords: Any) -> Any: ...
 
 
 def hints_of(target: Any, where: str) -> dict[str, Any]:
@@ -85,7 +93,7 @@ def hints_of(target: Any, where: str) -> dict[str, Any]:
         raise DeclarationError(f"{where}: an annotation cannot be evaluated: {error}") from error
 
 
-def signature_of(code: Callable[..., Any], where: str) -> inspect.Signature:
+def signature_of(code: AuthorCode, where: str) -> inspect.Signature:
     """The signature. Raises DeclarationError if Python cannot find one, for example of a method without `self`."""
     try:
         return inspect.signature(code)
@@ -94,7 +102,7 @@ def signature_of(code: Callable[..., Any], where: str) -> inspect.Signature:
         raise DeclarationError(f"{where}: the parameters of {name!r} cannot be read: {error}") from error
 
 
-def type_given(given: Any, where: str) -> pa.DataType | None:
+def type_given(given: GivenType, where: str) -> pa.DataType | None:
     """The Arrow type of an Arrow type or DDL string; None if `given` is neither.
 
     Raises DeclarationError for an unknown type, and for a table trait where no table can be passed.
@@ -112,12 +120,12 @@ def type_given(given: Any, where: str) -> pa.DataType | None:
         raise DeclarationError(f"{where}: {error}") from error
 
 
-def array_type(annotation: Any) -> pa.DataType | None:
+def array_type(annotation: GivenType) -> pa.DataType | None:
     """The type of a typed Arrow array class such as pa.Int64Array; None for any other annotation."""
     return _named(_ARRAYS, annotation)
 
 
-def codecs_for(annotation: Any, where: str) -> list[Codec]:
+def codecs_for(annotation: GivenType, where: str) -> list[Codec]:
     """One codec, or one per member of a union.
 
     Raises DeclarationError, which starts with `where`, if the annotation is not a supported type.
@@ -131,27 +139,27 @@ def codecs_for(annotation: Any, where: str) -> list[Codec]:
     return codecs
 
 
-def _named(table: Mapping[Any, pa.DataType], annotation: Any) -> pa.DataType | None:
+def _named(table: Mapping[GivenType, pa.DataType], annotation: GivenType) -> pa.DataType | None:
     try:
         return table.get(annotation)
     except TypeError:  # it cannot be hashed, so it is not in the table
         return None
 
 
-def _union_members(annotation: Any) -> Sequence[Any]:
+def _union_members(annotation: GivenType) -> Sequence[Any]:
     if typing.get_origin(annotation) in (Union, types.UnionType):
         return typing.get_args(annotation)
     return (annotation,)
 
 
-def _one(annotation: Any, where: str) -> Codec:
+def _one(annotation: type, where: str) -> Codec:
     codecs = codecs_for(annotation, where)
     if len(codecs) > 1:
         raise DeclarationError(f"{where}: {annotation} is a union; only a parameter itself may be one")
     return codecs[0]
 
 
-def _codec(annotation: Any, where: str) -> Codec:
+def _codec(annotation: type, where: str) -> Codec:
     origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
     if origin is Annotated:
         for note in arguments[1:]:
@@ -176,7 +184,7 @@ def _codec(annotation: Any, where: str) -> Codec:
     )
 
 
-def _with_record(codec: Codec, annotation: Any, where: str) -> Codec:
+def _with_record(codec: Codec, annotation: type, where: str) -> Codec:
     """The codec of an explicit type for an annotation. If both are a record, the values are instances of its class."""
     if isinstance(codec, StructCodec) and is_record(annotation):
         if list(codec.fields) != list(_record(annotation, where).fields):
@@ -186,7 +194,7 @@ def _with_record(codec: Codec, annotation: Any, where: str) -> Codec:
 
 
 def _record(annotation: type, where: str) -> StructCodec:
-    hints: dict[str, Any] = {}
+    hints: dict[str, type] = {}
     for ancestor in reversed(annotation.__mro__):
         hints |= hints_of(ancestor, f"{where}, {annotation.__name__}")
     if dataclasses.is_dataclass(annotation):
@@ -200,5 +208,5 @@ def _record(annotation: type, where: str) -> StructCodec:
     )
 
 
-def _shown(annotation: Any) -> str:
+def _shown(annotation: type | types.UnionType) -> str:
     return annotation.__name__ if isinstance(annotation, type) else str(annotation)

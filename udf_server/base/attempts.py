@@ -2,9 +2,9 @@
 
 import asyncio
 import functools
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
-from typing import Any
+from typing import ParamSpec, TypeVar
 
 from remote_udf.durations import format_seconds
 from remote_udf.errors import ErrorCode
@@ -12,6 +12,10 @@ from remote_udf.outcomes import RowError
 from udf_server.base.functions import Function
 
 __all__ = ["AttemptTimeout", "NotCalled", "WaitCancelled", "WaitTimeout", "with_attempt_timeout"]
+
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 class AttemptTimeout(TimeoutError):
@@ -43,10 +47,12 @@ class WaitCancelled(NotCalled, asyncio.CancelledError):
 
 def with_attempt_timeout(function: Function, seconds: float) -> Function:
     """The function whose calls raise AttemptTimeout after this time. It must be `async def`."""
-    call = function.call
+    return replace(function, call=_in_time(function.call, seconds))
 
+
+def _in_time(call: Callable[P, Awaitable[T]], seconds: float) -> Callable[P, Awaitable[T]]:
     @functools.wraps(call)
-    async def limited(*arguments: Any, **keywords: Any) -> Any:
+    async def limited(*arguments: P.args, **keywords: P.kwargs) -> T:
         limit = asyncio.timeout(seconds)
         try:
             async with limit:
@@ -56,4 +62,4 @@ def with_attempt_timeout(function: Function, seconds: float) -> Function:
                 raise  # the function's own, with its own text
             raise AttemptTimeout(f"the attempt had no result within {format_seconds(seconds)}") from None
 
-    return replace(function, call=limited)
+    return limited

@@ -84,20 +84,21 @@ class Leaf(Codec):
 
     def _decode(self, array: pa.Array) -> list[Any]:
         if not self._by_numpy:
-            make: Any = self._scalar
+            make = self._scalar
+            assert make is not None
             return [None if value is None else make(value) for value in array.to_pylist()]
         since = array.to_numpy(zero_copy_only=False)
         if since.dtype.kind in "mM" and np.count_nonzero(np.isnat(since)) > array.null_count:
             return array.to_pylist()  # numpy uses the smallest value for null
         if self.type == TIMESTAMP:
             return self._times(since.view("m8[us]").tolist(), array.null_count > 0)
-        values: list[Any] = since.tolist()
+        values = since.tolist()
         if not pa.types.is_decimal(self.type) and int in set(map(type, values)):
             # numpy returns an int for a time outside the years 1 to 9999
             raise OverflowError(f"a {spelled(self.type)} that Python cannot hold")
         return values
 
-    def _times(self, since: list[Any], has_nulls: bool) -> list[Any]:
+    def _times(self, since: list[datetime.timedelta], has_nulls: bool) -> list[datetime.datetime | None]:
         # Adding to the epoch takes a quarter of the time of setting the zone of a datetime.
         try:
             if has_nulls:

@@ -7,6 +7,7 @@ from typing import Any
 import pyarrow as pa
 
 from remote_udf.functions import FunctionSpec
+from udf_server.base.annotations import AuthorCode
 from udf_server.base.codecs import Codec
 from udf_server.base.context import BatchContext, CallContext
 from udf_server.base.errors import InvalidCost
@@ -34,7 +35,7 @@ class Function:
     """
 
     spec: FunctionSpec
-    call: Callable[..., Any]
+    call: AuthorCode
     parameters: Sequence[Sequence[Codec]]
     result: Codec
     context_parameter: str | None
@@ -49,9 +50,9 @@ class Function:
     """Whether `call` waits for a guard or a budget. On a thread it needs a `current_scope`."""
     idempotent: bool = False
     """Whether its author declares that two calls for the same rows have the effect of one."""
-    cache_key: Callable[..., Any] | None = None
+    cache_key: AuthorCode | None = None
     """Takes the arguments and returns what distinguishes rows in the cache; None if all arguments do."""
-    cost: Callable[..., Any] | None = None
+    cost: AuthorCode | None = None
     """Takes the arguments of a call and returns an estimate of its cost, by unit; None if undeclared."""
     instances: Instances | None = None
     """The objects that `call` chooses from; None if the function has none, or if all calls share one."""

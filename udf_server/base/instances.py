@@ -11,6 +11,7 @@ from typing import Any
 
 from remote_udf.errors import ErrorCode, ErrorKind, StreamError, capped
 from remote_udf.threads import THREADS, Threads
+from udf_server.base.annotations import AuthorCode
 from udf_server.base.call_scope import current_scope
 from udf_server.base.failures import describe, traceback_of
 from udf_server.base.hooks import FunctionContext, Hook, close_all, hooks_of, open_all
@@ -27,7 +28,7 @@ POLL_SECONDS = 0.25
 class Instance:
     """One object: its `eval`, `open` and `close`."""
 
-    call: Callable[..., Any]
+    call: AuthorCode
     opens: list[Hook]
     closes: list[Hook]
 
@@ -69,7 +70,7 @@ class Instances:
         return self._first.opens
 
     @property
-    def caller(self) -> Callable[..., Any]:
+    def caller(self) -> AuthorCode:
         """The function that calls an object, with the signature of its `eval`."""
 
         @functools.wraps(self._first.call)
@@ -169,7 +170,7 @@ class Instances:
             self._used[instance] = number, deadline
         return instance
 
-    def _run(self, hooks: Coroutine[Any, Any, None]) -> None:
+    def _run(self, hooks: Coroutine[None, None, None]) -> None:
         try:
             ended = asyncio.run_coroutine_threadsafe(hooks, self._loop)
         except RuntimeError:  # the function was closed meanwhile

@@ -12,11 +12,14 @@ import sys
 import threading
 import time
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING
 
 from prometheus_client.core import CounterMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector, CollectorRegistry
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer  # Python 3.12 has it
 
 __all__ = ["DroppedLines", "QueuedOutput", "flush_outputs", "queue_outputs"]
 
@@ -93,9 +96,10 @@ class _Raw(io.RawIOBase):
     def writable(self) -> bool:
         return True
 
-    def write(self, data: Any) -> int:
-        self._output.write(bytes(data))
-        return len(data)
+    def write(self, data: "Buffer") -> int:
+        given = bytes(data)
+        self._output.write(given)
+        return len(given)
 
     def fileno(self) -> int:
         return self._descriptor

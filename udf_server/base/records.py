@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from itertools import repeat, starmap
 from operator import attrgetter, itemgetter
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -16,6 +16,8 @@ from udf_server.base.codecs import VALUE_BYTES, Codec
 from udf_server.base.failures import WrongField, describe
 
 __all__ = ["StructCodec", "is_frozen", "is_record"]
+
+T = TypeVar("T")
 
 
 class StructCodec(Codec):
@@ -51,19 +53,19 @@ class StructCodec(Codec):
         present = array.is_valid().to_pylist()
         return [make(*part) if here else None for part, here in zip(parts, present, strict=True)]
 
-    def _dictionary(self, *values: Any) -> dict[str, Any]:
+    def _dictionary(self, *values: T) -> dict[str, T]:
         return dict(zip(self.fields, values, strict=True))
 
     def encode(self, values: Sequence[Any]) -> pa.Array:
         missing = [value is None for value in values]
-        present: list[Any] = [value for value in values if value is not None] if any(missing) else list(values)
+        present = [value for value in values if value is not None] if any(missing) else list(values)
         if self.record is not None:
             self._require_record(present)
         else:
             if any(issubclass(kind, tuple) for kind in set(map(type, present))):
                 present = [self._named(value) if isinstance(value, tuple) else value for value in present]
             self._require_keys(present)
-        part: Callable[[str], Callable[[Any], Any]] = attrgetter if self.record is not None else itemgetter
+        part = attrgetter if self.record is not None else itemgetter
         arrays = []
         for name, codec in self.fields.items():
             with _field(name):
@@ -106,7 +108,7 @@ class StructCodec(Codec):
             object.__setattr__(copied, name, part)
         return copied
 
-    def _named(self, value: tuple[Any, ...]) -> dict[str, Any]:
+    def _named(self, value: tuple[T, ...]) -> dict[str, T]:
         """The fields of a tuple by name. Raises ValueError if it has others, or another number of them."""
         names = getattr(value, "_fields", ()) or getattr(value, "__fields__", ())
         if self.fields.keys().isdisjoint(names):

@@ -7,9 +7,9 @@ an error.
 """
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Sequence, Sized
 from itertools import chain
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -22,6 +22,7 @@ from udf_server.base.records import StructCodec
 
 __all__ = ["Failures", "ListCodec", "MapCodec", "canonical_key", "codec_for_type", "decode_rows", "encode_rows"]
 
+T = TypeVar("T")
 Failures = dict[int, Exception]
 """Row index to the error of that row's value."""
 
@@ -168,7 +169,7 @@ def _inner(array: pa.Array, child: pa.Array) -> pa.Array:
     return child.slice(first, last - first)
 
 
-def _cut(array: pa.Array, items: list[Any]) -> list[Any]:
+def _cut(array: pa.Array, items: list[T]) -> list[list[T] | None]:
     if len(array) == 0:
         return []
     offsets = array.offsets.to_pylist()
@@ -180,7 +181,7 @@ def _cut(array: pa.Array, items: list[Any]) -> list[Any]:
     ]
 
 
-def _offsets(values: Sequence[Any]) -> pa.Array:
+def _offsets(values: Sequence[Sized | None]) -> pa.Array:
     """List offsets for ListArray.from_arrays. A null entry marks a null list."""
     lengths = np.fromiter((0 if value is None else len(value) for value in values), np.int64, len(values))
     ends = np.concatenate(([0], np.cumsum(lengths)))

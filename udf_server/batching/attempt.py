@@ -1,7 +1,7 @@
 """Attempt is one call of a function for rows of several streams, on a thread or on the function's event loop."""
 
 from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any, cast
+from typing import cast
 
 from remote_udf.threads import Threads
 from udf_server.base.call_scope import NO_CALL, CallScope, current_scope
@@ -42,7 +42,7 @@ class Attempt(HostedCall):
     def __init__(
         self, hosted: HostedFunction, evaluate: Callable[[], "Returned | Awaitable[Returned]"],
         done: Callable[["Attempt", Returned | None, BaseException | None], None], party: Party,
-        post: Callable[..., None], spawn: Callable[[Coroutine[Any, Any, None]], object], clock: Callable[[], float],
+        post: Callable[..., None], spawn: Callable[[Coroutine[None, None, None]], object], clock: Callable[[], float],
         freed: Callable[[], object], gate: InstanceGate,
     ) -> None:  # fmt: skip
         """`evaluate` calls the function where it runs. The party is closed when the attempt has ended.

@@ -9,7 +9,6 @@ import asyncio
 import collections
 import functools
 from collections.abc import Awaitable, Callable, Coroutine, Hashable
-from typing import Any
 
 from remote_udf.effective_options import HostedOptions
 from remote_udf.threads import Threads
@@ -74,7 +73,7 @@ class Batchers:
         """Whether rows or calls wait although no instance is idle."""
         return self.idle < 0 or (self.idle == 0 and any(each.waits for each in self._batchers.values()))
 
-    def spawn(self, coroutine: Coroutine[Any, Any, None]) -> None:
+    def spawn(self, coroutine: Coroutine[None, None, None]) -> None:
         task = asyncio.get_running_loop().create_task(coroutine)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)

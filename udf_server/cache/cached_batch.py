@@ -4,7 +4,7 @@ import dataclasses
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -82,8 +82,8 @@ class CachedBatch:
         self._calls = self._retries = 0
         self._hits = self._misses = self._shared = 0
 
-    def keys_of(self, rows: "Indexes | Sequence[int]") -> list[Any]:
-        """The keys of rows, in their order."""
+    def keys_of(self, rows: "Indexes | Sequence[int]") -> list[bytes]:
+        """The keys of rows that have one, in their order."""
         return self.keys[rows].tolist()
 
     def split(self, rows: Indexes) -> tuple[Indexes, Indexes]:

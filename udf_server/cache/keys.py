@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from remote_udf.raw_texts import read_texts
 from remote_udf.types import spelled
+from udf_server.base.annotations import AuthorCode
 from udf_server.base.functions import Function
 from udf_server.base.values import decode_rows
 from udf_server.cache.canonical import canonical_array
@@ -90,9 +91,7 @@ class RowKeys:
             keys.append(hashed.digest())
         return keys
 
-    def _by_author(
-        self, author: Callable[..., Any], columns: Sequence[pa.Array], rows: int
-    ) -> "Sequence[bytes | None]":
+    def _by_author(self, author: AuthorCode, columns: Sequence[pa.Array], rows: int) -> "Sequence[bytes | None]":
         if self._vectorized:
             return self._by_vectorized_author(author, columns, rows)
         decoded = [
@@ -104,7 +103,7 @@ class RowKeys:
         return [None if row in failed else _author_bytes(author, each) for row, each in enumerate(arguments)]
 
     def _by_vectorized_author(
-        self, author: Callable[..., Any], columns: Sequence[pa.Array], rows: int
+        self, author: AuthorCode, columns: Sequence[pa.Array], rows: int
     ) -> "Sequence[bytes | None]":
         try:
             read = [read_texts(column) for column in columns]
@@ -124,7 +123,7 @@ class RowKeys:
             return [None] * rows
 
 
-def _author_bytes(author: Callable[..., Any], arguments: Sequence[Any]) -> bytes | None:
+def _author_bytes(author: AuthorCode, arguments: Sequence[Any]) -> bytes | None:
     try:
         return _stable(author(*arguments))
     except Exception:

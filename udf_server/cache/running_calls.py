@@ -8,7 +8,7 @@ import collections
 import contextlib
 import itertools
 from collections.abc import Coroutine, Iterable, Iterator, Sequence
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 __all__ = ["MOST_ORPHANS", "Flights", "Orphans"]
 
@@ -123,7 +123,7 @@ class Orphans:
         mine = self._by_caller[caller]
         return not self._closed and (mine + rows) * SHARE <= self._most - (self.rows - mine)
 
-    def take(self, rows: int, caller: str, calls: Coroutine[Any, Any, None], held: contextlib.ExitStack) -> None:
+    def take(self, rows: int, caller: str, calls: Coroutine[None, None, None], held: contextlib.ExitStack) -> None:
         """Run `calls`, which returns when all of them have ended. Then what they hold is released."""
         self.rows += rows
         self._by_caller[caller] += rows

@@ -61,7 +61,8 @@ class SingleFlight(BatchOwner):
 
     def finish(self, batch: CachedBatch, rows: Indexes, values: pa.Array, errors: Mapping[int, RowError]) -> None:
         """Set outcomes of rows of this stream, and give them to all rows that wait for them."""
-        keys, heirs = batch.keys_of(rows), Heirs()
+        keys: list[bytes | None] = batch.keys[rows].tolist()
+        heirs = Heirs()
         if errors:
             failed = []
             for place, row in enumerate(rows.tolist()):

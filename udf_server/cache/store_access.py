@@ -4,7 +4,7 @@ import asyncio
 import logging
 import math
 from collections.abc import Callable, Coroutine
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from udf_server.base.store import StoreError
 
@@ -65,7 +65,7 @@ class StoreAccess:
         self._reading, self.writing = Backoff(clock), Backoff(clock)
         """A store that is full can still be read."""
 
-    async def asked(self, operation: str, asked: Coroutine[Any, Any, Answer], seconds: float) -> Answer | None:
+    async def asked(self, operation: str, asked: Coroutine[None, None, Answer], seconds: float) -> Answer | None:
         """The answer of the store; None if it fails, takes too long, or has just failed."""
         began, side = self._clock(), self._reading if operation == "get" else self.writing
         if side.left(seconds):

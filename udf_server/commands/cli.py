@@ -1,6 +1,7 @@
 """`udf-server`: serve, health, functions, describe, call, check, new-plugin, token."""
 
 import asyncio
+import functools
 import json
 import logging
 import os
@@ -10,7 +11,7 @@ import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Concatenate, ParamSpec
 
 import click
 import uvloop
@@ -41,39 +42,44 @@ from udf_server.serving.tuning import tune_process
 
 __all__ = ["main"]
 
-Command = Callable[..., Any]
+P = ParamSpec("P")
 
 
-def _flags(*names: str) -> Callable[[Command], Command]:
-    """Command line flags for these settings, or for all; each says what its definition says."""
+def _flags(*names: str) -> Callable[[Callable[Concatenate[ServerConfig, P], None]], Callable[..., None]]:
+    """Command line flags for these settings, or for all; each says what its definition says.
 
-    def decorate(command: Command) -> Command:
-        for setting in reversed(settings()):
-            if names and setting.name not in names:
-                continue
+    The command gets the settings in effect.
+    """
+
+    def decorate(command: Callable[Concatenate[ServerConfig, P], None]) -> Callable[..., None]:
+        offered = [setting for setting in settings() if not names or setting.name in names]
+
+        @functools.wraps(command)
+        def configured(file: Path | None, *arguments: P.args, **options: P.kwargs) -> None:
+            flags = {setting.name: options.pop(setting.name) for setting in offered}
+            environment = {name: text for name, text in os.environ.items() if name != f"{ENVIRONMENT_PREFIX}FILE"}
+            command(load_config(file, environment, flags), *arguments, **options)
+
+        decorated: Callable[..., None] = configured
+        for setting in reversed(offered):
             flag = "--" + setting.name.replace("_", "-")
             default = "" if setting.default is None else f" [default: {setting.default}]"
             shown = setting.metadata["doc"] + default
-            kind: dict[str, Any]
             if isinstance(setting.default, bool):
-                kind = {"default": None}
                 flag = f"{flag}/--no-{setting.name.replace('_', '-')}"
+                option = click.option(flag, setting.name, help=shown, default=None)
             elif setting.default == ():
-                kind, shown = {"multiple": True}, f"{setting.metadata['doc']} May be given several times."
+                shown = f"{setting.metadata['doc']} May be given several times."
+                option = click.option(flag, setting.name, help=shown, multiple=True)
             else:
-                kind = {"type": str, "metavar": "VALUE"}
-            command = click.option(flag, setting.name, help=shown, **kind)(command)
+                option = click.option(flag, setting.name, help=shown, type=str, metavar="VALUE")
+            decorated = option(decorated)
         return click.option(
             "--config", "file", type=click.Path(path_type=Path), envvar=f"{ENVIRONMENT_PREFIX}FILE",
             help="TOML file of settings.",
-        )(command)  # fmt: skip
+        )(decorated)  # fmt: skip
 
     return decorate
-
-
-def _config(file: Path | None, flags: dict[str, Any]) -> ServerConfig:
-    environment = {name: text for name, text in os.environ.items() if name != f"{ENVIRONMENT_PREFIX}FILE"}
-    return load_config(file, environment, flags)
 
 
 def _registry(config: ServerConfig) -> Registry:
@@ -110,13 +116,12 @@ def main() -> None:
 @click.option("--stop-with-stdin", is_flag=True, help="Stop when standard input ends, as when the parent process dies.")
 @click.option("--one-of", type=int, hidden=True, help="This is a worker process of a server with this many.")
 @click.option("--worker-device", "device", hidden=True, help="The device that this worker process alone sees.")
-def serve(file: Path | None, stop_with_stdin: bool, one_of: int | None, device: str | None, **flags: Any) -> None:
+def serve(config: ServerConfig, stop_with_stdin: bool, one_of: int | None, device: str | None) -> None:
     """Serve the functions of every plugin until SIGTERM, SIGINT or SIGHUP.
 
     Once ready, prints one line of JSON to standard output: where it listens and what it serves. Logs
     go to standard error.
     """
-    config = _config(file, flags)
     end_when_interrupted("udf-server")
     queue_outputs()
     configure_logging(config.log_level, config.log_format)
@@ -184,9 +189,9 @@ async def _serve(server: Server, stop_with_stdin: bool) -> None:
 @main.command()
 @_flags("metrics_host", "metrics_port")
 @click.option("--alive", is_flag=True, help="Check /livez instead of /readyz; a draining server is live and not ready.")
-def health(file: Path | None, alive: bool, **flags: Any) -> None:
+def health(config: ServerConfig, alive: bool) -> None:
     """Ask the server with the same settings, on this machine, whether it is ready: exit status 0 or 1."""
-    good, said = is_well(health_url(_config(file, flags), alive=alive))
+    good, said = is_well(health_url(config, alive=alive))
     if not good:
         raise click.ClickException(said)
     click.echo(said)
@@ -195,12 +200,12 @@ def health(file: Path | None, alive: bool, **flags: Any) -> None:
 @main.command()
 @click.option("--json", "lines", is_flag=True, help="Print a line of JSON for each function.")
 @_flags("plugin", "block", "entry_points")
-def functions(file: Path | None, lines: bool, **flags: Any) -> None:
+def functions(config: ServerConfig, lines: bool) -> None:
     """List the functions of every plugin; with --no-entry-points, only those of --plugin.
 
     On a terminal, long signatures are cut to its width; `describe` shows all of one.
     """
-    registry = _registry(_config(file, flags))
+    registry = _registry(config)
     if lines:
         for line in as_json(registry):
             click.echo(line)
@@ -211,9 +216,9 @@ def functions(file: Path | None, lines: bool, **flags: Any) -> None:
 @main.command()
 @click.argument("name")
 @_flags("plugin", "block", "entry_points")
-def describe(name: str, file: Path | None, **flags: Any) -> None:
+def describe(config: ServerConfig, name: str) -> None:
     """Show one function: NAME or NAME@VERSION."""
-    registry = _registry(_config(file, flags))
+    registry = _registry(config)
     function = _find(registry, name)
     click.echo(described(function, registry.plugins[function.spec.key]))
 
@@ -222,13 +227,13 @@ def describe(name: str, file: Path | None, **flags: Any) -> None:
 @click.argument("name")
 @click.argument("arguments", nargs=-1)
 @_flags("plugin", "block", "entry_points")
-def call(name: str, arguments: tuple[str, ...], file: Path | None, **flags: Any) -> None:
+def call(config: ServerConfig, name: str, arguments: tuple[str, ...]) -> None:
     """Call a function once, in this process: NAME or NAME@VERSION, then its ARGUMENTS as JSON.
 
     What is not JSON is taken as text, so quotes may be omitted. Prints the value as JSON, or the
     row's error and exit status 1.
     """
-    function = _find(_registry(_config(file, flags)), name)
+    function = _find(_registry(config), name)
     # A refusal is this command's own error. The server's warning of it would be a line without its fields.
     logging.getLogger("udf_server").setLevel(logging.ERROR)
     value, error = asyncio.run(evaluate(function, arguments))
@@ -265,31 +270,31 @@ def cache_group() -> None:
 
 @cache_group.command("stats")
 @_flags("cache_url")
-def cache_stats(file: Path | None, **flags: Any) -> None:
+def cache_stats(config: ServerConfig) -> None:
     """Show the entries and bytes of each function."""
-    click.echo(asyncio.run(cache.stats(_config(file, flags))))
+    click.echo(asyncio.run(cache.stats(config)))
 
 
 @cache_group.command("clear")
 @click.option("--function", "function", help="Name and version, such as classify@1.")
 @click.option("--all", "everything", is_flag=True, help="Remove the entries of all functions.")
 @_flags("cache_url")
-def cache_clear(function: str | None, everything: bool, file: Path | None, **flags: Any) -> None:
+def cache_clear(config: ServerConfig, function: str | None, everything: bool) -> None:
     """Remove the entries of one function, or all."""
     if everything == bool(function):
         raise click.UsageError("give either --function or --all")
     if function is not None and "@" not in function:
         raise click.UsageError(f"--function {function}: write the version too, such as {function}@1")
-    click.echo(f"{asyncio.run(cache.cleared(_config(file, flags), function)):,} entries removed")
+    click.echo(f"{asyncio.run(cache.cleared(config, function)):,} entries removed")
 
 
 @cache_group.command("export")
 @_flags("cache_url")
-def cache_export(file: Path | None, **flags: Any) -> None:
+def cache_export(config: ServerConfig) -> None:
     """Print each entry as a line of JSON: its function, key and bytes, as they are stored."""
 
     async def write() -> None:
-        async for line in cache.exported(_config(file, flags)):
+        async for line in cache.exported(config):
             click.echo(line)
 
     asyncio.run(write())

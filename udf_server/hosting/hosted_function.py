@@ -5,7 +5,7 @@ import dataclasses
 import logging
 from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 from remote_udf.durations import format_seconds
 from udf_server.base.errors import FunctionBlocked
@@ -240,7 +240,7 @@ class HostedFunction:
                 await self._loop_executor.ended()
 
 
-async def _run_hooks(executor: LoopExecutor, hooks: Coroutine[Any, Any, None], limit: float) -> BaseException | None:
+async def _run_hooks(executor: LoopExecutor, hooks: Coroutine[None, None, None], limit: float) -> BaseException | None:
     """Run the hooks on an executor. Returns what they raise: SystemExit must not end it. Raises TimeoutError."""
 
     async def guarded() -> BaseException | None:

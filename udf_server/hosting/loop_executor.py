@@ -5,7 +5,7 @@ import contextlib
 import logging
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
-from typing import Any, TypeVar
+from typing import TypeVar, TypeVarTuple
 
 from remote_udf.threads import THREADS, Threads
 from udf_server.hosting.function_loop import FunctionLoop
@@ -17,6 +17,7 @@ __all__ = ["LoopExecutor"]
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
 
 CANCEL_SECONDS = 1.0
 """How long tasks left on an executor may take to clean up when the executor stops."""
@@ -76,12 +77,12 @@ class LoopExecutor:
         """The identifier that the kernel gives the thread; 0 before the thread runs."""
         return self._thread.native_id or 0
 
-    def post(self, callback: Callable[..., object], *arguments: Any) -> None:
+    def post(self, callback: Callable[[*Ts], object], *arguments: *Ts) -> None:
         """Schedule the callback on the loop. Safe to call from any thread. Ignored after the executor has stopped."""
         with contextlib.suppress(RuntimeError):  # the loop is closed
             self._loop.call_soon_threadsafe(callback, *arguments)
 
-    def run(self, coroutine: Coroutine[Any, Any, T]) -> "Future[T]":
+    def run(self, coroutine: Coroutine[None, None, T]) -> "Future[T]":
         """Run the coroutine on the loop. Call it from another thread."""
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
 

@@ -2,7 +2,6 @@
 
 from collections import defaultdict
 from collections.abc import Mapping
-from typing import Any
 
 from remote_udf.errors import InvalidOption
 from remote_udf.functions import split_name
@@ -16,7 +15,7 @@ ROUNDING = 1e-9
 """Shares such as 10 %, 20 % and 70 % add up to 1 only approximately."""
 
 
-def parse_weights(table: Mapping[str, Any]) -> dict[str, float]:
+def parse_weights(table: Mapping[str, str | float]) -> dict[str, float]:
     """The shares, from 0 to 1, by "name@version". Raises InvalidConfig, which names the key."""
     weights: dict[str, float] = {}
     sums: defaultdict[str, float] = defaultdict(float)

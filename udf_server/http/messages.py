@@ -8,8 +8,8 @@ import asyncio
 import io
 from collections.abc import Iterable, Sequence
 from http import HTTPStatus
-from typing import Any
 from urllib.parse import unquote_to_bytes, urlsplit
+from wsgiref.types import WSGIEnvironment
 
 import h11
 
@@ -32,7 +32,7 @@ class BadRequest(Exception):
 
 async def read_request(
     connection: h11.Connection, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
-) -> dict[str, Any] | None:
+) -> WSGIEnvironment | None:
     """The request as a WSGI environment (PEP 3333), with its body; None if the client has left. Raises BadRequest."""
     request, body = None, bytearray()
     try:
@@ -75,13 +75,13 @@ async def write_response(
     await writer.drain()
 
 
-def _environ(request: h11.Request, body: bytes) -> dict[str, Any]:
+def _environ(request: h11.Request, body: bytes) -> WSGIEnvironment:
     headers: Sequence[tuple[bytes, bytes]] = list(request.headers)
     try:
         target = urlsplit(request.target.decode("ascii"))
     except ValueError as error:
         raise BadRequest(HTTPStatus.BAD_REQUEST, f"the target of the request is not a URL: {error}") from error
-    environ: dict[str, Any] = {
+    environ: WSGIEnvironment = {
         "REQUEST_METHOD": request.method.decode("ascii"),
         "PATH_INFO": unquote_to_bytes(target.path).decode("latin-1"),
         "QUERY_STRING": target.query,

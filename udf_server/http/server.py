@@ -6,10 +6,10 @@ import contextlib
 import logging
 import socket
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from http import HTTPStatus
-from typing import Any
+from wsgiref.types import WSGIEnvironment
 
 import h11
 from prometheus_client import CollectorRegistry, make_wsgi_app
@@ -129,7 +129,7 @@ class HttpServer:
             await _close(writer)
 
     @contextlib.contextmanager
-    def _waits_for_client(self, writer: asyncio.StreamWriter) -> Any:
+    def _waits_for_client(self, writer: asyncio.StreamWriter) -> Iterator[None]:
         self._waiting[writer] = None
         try:
             yield
@@ -138,14 +138,14 @@ class HttpServer:
 
     async def _next_answer(
         self, connection: h11.Connection, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
-    ) -> dict[str, Any] | Answer | None:
+    ) -> WSGIEnvironment | Answer | None:
         """The request, or the response to an invalid one."""
         try:
             return await read_request(connection, reader, writer)
         except BadRequest as bad:
             return _text(bad.status, f"{bad}\n")
 
-    async def _answer(self, environ: dict[str, Any]) -> Answer:
+    async def _answer(self, environ: WSGIEnvironment) -> Answer:
         path = environ["PATH_INFO"]
         if path in self._probes:
             kind, answer = self._kinds["probe"], self._probe
@@ -169,17 +169,17 @@ class HttpServer:
 
     # The methods below run on threads.
 
-    def _probe(self, environ: dict[str, Any]) -> Answer:
+    def _probe(self, environ: WSGIEnvironment) -> Answer:
         good = self._probes[environ["PATH_INFO"]]()
         return _text(HTTPStatus.OK if good else HTTPStatus.SERVICE_UNAVAILABLE, "ok\n" if good else "no\n")
 
-    def _scrape(self, environ: dict[str, Any]) -> Answer:
+    def _scrape(self, environ: WSGIEnvironment) -> Answer:
         started: list[tuple[str, list[tuple[str, str]]]] = []
         parts: Iterable[bytes] = self._metrics(environ, lambda status, headers: started.append((status, headers)))
         status, headers = started[0]
         return HTTPStatus(int(status.split()[0])), headers, b"".join(parts)
 
-    def _show(self, environ: dict[str, Any]) -> Answer:
+    def _show(self, environ: WSGIEnvironment) -> Answer:
         assert self._site is not None
         response = self._site.answer(environ)
         return response.status, response.headers, response.body

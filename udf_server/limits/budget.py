@@ -5,12 +5,13 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
 from udf_server.base.errors import BudgetSpent
 from udf_server.limits.budget_sums import BudgetSums
 from udf_server.limits.costs import GRACE_SECONDS, RunningCall, Spender
 from udf_server.limits.sharing.account import Account
+from udf_server.limits.sharing.claims import ClaimPart, LedgerAnswer, LimitClaim
 from udf_server.limits.sharing.grants import Grant
 from udf_server.limits.terms import Terms
 
@@ -18,7 +19,7 @@ __all__ = ["Answers", "Budget", "Needs", "Payer"]
 
 LOOK_SECONDS = 0.5
 """How often running calls are looked at that may never end."""
-Answers = Callable[[dict[str, Any]], dict[str, Any]]
+Answers = Callable[[LimitClaim], LedgerAnswer]
 """A ledger in this process, which answers a claim at once."""
 Needs = tuple[Spender, Mapping[str, float], int]
 """Calls that wait for a budget: whose they are, the estimate of the first one, and their number."""
@@ -154,7 +155,7 @@ class Budget(Account):
         with self._lock:
             return self._sums.amounts()
 
-    def claim(self, *, leave: bool = False) -> dict[str, Any]:
+    def claim(self, *, leave: bool = False) -> LimitClaim:
         needs = [] if leave else [each for payer in list(self._payers) for each in payer.waiting_for(self)]
         with self._lock:
             self._want(needs)
@@ -246,7 +247,7 @@ class Budget(Account):
     def _needs(self) -> tuple[bool, bool]:
         return bool(self._waiting), bool(self._running) or self._sums.changed
 
-    def _claim(self, leave: bool, now: float) -> dict[str, Any]:
+    def _claim(self, leave: bool, now: float) -> ClaimPart:
         if now >= self._looked + LOOK_SECONDS:
             self._write_off(now)
         sums = self._sums.claim(max(now - self._sent, 0.01), leave=leave)

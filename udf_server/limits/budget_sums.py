@@ -3,10 +3,10 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from udf_server.limits.rates import CALLS
 from udf_server.limits.sharing.account import FORGOTTEN
+from udf_server.limits.sharing.claims import ClaimPart, UnitClaim
 from udf_server.limits.sharing.grants import Grant
 from udf_server.limits.terms import Terms
 
@@ -47,7 +47,7 @@ class _Unit:
         """What all processes have spent, as far as this one knows."""
         return self.spent + self.others
 
-    def claim(self, elapsed: float, *, waits: bool, leave: bool) -> dict[str, Any]:
+    def claim(self, elapsed: float, *, waits: bool, leave: bool) -> UnitClaim:
         """Its part of a claim, `elapsed` seconds after the last one. `waits`: calls wait for more of some unit."""
         ahead = 0.0 if leave else self.recent / elapsed * AHEAD_SECONDS
         # What calls wait for and does not fit may be what others wait for, so nothing is kept meanwhile.
@@ -152,7 +152,7 @@ class BudgetSums:
             unit.claimed_held, unit.elsewhere = unit.reserved, 0.0
         self._look_for_room([unit.leased for unit in self._units])
 
-    def claim(self, elapsed: float, *, leave: bool) -> dict[str, Any]:
+    def claim(self, elapsed: float, *, leave: bool) -> ClaimPart:
         """The sums of a claim, `elapsed` seconds after the last one."""
         waits = any(unit.wanted for unit in self._units)
         claims = [unit.claim(elapsed, waits=waits, leave=leave) for unit in self._counted]

@@ -2,11 +2,12 @@
 
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from udf_server.limits.lease import Lease
 from udf_server.limits.settings import GuardSettings, WithoutCoordination
 from udf_server.limits.sharing.account import BUSY_SECONDS, Account
+from udf_server.limits.sharing.claims import ClaimPart
 from udf_server.limits.sharing.grants import Grant
 from udf_server.limits.sharing.ledger import LEASE_SECONDS
 from udf_server.limits.sharing.window import LOCAL_SLOTS, Window
@@ -168,7 +169,7 @@ class GuardAccount(Account):
         holds = self._leases_places and self._places > 0
         return demand.waiting > 0, demand.in_use > 0 or holds or any(lease.is_busy for lease in self._leases())
 
-    def _claim(self, leave: bool, now: float) -> dict[str, Any]:
+    def _claim(self, leave: bool, now: float) -> ClaimPart:
         self._lost()  # if the coordinator was closed before the last claim was answered
         demand = self._demand()
         wanted = demand.in_use + demand.waiting

@@ -5,9 +5,9 @@ import collections
 import functools
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import replace
-from typing import Any
+from typing import Any, Generic, ParamSpec, TypeVar
 
 from udf_server.base.call_scope import current_scope
 from udf_server.base.errors import RetryableError
@@ -24,6 +24,10 @@ LEARN_CALLS = 50
 LEARNED_QUANTILE = 0.95
 MOST_SAVED = 100.0
 """What may be sent a second time at once after a long time in which nothing was."""
+
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 class Hedge:
@@ -90,31 +94,24 @@ class Hedge:
 
     def counted(self, function: Function) -> Function:
         """The function whose calls are counted when they begin, after what limits them has let them pass."""
-        call = function.call
-
-        @functools.wraps(call)
-        async def counted(*arguments: Any, **keywords: Any) -> Any:
-            if (race := current_scope.get().race) is not None:
-                race.begins()
-            return await call(*arguments, **keywords)
-
-        return replace(function, call=counted)
+        return replace(function, call=_counted(function.call))
 
     def wrap(self, function: Function) -> Function:
         """The function with hedged calls. It must be `async def`, and its calls must be `counted`."""
-        call = function.call
+        return replace(function, call=self._hedged(function.call))
 
+    def _hedged(self, call: Callable[P, Coroutine[None, None, T]]) -> Callable[P, Awaitable[T]]:
         @functools.wraps(call)
-        async def hedged(*arguments: Any, **keywords: Any) -> Any:
+        async def hedged(*arguments: P.args, **keywords: P.kwargs) -> T:
             return await self._race(functools.partial(call, *arguments, **keywords))
 
-        return replace(function, call=hedged)
+        return hedged
 
-    async def _race(self, call: Callable[[], Any]) -> Any:
+    async def _race(self, call: Callable[[], Coroutine[None, None, T]]) -> T:
         task = asyncio.current_task()
         assert task is not None
         loop, cancelling, began = asyncio.get_running_loop(), task.cancelling(), self._clock()
-        race = _Race(self, task, call)
+        race: _Race[T] = _Race(self, task, call)
         scope = current_scope.get()
         current_scope.set(replace(scope, race=race))
         after = self.after
@@ -147,12 +144,22 @@ class Hedge:
             self.ended(self._clock() - began)
 
 
-class _Race:
+def _counted(call: Callable[P, Awaitable[T]]) -> Callable[P, Awaitable[T]]:
+    @functools.wraps(call)
+    async def counted(*arguments: P.args, **keywords: P.kwargs) -> T:
+        if (race := current_scope.get().race) is not None:
+            race.begins()
+        return await call(*arguments, **keywords)
+
+    return counted
+
+
+class _Race(Generic[T]):
     """A call and its hedge. Use it on the loop of the call."""
 
-    def __init__(self, hedge: Hedge, task: "asyncio.Task[Any]", call: Callable[[], Any]) -> None:
+    def __init__(self, hedge: Hedge, task: "asyncio.Task[Any]", call: Callable[[], Coroutine[None, None, T]]) -> None:
         self._hedge, self._task, self._call = hedge, task, call
-        self.second: asyncio.Task[Any] | None = None
+        self.second: asyncio.Task[T] | None = None
         self.won = self.cancelled = False
         """Whether the hedge was the first to answer; whether the first call was cancelled because of that."""
         self.decided = False
@@ -171,7 +178,7 @@ class _Race:
             self.second = asyncio.get_running_loop().create_task(self._call())
             self.second.add_done_callback(self._answered)
 
-    def _answered(self, second: "asyncio.Task[Any]") -> None:
+    def _answered(self, second: "asyncio.Task[T]") -> None:
         error = None if second.cancelled() else second.exception()
         if error is not None:
             self._hedge.failed(error)

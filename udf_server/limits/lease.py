@@ -3,10 +3,10 @@
 import bisect
 import math
 from dataclasses import dataclass
-from typing import Any
 
 from udf_server.limits.rates import RateLimit
 from udf_server.limits.sharing.account import FORGOTTEN
+from udf_server.limits.sharing.claims import RateClaim
 from udf_server.limits.sharing.ledger import LEASE_SECONDS, ahead_seconds
 from udf_server.limits.sharing.window import SLOTS
 
@@ -121,7 +121,7 @@ class Lease:
         elif amount < 0:
             self._give_back(-amount, self._slot(began))
 
-    def claim(self, number: int, cost: float, waiting: int, now: float, elapsed: float, ahead: float) -> dict[str, Any]:
+    def claim(self, number: int, cost: float, waiting: int, now: float, elapsed: float, ahead: float) -> RateClaim:
         """The part of the claim `number` for calls of which `waiting` wait and the first takes `cost`.
 
         `elapsed` is the time since the last claim. It asks ahead for what calls spend in `ahead` seconds.
@@ -139,7 +139,7 @@ class Lease:
                 # If one of the two has arrived, it counts twice, which is safe.
                 (_, older), (later, newer), *rest = self._claimed
                 self._claimed = [[later, older + newer], *rest]
-        claim = {
+        claim: RateClaim = {
             "amount": self._rate.amount, "seconds": self._rate.seconds, "burst": self._rate.burst,
             "settled": list(self._claimed), "back": [list(each) for each in sorted(self._back.items())],
             "keep": self._keep,

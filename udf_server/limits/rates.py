@@ -3,7 +3,6 @@
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from remote_udf.errors import InvalidOption
 
@@ -38,7 +37,7 @@ class RateLimit:
         return f"{self.amount:.15g}{unit}/{known.get(self.seconds) or f'{self.seconds} seconds'}"
 
 
-def parse_rates(value: Any) -> tuple[RateLimit, ...]:
+def parse_rates(value: str | Sequence[str]) -> tuple[RateLimit, ...]:
     """One rate, several with commas, or a list of them. Raises InvalidOption."""
     texts = [str(each) for each in value] if isinstance(value, list | tuple) else str(value).split(",")
     found = []
@@ -52,7 +51,7 @@ def parse_rates(value: Any) -> tuple[RateLimit, ...]:
     return tuple(found)
 
 
-def parse_bursts(value: Any) -> Mapping[str, float]:
+def parse_bursts(value: str | Sequence[str]) -> Mapping[str, float]:
     """An amount, several with commas, or a list of them, by unit. Raises InvalidOption."""
     texts = [str(each) for each in value] if isinstance(value, list | tuple) else str(value).split(",")
     found: dict[str, float] = {}

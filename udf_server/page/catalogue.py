@@ -3,7 +3,10 @@
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypedDict
+
+from prometheus_client.registry import Collector
+from prometheus_client.samples import Sample
 
 from remote_udf.functions import FunctionKind
 from remote_udf.option_values import percent
@@ -13,13 +16,57 @@ from udf_server.base.functions import Function
 from udf_server.base.metrics import ServerMetrics
 from udf_server.hosting.registry import Registry
 from udf_server.limits.budgets import Budgets
-from udf_server.page.spending import added_budgets, added_callers, budgets_of, callers_of
+from udf_server.page.spending import (
+    BudgetSpending,
+    CallerSpending,
+    added_budgets,
+    added_callers,
+    budgets_of,
+    callers_of,
+)
 
-__all__ = ["Catalogue", "added_up", "catalogue"]
+__all__ = ["Catalogue", "Listed", "added_up", "catalogue"]
 
-Catalogue = dict[str, Any]
-"""`server` has version, ready, try_calls, processes and devices; `functions` has one dictionary per function; `callers`
-and `budgets` have what was spent, see `spending.py`."""
+
+class ServerFacts(TypedDict):
+    """The server, of one or more processes."""
+
+    version: str
+    ready: bool
+    try_calls: bool
+    processes: int
+    devices: list[str]
+
+
+class Described(TypedDict):
+    """A version of a function."""
+
+    key: str
+    name: str
+    version: str
+    kind: str
+    signature: str
+    description: str
+    facts: dict[str, str]
+    parameters: list[dict[str, str]]
+
+
+class Listed(Described):
+    """A version of a function, and what it has done."""
+
+    tryable: bool
+    statistics: dict[str, Any]
+    """The numbers of `_NUMBERS`, and those of `_BY_NAME` by name."""
+
+
+class Catalogue(TypedDict):
+    """What the web UI shows."""
+
+    server: ServerFacts
+    functions: list[Listed]
+    callers: list[CallerSpending]
+    budgets: list[BudgetSpending]
+
 
 _CACHE = ("cache_hit", "cache_miss", "cache_shared", "cache_uncached")
 _NUMBERS = ("ok", "failed", "skipped", "retries", "in_flight", "streams", "row_seconds", "row_count", *_CACHE)
@@ -37,7 +84,7 @@ def catalogue(
     `whose` is called with the name of each caller whose spending would be listed.
     """
     statistics = _statistics(metrics)
-    functions = [
+    functions: list[Listed] = [
         {
             **_described(function, registry.plugins[function.spec.key], weights),
             "tryable": try_calls and function.spec.kind is FunctionKind.SCALAR,
@@ -46,9 +93,17 @@ def catalogue(
         for function in registry
         if may_see(function.spec.name)
     ]
-    server = {"version": __version__, "ready": ready, "try_calls": try_calls, "processes": 1, "devices": [*devices]}
-    spending = {"callers": callers_of(metrics, may_see, whose), "budgets": budgets_of(budgets, whose)}
-    return {"server": server, "functions": functions, **spending}
+    server: ServerFacts = {
+        "version": __version__,
+        "ready": ready,
+        "try_calls": try_calls,
+        "processes": 1,
+        "devices": [*devices],
+    }
+    return {
+        "server": server, "functions": functions, "callers": callers_of(metrics, may_see, whose),
+        "budgets": budgets_of(budgets, whose),
+    }  # fmt: skip
 
 
 def added_up(catalogues: Sequence[Catalogue]) -> Catalogue:
@@ -70,7 +125,7 @@ def added_up(catalogues: Sequence[Catalogue]) -> Catalogue:
     return first
 
 
-def _described(function: Function, plugin: str, weights: Mapping[str, float]) -> dict[str, Any]:
+def _described(function: Function, plugin: str, weights: Mapping[str, float]) -> Described:
     spec = function.spec
     facts = {
         "plugin": plugin,
@@ -129,7 +184,7 @@ def _statistics(metrics: ServerMetrics) -> Callable[[str, str], dict[str, Any]]:
     return of
 
 
-def _samples(collector: Any, end: str) -> Iterable[Any]:
+def _samples(collector: Collector, end: str) -> Iterable[Sample]:
     """The samples of a collector whose name is the name of the metric and `end`."""
     for family in collector.collect():
         for sample in family.samples:

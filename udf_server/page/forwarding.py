@@ -3,12 +3,11 @@
 import json
 from collections.abc import Callable, Sequence
 from http import HTTPStatus
-from typing import Any
 from urllib.error import HTTPError
 
 from remote_udf.errors import ErrorCode, ErrorKind, StreamError
 from udf_server.page.catalogue import Catalogue, added_up
-from udf_server.page.site import Credentials, HttpRefusal
+from udf_server.page.site import Credentials, HttpRefusal, Tried
 
 __all__ = ["Ask", "ForwardedSource"]
 
@@ -35,11 +34,11 @@ class ForwardedSource:
             raise HttpRefusal(HTTPStatus.SERVICE_UNAVAILABLE, "no worker process answers")
         return added_up(found)
 
-    def try_call(self, credentials: Credentials, function: str, arguments: list[str]) -> dict[str, Any]:
+    def try_call(self, credentials: Credentials, function: str, arguments: list[str]) -> Tried:
         body = json.dumps({"function": function, "arguments": arguments}).encode()
         for ask in self._workers():
             try:
-                said: dict[str, Any] = json.loads(ask("/try", credentials, body))
+                said: Tried = json.loads(ask("/try", credentials, body))
             except HTTPError as error:
                 _refuse(error)
             except OSError:

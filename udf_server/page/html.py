@@ -1,10 +1,9 @@
 """The web UI as HTML, rendered on the server. Everything that comes from a plugin is escaped."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from html import escape
-from typing import Any
 
-from udf_server.page.catalogue import Catalogue
+from udf_server.page.catalogue import Catalogue, Listed
 
 __all__ = ["error_page", "page"]
 
@@ -55,7 +54,7 @@ def _page(catalogue: Catalogue) -> Iterator[str]:
     yield "</main>\n</body>\n</html>\n"
 
 
-def _table(functions: list[dict[str, Any]]) -> Iterator[str]:
+def _table(functions: list[Listed]) -> Iterator[str]:
     yield (
         '<table id="statistics"><thead><tr><th>function</th><th>kind</th><th class="n">rows</th>'
         '<th class="n">rows/s</th><th>last minutes</th><th class="n">failed</th><th class="n">in flight</th>'
@@ -98,18 +97,18 @@ def _amounts(amounts: Mapping[str, float]) -> str:
     return ", ".join(f"{amount:,.6g} {unit}" for unit, amount in sorted(amounts.items()))
 
 
-def _parts(amounts: Mapping[str, tuple[float, float]]) -> str:
+def _parts(amounts: Mapping[str, Sequence[float]]) -> str:
     return ", ".join(f"{spent:,.6g} of {most:,.6g} {unit}" for unit, (spent, most) in sorted(amounts.items()))
 
 
-def _hit_rate(statistics: Mapping[str, Any]) -> str:
+def _hit_rate(statistics: Mapping[str, float]) -> str:
     """The share of rows that were not called because of the cache; empty without a cache."""
     saved = statistics["cache_hit"] + statistics["cache_shared"]
     rows = saved + statistics["cache_miss"] + statistics["cache_uncached"]
     return f"{100 * saved / rows:.0f}%" if rows else ""
 
 
-def _function(function: Mapping[str, Any]) -> Iterator[str]:
+def _function(function: Listed) -> Iterator[str]:
     key = escape(function["key"])
     yield f'<section id="{key}" data-key="{key}"><h2>{escape(function["name"])} <small>'
     yield f"{escape(function['kind'])}, version {escape(function['version'])}</small></h2>\n"
@@ -123,7 +122,7 @@ def _function(function: Mapping[str, Any]) -> Iterator[str]:
     yield "</section>\n"
 
 
-def _form(function: Mapping[str, Any]) -> Iterator[str]:
+def _form(function: Listed) -> Iterator[str]:
     """The form of a test call. The script sends it: without a script, the arguments would have to be in the URL."""
     yield f'<form class="try" data-function="{escape(function["key"])}" hidden>'
     for parameter in function["parameters"]:

@@ -5,7 +5,6 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from http import HTTPStatus
 from types import MappingProxyType
-from typing import Any
 
 from remote_udf.errors import ErrorCode, StreamError
 from remote_udf.functions import FunctionKind, split_name
@@ -14,7 +13,7 @@ from udf_server.base.metrics import ServerMetrics
 from udf_server.hosting.registry import Registry
 from udf_server.limits.budgets import Budgets
 from udf_server.page.catalogue import Catalogue, catalogue
-from udf_server.page.site import Credentials, HttpRefusal
+from udf_server.page.site import Credentials, HttpRefusal, Tried
 from udf_server.page.texts import argument_columns, with_text_keys
 from udf_server.security.access import Access, Caller
 from udf_server.streams.in_process import Exchange
@@ -51,7 +50,7 @@ class LocalSource:
             whose=lambda name: not self._access.restricted or name == caller.name,
         )  # fmt: skip
 
-    def try_call(self, credentials: Credentials, function: str, arguments: list[str]) -> dict[str, Any]:
+    def try_call(self, credentials: Credentials, function: str, arguments: list[str]) -> Tried:
         caller = self._caller(credentials)
         caller.require(_split(function)[0])
         in_flight = asyncio.run_coroutine_threadsafe(self._call(credentials, caller, function, arguments), self._loop)
@@ -78,7 +77,7 @@ class LocalSource:
             )
         return self._access.identify(credentials, {}, PEER)
 
-    async def _call(self, credentials: Credentials, caller: Caller, name: str, texts: list[str]) -> dict[str, Any]:
+    async def _call(self, credentials: Credentials, caller: Caller, name: str, texts: list[str]) -> Tried:
         """Call the function for one row over one stream, with the limits, guards, metrics and audit of gRPC calls."""
         function = self._registry.find(*_split(name), may_see=caller.may_call)
         if function.spec.kind is not FunctionKind.SCALAR:
@@ -107,7 +106,7 @@ class _Context:
         return PEER
 
 
-def _outcome(exchange: Exchange) -> dict[str, Any]:
+def _outcome(exchange: Exchange) -> Tried:
     try:
         if not exchange.answered:
             return _error("CANCELLED", "the stream ended without a result")
@@ -126,5 +125,5 @@ def _split(name: str) -> tuple[str, str]:
         raise HttpRefusal(HTTPStatus.BAD_REQUEST, str(error)) from error
 
 
-def _error(code: str, message: str) -> dict[str, Any]:
+def _error(code: str, message: str) -> Tried:
     return {"error": {"code": code, "message": message}}

@@ -8,14 +8,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
 from importlib.resources import files
-from typing import Any, Protocol
+from typing import Any, Protocol, TypedDict
 from urllib.parse import urlsplit
+from wsgiref.types import WSGIEnvironment
 
 from remote_udf.errors import ErrorCode, StreamError
 from udf_server.page.catalogue import Catalogue
 from udf_server.page.html import error_page, page
 
-__all__ = ["PATHS", "Credentials", "HttpRefusal", "Response", "Site", "Source"]
+__all__ = ["PATHS", "Credentials", "HttpRefusal", "Response", "Site", "Source", "Tried"]
 
 PATHS = frozenset({"/", "/catalog.json", "/page.js", "/page.css", "/try"})
 Credentials = tuple[tuple[str, str], ...]
@@ -51,6 +52,15 @@ class Response:
     body: bytes
 
 
+class Tried(TypedDict, total=False):
+    """What a test call returns: a value and its time, or an error."""
+
+    value: Any
+    seconds: float
+    error: Mapping[str, str]
+    """Its code and message."""
+
+
 class Source(Protocol):
     """The source of the web UI's contents: this process, or the worker processes behind it."""
 
@@ -58,7 +68,7 @@ class Source(Protocol):
         """The functions that this caller may see. Raises StreamError UNAUTHENTICATED, or HttpRefusal."""
         ...
 
-    def try_call(self, credentials: Credentials, function: str, arguments: list[str]) -> dict[str, Any]:
+    def try_call(self, credentials: Credentials, function: str, arguments: list[str]) -> Tried:
         """Call a function. Returns `value` and `seconds`, or `error` with code and message. Raises as `catalogue`."""
         ...
 
@@ -70,7 +80,7 @@ class Site:
         """`host` is the address that the HTTP server listens on."""
         self._source, self._try_calls, self._host = source, try_calls, host
 
-    def answer(self, environ: Mapping[str, Any]) -> Response:
+    def answer(self, environ: WSGIEnvironment) -> Response:
         """The response to a WSGI request for one of PATHS."""
         path, method = environ["PATH_INFO"], environ["REQUEST_METHOD"]
         wanted = "POST" if path == "/try" else "GET"
@@ -95,7 +105,7 @@ class Site:
         except HttpRefusal as refused:
             return _refusal(path, refused.status, refused.status.name, refused.message)
 
-    def _try(self, environ: Mapping[str, Any]) -> dict[str, Any]:
+    def _try(self, environ: WSGIEnvironment) -> Tried:
         if not self._try_calls:
             raise HttpRefusal(HTTPStatus.FORBIDDEN, "calls are disabled here: setting 'try_calls' is off")
         self._require_same_site(environ)
@@ -121,7 +131,7 @@ class Site:
             raise HttpRefusal(HTTPStatus.BAD_REQUEST, f"the call has an unpaired surrogate: {error.reason}") from None
         return self._source.try_call(_credentials(environ), function, arguments)
 
-    def _require_same_site(self, environ: Mapping[str, Any]) -> None:
+    def _require_same_site(self, environ: WSGIEnvironment) -> None:
         """Raise HttpRefusal for requests of another site's page, also if DNS rebinding leads that site's name here."""
         origin, host = environ.get("HTTP_ORIGIN"), environ.get("HTTP_HOST", "")
         try:
@@ -143,7 +153,7 @@ class Site:
         return True
 
 
-def _credentials(environ: Mapping[str, Any]) -> Credentials:
+def _credentials(environ: WSGIEnvironment) -> Credentials:
     """The header as it is. With basic authentication, which browsers offer to users, the password is the token."""
     given = environ.get("HTTP_AUTHORIZATION", "")
     scheme, _, value = given.partition(" ")
@@ -164,7 +174,7 @@ def _refusal(path: str, status: HTTPStatus, code: str, message: str) -> Response
     return _response(status, "text/html", error_page(f"udf-server: {status.phrase}", message).encode(), headers)
 
 
-def _json(status: HTTPStatus, content: Any, headers: list[tuple[str, str]] | None = None) -> Response:
+def _json(status: HTTPStatus, content: Catalogue | Tried, headers: list[tuple[str, str]] | None = None) -> Response:
     return _response(status, "application/json", json.dumps(content, default=str).encode(), headers)
 
 

@@ -1,18 +1,36 @@
 """What callers and jobs have spent, for the web UI: one row per caller and function, and one per budget."""
 
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import TypedDict
 
 from udf_server.base.metrics import ServerMetrics
 from udf_server.limits.budgets import Budgets
 
-__all__ = ["added_budgets", "added_callers", "budgets_of", "callers_of"]
+__all__ = ["BudgetSpending", "CallerSpending", "added_budgets", "added_callers", "budgets_of", "callers_of"]
 
 MOST = 200
 """Number of rows that are listed of each."""
 
 
-def callers_of(metrics: ServerMetrics, may_see: Callable[[str], bool], whose: Callable[[str], bool]) -> list[Any]:
+class CallerSpending(TypedDict):
+    """What a caller has spent on a function, by unit."""
+
+    caller: str
+    function: str
+    spent: dict[str, float]
+
+
+class BudgetSpending(TypedDict):
+    """What is spent of a budget, and how much it is, by unit."""
+
+    caller: str
+    budget: str
+    spent: dict[str, list[float]]
+
+
+def callers_of(
+    metrics: ServerMetrics, may_see: Callable[[str], bool], whose: Callable[[str], bool]
+) -> list[CallerSpending]:
     """What callers have spent by function: those functions and callers for which the arguments return True."""
     found: dict[tuple[str, str], dict[str, float]] = {}
     for family in metrics.spent.collect():
@@ -24,7 +42,7 @@ def callers_of(metrics: ServerMetrics, may_see: Callable[[str], bool], whose: Ca
     return _callers(found)
 
 
-def added_callers(processes: Iterable[list[Any]]) -> list[Any]:
+def added_callers(processes: Iterable[list[CallerSpending]]) -> list[CallerSpending]:
     """The sums over the processes of a server."""
     found: dict[tuple[str, str], dict[str, float]] = {}
     for rows in processes:
@@ -35,16 +53,18 @@ def added_callers(processes: Iterable[list[Any]]) -> list[Any]:
     return _callers(found)
 
 
-def _callers(found: dict[tuple[str, str], dict[str, float]]) -> list[Any]:
-    rows = [{"caller": caller, "function": key, "spent": spent} for (caller, key), spent in sorted(found.items())]
+def _callers(found: dict[tuple[str, str], dict[str, float]]) -> list[CallerSpending]:
+    rows: list[CallerSpending] = [
+        {"caller": caller, "function": key, "spent": spent} for (caller, key), spent in sorted(found.items())
+    ]
     return rows[:MOST]
 
 
-def budgets_of(budgets: Budgets | None, whose: Callable[[str], bool]) -> list[Any]:
+def budgets_of(budgets: Budgets | None, whose: Callable[[str], bool]) -> list[BudgetSpending]:
     """What is spent of the budgets that this process serves, by all processes that share them."""
     if budgets is None:
         return []
-    found = [
+    found: list[BudgetSpending] = [
         {"caller": budget.caller, "budget": budget.title, "spent": {unit: [*both] for unit, *both in budget.amounts()}}
         for budget in budgets.kept()
         if whose(budget.caller)
@@ -52,9 +72,9 @@ def budgets_of(budgets: Budgets | None, whose: Callable[[str], bool]) -> list[An
     return sorted(found, key=lambda row: (row["caller"], row["budget"]))[:MOST]
 
 
-def added_budgets(processes: Iterable[list[Any]]) -> list[Any]:
+def added_budgets(processes: Iterable[list[BudgetSpending]]) -> list[BudgetSpending]:
     """The same for the processes of a server. The most that one knows was asked last."""
-    found: dict[tuple[str, str], Any] = {}
+    found: dict[tuple[str, str], BudgetSpending] = {}
     for rows in processes:
         for row in rows:
             known = found.setdefault((row["caller"], row["budget"]), row)

@@ -3,7 +3,6 @@
 import dataclasses
 import inspect
 import typing
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
@@ -12,7 +11,7 @@ import pyarrow as pa
 from remote_udf.durations import parse_seconds
 from remote_udf.errors import InvalidOption, UnsupportedType
 from remote_udf.table_arguments import ArgumentTrait, TableArgument
-from udf_server.base.annotations import codecs_for, hints_of, signature_of, type_given
+from udf_server.base.annotations import AuthorCode, codecs_for, hints_of, signature_of, type_given
 from udf_server.base.codecs import Codec
 from udf_server.base.errors import DeclarationError
 from udf_server.base.records import StructCodec, is_record
@@ -65,7 +64,7 @@ class EvalParameters:
         return [argument.table for argument in self.arguments if argument.table is not None]
 
 
-def read_arguments(where: str, code: Callable[..., Any]) -> EvalParameters:
+def read_arguments(where: str, code: AuthorCode) -> EvalParameters:
     """Read the parameters. Raises DeclarationError, which begins with `where` and names the parameter."""
     result = EvalParameters()
     hints = hints_of(inspect.unwrap(getattr(code, "__func__", code)), where)
@@ -98,11 +97,11 @@ def read_arguments(where: str, code: Callable[..., Any]) -> EvalParameters:
     return result
 
 
-def _is_context(name: str, hint: Any) -> bool:
+def _is_context(name: str, hint: type | None) -> bool:
     return hint is ProcessContext or (hint is None and name in ("ctx", "context"))
 
 
-def _notes(hint: Any) -> tuple[frozenset[ArgumentTrait], StateHint | None]:
+def _notes(hint: type) -> tuple[frozenset[ArgumentTrait], StateHint | None]:
     if typing.get_origin(hint) is not Annotated:
         return frozenset(), None
     notes = typing.get_args(hint)[1:]
@@ -111,16 +110,16 @@ def _notes(hint: Any) -> tuple[frozenset[ArgumentTrait], StateHint | None]:
     return traits, next((note for note in notes if isinstance(note, StateHint)), None)
 
 
-def _plain(hint: Any) -> Any:
+def _plain(hint: type) -> type:
     return typing.get_args(hint)[0] if typing.get_origin(hint) is Annotated else hint
 
 
-def _origin(hint: Any) -> Any:
+def _origin(hint: type) -> type:
     plain = _plain(hint)
     return typing.get_origin(plain) or plain
 
 
-def _one(hint: Any, place: str) -> Codec:
+def _one(hint: type, place: str) -> Codec:
     try:
         codecs = codecs_for(hint, place)
     except UnsupportedType as error:
@@ -132,7 +131,7 @@ def _one(hint: Any, place: str) -> Codec:
     return codecs[0]
 
 
-def _table(place: str, parameter: inspect.Parameter, hint: Any, traits: frozenset[ArgumentTrait]) -> Argument:
+def _table(place: str, parameter: inspect.Parameter, hint: type, traits: frozenset[ArgumentTrait]) -> Argument:
     semantics = traits & _SEMANTICS
     if len(semantics) != 1:
         raise DeclarationError(
@@ -169,7 +168,7 @@ def _is_broadcast(traits: frozenset[ArgumentTrait]) -> bool:
     return ArgumentTrait.BROADCAST_SEMANTIC_TABLE in traits
 
 
-def _scalar(place: str, parameter: inspect.Parameter, hint: Any) -> Argument:
+def _scalar(place: str, parameter: inspect.Parameter, hint: type) -> Argument:
     if hint is Row:
         raise DeclarationError(
             f"{place}: Could not extract a data type: declare the traits of a table, such as "
@@ -181,7 +180,7 @@ def _scalar(place: str, parameter: inspect.Parameter, hint: Any) -> Argument:
     return Argument(parameter.name, None, _one(hint, place), required, default, keyword)
 
 
-def _state(place: str, name: str, hint: Any, state: StateHint) -> StateEntry:
+def _state(place: str, name: str, hint: type, state: StateHint) -> StateEntry:
     ttl = _ttl(place, state)
     plain, origin = _plain(hint), _origin(hint)
     inner = typing.get_args(plain)

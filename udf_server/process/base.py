@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from remote_udf.table_arguments import ChangelogMode
+from udf_server.base.annotations import GivenType
 
 __all__ = ["ProcessTableFunction", "StateHint"]
 
@@ -42,7 +43,7 @@ class ProcessTableFunction:
     version: ClassVar[str] = "1"
     description: ClassVar[str | None] = None
     """The description that callers see; by default the docstring."""
-    returns: ClassVar[Any] = None
+    returns: ClassVar[GivenType | None] = None
     """The columns of the result: DDL such as "item string, count bigint", or a dataclass. One type without a name
     makes one column, `EXPR$0`. A list of Arrow fields may include `columns_of("input")` and
     `column_named_by("op", ...)`, which depend on the call. The default is eval's return annotation: Iterator[Alert]."""

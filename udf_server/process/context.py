@@ -159,7 +159,9 @@ class ProcessContext:
         """The watermark of the row's table, for TimeContext."""
         return to_author(self._table_watermark, kind)
 
-    def register_on_time(self, name_or_time: Any, time: Any = None) -> None:
+    def register_on_time(
+        self, name_or_time: str | int | datetime.datetime, time: int | datetime.datetime | None = None
+    ) -> None:
         """Register a timer, named as in `register_on_time("timeout", time)`, or unnamed as in `register_on_time(time)`.
 
         A named timer replaces the timer of that name. A timer fires once, when the watermark reaches its time. If the
@@ -182,7 +184,7 @@ class ProcessContext:
         else:
             self._timers.register(name_or_time, from_author(time))
 
-    def clear_timer(self, name_or_time: Any) -> None:
+    def clear_timer(self, name_or_time: str | int | datetime.datetime) -> None:
         """Delete the timer of a name, or the unnamed timer at a time, if it exists.
 
         Raises ValueError if the call cannot have timers.
@@ -244,11 +246,13 @@ class TimeContext:
         """Return the watermark of the table that the row belongs to. None in `on_timer`."""
         return self._context.read_table_watermark(self._kind)
 
-    def register_on_time(self, name_or_time: Any, time: Any = None) -> None:
+    def register_on_time(
+        self, name_or_time: str | int | datetime.datetime, time: int | datetime.datetime | None = None
+    ) -> None:
         """Register a timer, as `ProcessContext.register_on_time` does."""
         self._context.register_on_time(name_or_time, time)
 
-    def clear_timer(self, name_or_time: Any) -> None:
+    def clear_timer(self, name_or_time: str | int | datetime.datetime) -> None:
         """Delete a timer, as `ProcessContext.clear_timer` does."""
         self._context.clear_timer(name_or_time)
 

@@ -3,9 +3,7 @@
 import functools
 import inspect
 import typing
-from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
 
 import pyarrow as pa
 
@@ -13,7 +11,7 @@ from remote_udf.functions import FunctionKind, NullCall, Parameter
 from remote_udf.process_calls import ProcessCall
 from remote_udf.result_columns import resolved
 from remote_udf.table_arguments import ChangelogMode, ProcessSignature, state_field
-from udf_server.base.annotations import hints_of, signature_of
+from udf_server.base.annotations import AuthorCode, hints_of, signature_of
 from udf_server.base.errors import DeclarationError
 from udf_server.base.functions import Function
 from udf_server.base.implementations import implementation_of
@@ -36,7 +34,7 @@ class ProcessFunction(Function):
     states: list[StateEntry]
     results: Results
     eval_has_context: bool
-    timer: Callable[..., Any] | None
+    timer: AuthorCode | None
     timer_has_context: bool
 
     def in_call(self, call: ProcessCall) -> "ProcessFunction":
@@ -108,7 +106,7 @@ def declare_process(given: ProcessTableFunction | type[ProcessTableFunction]) ->
     )
 
 
-def _require_one_eval(where: str, implementation: ProcessTableFunction, call: Callable[..., Any]) -> None:
+def _require_one_eval(where: str, implementation: ProcessTableFunction, call: AuthorCode) -> None:
     code = inspect.unwrap(getattr(call, "__func__", call))
     dispatched = isinstance(inspect.getattr_static(implementation, "eval"), functools.singledispatchmethod)
     if dispatched or typing.get_overloads(code):
@@ -118,7 +116,7 @@ def _require_one_eval(where: str, implementation: ProcessTableFunction, call: Ca
         )
 
 
-def _is_async(code: Callable[..., Any]) -> bool:
+def _is_async(code: AuthorCode) -> bool:
     return inspect.iscoroutinefunction(code) or inspect.isasyncgenfunction(code)
 
 
@@ -127,9 +125,7 @@ def _stored(states: list[StateEntry], *, broadcast: bool) -> pa.Schema:
     return pa.schema([state_field(entry.name, entry.codec.type, entry.ttl) for entry in stored])
 
 
-def _timer(
-    where: str, implementation: ProcessTableFunction, read: EvalParameters
-) -> tuple[Callable[..., Any] | None, bool]:
+def _timer(where: str, implementation: ProcessTableFunction, read: EvalParameters) -> tuple[AuthorCode | None, bool]:
     """Return `on_timer`, which receives the state of `eval`, and whether it receives the context."""
     timer = getattr(implementation, "on_timer", None)
     if timer is None:

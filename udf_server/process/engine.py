@@ -6,7 +6,7 @@ import sys
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from types import GeneratorType
-from typing import Any
+from typing import Any, TypeVar
 
 from remote_udf.row_kinds import RowKind
 from udf_server.process.context import CallFacts, ProcessContext
@@ -16,6 +16,7 @@ from udf_server.process.timers import Timer, Timers
 
 __all__ = ["Emitted", "Engine", "Flush", "Incoming", "Processed", "Segment"]
 
+T = TypeVar("T")
 Incoming = tuple[int, Any, int | None]
 """An input row: the number of its table, the row as the function receives it, and its time."""
 Emitted = tuple[int | None, RowKind, int | None, Sequence[Any]]
@@ -195,7 +196,7 @@ class _Places:
     def __init__(self, entries: Sequence[StateEntry], own: Sequence[StateEntry]) -> None:
         self._order = [entry in own for entry in entries]
 
-    def merged(self, own: Sequence[Any], others: Sequence[Any]) -> list[Any]:
+    def merged(self, own: Sequence[T], others: Sequence[T]) -> list[T]:
         mine, theirs = iter(own), iter(others)
         return [next(mine) if is_own else next(theirs) for is_own in self._order]
 

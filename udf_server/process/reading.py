@@ -70,7 +70,7 @@ class SegmentReader:
         codes = parts[TABLE].to_numpy(zero_copy_only=False)
         kinds = parts[ROW_KIND].to_pylist() if ROW_KIND in parts else None
         times = parts[TIME].to_pylist() if TIME in parts else [None] * len(flat)
-        rows: list[Any] = [None] * len(flat)
+        rows = [None] * len(flat)
         for number, table in enumerate(self._tables):
             if len(self._tables) == 1:
                 rows = table.read(parts[str(number)], kinds)

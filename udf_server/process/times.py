@@ -27,7 +27,7 @@ def to_author(time: int | None, kind: type) -> Any:
         return _LAST if time > 0 else _FIRST
 
 
-def from_author(time: Any) -> int:
+def from_author(time: str | int | datetime.datetime) -> int:
     """Convert milliseconds since 1970, or a datetime (in UTC if without a zone), to microseconds. Raises TypeError."""
     if type(time) is int and -_LARGEST <= time <= _LARGEST:
         return time * 1000

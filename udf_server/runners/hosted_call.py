@@ -3,7 +3,6 @@
 import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine
-from typing import Any
 
 from udf_server.base.call_scope import CallScope, current_scope
 from udf_server.base.fairness import Party
@@ -24,7 +23,7 @@ class HostedCall(ABC):
 
     def __init__(
         self, hosted: HostedFunction, party: Party, clock: Callable[[], float],
-        spawn: Callable[[Coroutine[Any, Any, None]], object],
+        spawn: Callable[[Coroutine[None, None, None]], object],
     ) -> None:  # fmt: skip
         """The call has its turns on the event loop by its party. `spawn` runs a coroutine on the server's loop."""
         self.hosted, self.party, self.clock = hosted, party, clock
@@ -50,7 +49,7 @@ class HostedCall(ABC):
         return bool(self.open)
 
     @abstractmethod
-    def run(self) -> Coroutine[Any, Any, None]:
+    def run(self) -> Coroutine[None, None, None]:
         """Call the function, on its event loop, and end the call."""
 
     def left_loop(self) -> None:  # noqa: B027 - not every call holds something there

@@ -10,7 +10,7 @@ import collections
 import threading
 from abc import abstractmethod
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from remote_udf.options import DEFAULT_CAPACITY, OutputMode
 from remote_udf.outcomes import RowError
@@ -25,6 +25,7 @@ from udf_server.runners.slots import PoolWorker
 
 __all__ = ["GRACE_SECONDS", "CoroutinePool", "PoolRunner"]
 
+T = TypeVar("T")
 STEP_SECONDS = 0.005
 """A worker whose calls never wait yields to the event loop after this time."""
 GRACE_SECONDS = 1.0
@@ -338,7 +339,7 @@ class CoroutinePool:
             called = function.call_with(arguments, context)
         return self._copied(called) if self._result.mutable else called
 
-    async def _copied(self, called: Awaitable[Any]) -> Any:
+    async def _copied(self, called: Awaitable[T]) -> T:
         # Values are encoded after the last row, and the function may return the same object for several rows.
         return self._result.copied(await called)
 

@@ -6,7 +6,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from random import Random
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -108,7 +107,7 @@ class RunnerSetup:
     """Ends the stream. Call it for an error of the server or the peer, not of a row."""
     post: Callable[..., None]
     """Calls a function on the server's event loop, from any thread."""
-    spawn: Callable[[Coroutine[Any, Any, None]], object]
+    spawn: Callable[[Coroutine[None, None, None]], object]
     """Runs a coroutine on the server's event loop until the stream ends."""
     metrics: FunctionMetrics
     room: Room = field(default_factory=Room)

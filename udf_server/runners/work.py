@@ -3,7 +3,7 @@
 import contextlib
 import threading
 from collections.abc import Coroutine, Iterator, Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -64,7 +64,7 @@ class BatchWork(HostedCall):
         self.stopped = False
         """Whether it was given up, so that no more calls are needed."""
 
-    def run(self) -> Coroutine[Any, Any, None]:
+    def run(self) -> Coroutine[None, None, None]:
         return self._owner.run(self)
 
     @property

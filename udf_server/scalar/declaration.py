@@ -3,12 +3,13 @@
 import inspect
 import re
 from collections.abc import Callable, Mapping
-from typing import Any, Unpack, overload
+from typing import Unpack, overload
 
 from remote_udf.errors import InvalidOption
 from remote_udf.functions import Execution, FunctionKind, FunctionSpec, NullCall, Parameter, split_name
 from remote_udf.option_types import ScalarDefaults
 from remote_udf.options import HOSTED_OPTIONS, SCALAR_OPTIONS
+from udf_server.base.annotations import AuthorCode, GivenType
 from udf_server.base.errors import DeclarationError
 from udf_server.base.functions import Function
 from udf_server.base.hooks import hooks_of
@@ -21,7 +22,7 @@ __all__ = ["scalar"]
 
 
 @overload
-def scalar(function: Callable[..., Any], /) -> Function: ...
+def scalar(function: AuthorCode, /) -> Function: ...
 
 
 @overload
@@ -30,41 +31,41 @@ def scalar(
     name: str | None = None,
     version: str = "1",
     description: str | None = None,
-    parameters: str | Mapping[str, Any] | None = None,
-    returns: Any = None,
+    parameters: str | Mapping[str, GivenType] | None = None,
+    returns: GivenType | None = None,
     vectorized: bool = False,
     batched: bool = False,
     rows: bool = False,
     deterministic: bool = True,
     idempotent: bool = False,
     nulls: str = "call",
-    cache_key: str | Callable[..., Any] | None = None,
-    cost: Callable[..., Any] | None = None,
+    cache_key: str | AuthorCode | None = None,
+    cost: AuthorCode | None = None,
     durable_store: bool = False,
     **options: Unpack[ScalarDefaults],
-) -> Callable[[Callable[..., Any]], Function]: ...
+) -> Callable[[AuthorCode], Function]: ...
 
 
 def scalar(
-    function: Callable[..., Any] | None = None,
+    function: AuthorCode | None = None,
     /,
     *,
     name: str | None = None,
     version: str = "1",
     description: str | None = None,
-    parameters: str | Mapping[str, Any] | None = None,
-    returns: Any = None,
+    parameters: str | Mapping[str, GivenType] | None = None,
+    returns: GivenType | None = None,
     vectorized: bool = False,
     batched: bool = False,
     rows: bool = False,
     deterministic: bool = True,
     idempotent: bool = False,
     nulls: str = "call",
-    cache_key: str | Callable[..., Any] | None = None,
-    cost: Callable[..., Any] | None = None,
+    cache_key: str | AuthorCode | None = None,
+    cost: AuthorCode | None = None,
     durable_store: bool = False,
     **options: Unpack[ScalarDefaults],
-) -> Function | Callable[[Callable[..., Any]], Function]:
+) -> Function | Callable[[AuthorCode], Function]:
     """Declare a scalar function, which returns one value for each row (FLIP-400).
 
     Decorate an `async def` (many rows run at once on the function's own event loop), a plain `def` (rows run on
@@ -109,7 +110,7 @@ def scalar(
         DeclarationError: The declaration is not valid; the message names function and parameter.
     """
 
-    def declare(target: Callable[..., Any]) -> Function:
+    def declare(target: AuthorCode) -> Function:
         title = name or _default_name(target)
         where = f"function {title}"
         instance = target() if inspect.isclass(target) else None
@@ -217,13 +218,13 @@ def _require_hedgeable(spec: FunctionSpec, is_async: bool, idempotent: bool) -> 
         )
 
 
-def _origin(code: Callable[..., Any]) -> str:
+def _origin(code: AuthorCode) -> str:
     """`module:name`; a callable object has its class's."""
     named = code if hasattr(code, "__qualname__") else type(code)
     return f"{named.__module__}:{named.__qualname__}"
 
 
-def _default_name(target: Callable[..., Any]) -> str:
+def _default_name(target: AuthorCode) -> str:
     """The function's name, or the class's in snake case: `BValue` is b_value, `HTTPStatus` http_status."""
     title = getattr(target, "__name__", type(target).__name__)
     words = r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])"

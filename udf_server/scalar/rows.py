@@ -6,14 +6,14 @@ import inspect
 import types
 import typing
 from collections import abc
-from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
-from udf_server.base.annotations import type_given
+from udf_server.base.annotations import AuthorCode, GivenType, type_given
 from udf_server.base.errors import DeclarationError
 
 __all__ = ["MOST_ROWS", "collecting", "row_of", "type_of_row"]
 
+T = TypeVar("T")
 MOST_ROWS = 100_000
 """Maximum number of rows that a generator yields for one call: they are held until it ends."""
 _SERIES = (
@@ -23,7 +23,7 @@ _SERIES = (
 """Annotations whose first argument is the type of a row."""
 
 
-def collecting(code: Callable[..., Any]) -> Callable[..., Any]:
+def collecting(code: AuthorCode) -> AuthorCode:
     """A function that returns the rows that a generator yields, as a list; other code is returned unchanged.
 
     It raises ValueError after MOST_ROWS rows, so that a generator without an end does not fill the memory.
@@ -53,13 +53,13 @@ def collecting(code: Callable[..., Any]) -> Callable[..., Any]:
     return code
 
 
-def _add(rows: list[Any], row: Any) -> None:
+def _add(rows: list[T], row: T) -> None:
     if len(rows) == MOST_ROWS:
         raise ValueError(f"one call yielded more than {MOST_ROWS:,} rows; all rows of a call are held until it ends")
     rows.append(row)
 
 
-def row_of(annotation: Any, where: str) -> Any:
+def row_of(annotation: GivenType, where: str) -> GivenType:
     """The annotation of a row: T of `list[T]`, `Iterator[T]` and similar. Raises DeclarationError for another one."""
     members = [annotation]
     if typing.get_origin(annotation) in (typing.Union, types.UnionType):
@@ -74,7 +74,7 @@ def row_of(annotation: Any, where: str) -> Any:
     return arguments[0]
 
 
-def type_of_row(given: Any, where: str) -> Any:
+def type_of_row(given: GivenType, where: str) -> GivenType | None:
     """The type of a row from `returns`: a text has the columns, as in "name string, price double"."""
     if not isinstance(given, str):
         return given

@@ -5,16 +5,23 @@ import inspect
 import operator
 import types
 import typing
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import pyarrow as pa
 
 from remote_udf.errors import UnsupportedType
 from remote_udf.functions import Execution
 from remote_udf.types import require_supported, spelled
-from udf_server.base.annotations import array_type, codecs_for, hints_of, signature_of, type_given
+from udf_server.base.annotations import (
+    AuthorCode,
+    GivenType,
+    array_type,
+    codecs_for,
+    hints_of,
+    signature_of,
+    type_given,
+)
 from udf_server.base.codecs import Codec
 from udf_server.base.context import BatchContext, CallContext
 from udf_server.base.errors import DeclarationError, Failure
@@ -45,7 +52,7 @@ class SignatureColumn:
 class Signature:
     """The parameters and the result of the code of one function, which `where` names in messages."""
 
-    def __init__(self, where: str, code: Callable[..., Any], many: Execution | None, rows: bool) -> None:
+    def __init__(self, where: str, code: AuthorCode, many: Execution | None, rows: bool) -> None:
         """`many` is the execution of a function that is called for many rows. `rows` tells that it returns rows."""
         generator = inspect.unwrap(code)
         if inspect.isgeneratorfunction(generator) or inspect.isasyncgenfunction(generator):
@@ -81,7 +88,7 @@ class Signature:
                 return None if parameter.kind is parameter.KEYWORD_ONLY else position
         return None
 
-    def parameters(self, given: str | Mapping[str, Any] | None) -> list[SignatureColumn]:
+    def parameters(self, given: str | Mapping[str, GivenType] | None) -> list[SignatureColumn]:
         """The parameters that take arguments, with the types that are given, or else of the annotations."""
         explicit = self._explicit(given)
         columns = []
@@ -114,7 +121,7 @@ class Signature:
             )
         return columns
 
-    def result(self, given: Any) -> Codec:
+    def result(self, given: GivenType | None) -> Codec:
         """The codec of a row's value."""
         where = f"{self._where}, result"
         wanted = given if given is not None else self._hints.get("return")
@@ -136,7 +143,7 @@ class Signature:
             )
         return ListCodec(codecs[0]) if self._rows else codecs[0]
 
-    def _explicit(self, given: str | Mapping[str, Any] | None) -> dict[str, Any] | None:
+    def _explicit(self, given: str | Mapping[str, GivenType] | None) -> dict[str, GivenType] | None:
         if isinstance(given, str):
             struct = type_given(f"struct<{given}>", f"{self._where}, parameters") if given.strip() else pa.struct([])
             assert struct is not None
@@ -147,7 +154,7 @@ class Signature:
             )
         return dict(given) if given is not None else None
 
-    def _of_row(self, wanted: Any, where: str) -> Any:
+    def _of_row(self, wanted: GivenType, where: str) -> GivenType:
         """The annotation of one row: the element of a list function's list."""
         if self.execution is not Execution.BATCHED:
             return wanted
@@ -159,7 +166,7 @@ class Signature:
             )
         return typing.get_args(wanted)[0]
 
-    def _codecs(self, wanted: Any, where: str) -> list[Codec]:
+    def _codecs(self, wanted: GivenType, where: str) -> list[Codec]:
         try:
             if (type_ := type_given(wanted, where)) is not None:
                 return [codec_for_type(type_)]
@@ -169,7 +176,7 @@ class Signature:
         except UnsupportedType as error:
             raise DeclarationError(f"{where}: {error}") from error
 
-    def _array_codecs(self, wanted: Any, where: str) -> list[Codec]:
+    def _array_codecs(self, wanted: GivenType, where: str) -> list[Codec]:
         """A vectorized function may be annotated with typed array classes, or Annotated ones."""
         if (type_ := array_type(wanted)) is not None:
             return [codec_for_type(require_supported(type_, where))]
@@ -186,7 +193,7 @@ class Signature:
         return codecs_for(wanted, where)
 
 
-def _without_failure(wanted: Any) -> Any:
+def _without_failure(wanted: GivenType) -> GivenType:
     """The annotation of a result without the Failures that may be in place of values."""
     members = typing.get_args(wanted)
     if Failure not in members or typing.get_origin(wanted) not in (typing.Union, types.UnionType):

@@ -18,14 +18,14 @@ import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Unpack
 
 from remote_udf.errors import ErrorCode, ErrorKind, StreamError
 from remote_udf.option_values import unknown
 from udf_server.base.errors import InvalidConfig
 from udf_server.base.fairness import Party
 from udf_server.security.callers import DEFAULT, OTHERS, CallerSettings
-from udf_server.security.files import WatchedFiles
+from udf_server.security.files import Watch, WatchedFiles
 
 __all__ = ["ANYBODY", "Access", "Caller", "access_rules", "hashed", "new_token"]
 
@@ -156,7 +156,7 @@ class Access:
         return self.settings.get(name) or self.settings.get(OTHERS) or DEFAULT
 
 
-def access_rules(path: Path, **watch: Any) -> WatchedFiles[_Rules]:
+def access_rules(path: Path, **watch: Unpack[Watch]) -> WatchedFiles[_Rules]:
     """The access file, watched. Raises InvalidConfig, which names the principal and the key that is wrong."""
     return WatchedFiles([path], lambda contents: _parsed(contents[0], path), **watch)
 
@@ -210,7 +210,7 @@ def _parsed(content: bytes, path: Path) -> _Rules:
     return _Rules(by_hash, by_certificate)
 
 
-def _texts(value: Any, source: str) -> list[str]:
+def _texts(value: str | list[str], source: str) -> list[str]:
     texts = [value] if isinstance(value, str) else value
     if not isinstance(texts, list) or not all(isinstance(text, str) and text for text in texts):
         raise InvalidConfig(f"{source}: expected a string, or a list of strings")

@@ -21,7 +21,7 @@ MOST_SHARE = 1_000
 
 
 @reader("float", "{:.15g}".format)
-def _share(value: Any) -> float:
+def _share(value: str | float) -> float:
     try:
         number = math.nan if isinstance(value, bool) else float(value)
     except (TypeError, ValueError):
@@ -80,7 +80,7 @@ def _texts(name: str, table: Any) -> Mapping[str, str]:
         raise InvalidConfig(str(error)) from None
 
 
-def _budget(name: str, amounts: Any) -> Terms:
+def _budget(name: str, amounts: Mapping[str, float]) -> Terms:
     source = f"setting callers.{name}: budget"
     if name == OTHERS:
         raise InvalidConfig(f"{source}: a budget needs the name of a caller: others may be known by their address only")

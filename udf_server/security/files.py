@@ -5,11 +5,11 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import Generic, TypedDict, TypeVar
 
 from udf_server.base.errors import InvalidConfig
 
-__all__ = ["WatchedFiles"]
+__all__ = ["Watch", "WatchedFiles"]
 
 log = logging.getLogger(__name__)
 
@@ -19,6 +19,13 @@ LOOK_SECONDS = 1.0
 """Minimum interval between two checks for changes."""
 
 Stamp = tuple[tuple[int, int, int], ...]
+
+
+class Watch(TypedDict, total=False):
+    """How files are watched."""
+
+    on_reload: Callable[[bool], object]
+    clock: Callable[[], float]
 
 
 class WatchedFiles(Generic[T]):

@@ -4,18 +4,18 @@ import ssl
 import threading
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Unpack
 
 import grpc
 
 from udf_server.base.errors import InvalidConfig
-from udf_server.security.files import WatchedFiles
+from udf_server.security.files import Watch, WatchedFiles
 
 __all__ = ["server_credentials"]
 
 
 def server_credentials(
-    certificate: Path, key: Path, client_ca: Path | None = None, **watch: Any
+    certificate: Path, key: Path, client_ca: Path | None = None, **watch: Unpack[Watch]
 ) -> grpc.ServerCredentials:
     """Credentials from PEM files. With `client_ca`, clients without a certificate signed by it are rejected.
 

@@ -38,14 +38,14 @@ DefaultT = TypeVar("DefaultT")
 
 
 @in_file
-def _functions(tables: Mapping[str, Any]) -> Mapping[str, Mapping[str, str]]:
+def _functions(tables: Mapping[str, Mapping[str, str]]) -> Mapping[str, Mapping[str, str]]:
     if not all(isinstance(options, dict) for options in tables.values()):
         raise invalid(tables, "a table")
     return tables
 
 
 @in_file
-def _guards(tables: Mapping[str, Any]) -> Mapping[str, GuardSettings]:
+def _guards(tables: Mapping[str, Mapping[str, Any]]) -> Mapping[str, GuardSettings]:
     return {function: GuardSettings.parse(function, table) for function, table in tables.items()}
 
 

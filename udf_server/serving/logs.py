@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import Any
 
 import structlog
+from structlog.typing import EventDict
 
 __all__ = ["configure_logging"]
 
@@ -54,13 +55,13 @@ def configure_logging(level: str, style: str) -> None:
 _extra = structlog.stdlib.ExtraAdder()
 
 
-def _add_fields(logger: Any, name: str, line: structlog.typing.EventDict) -> structlog.typing.EventDict:
+def _add_fields(logger: structlog.typing.WrappedLogger, name: str, line: EventDict) -> EventDict:
     fields = _extra(logger, name, {"_record": line["_record"]})
     del fields["_record"]
     return {**line, **{f"extra_{field}" if field in OURS else field: value for field, value in fields.items()}}
 
 
-def _as_json(line: structlog.typing.EventDict, **_: Any) -> str:
+def _as_json(line: EventDict, **_: Any) -> str:
     try:
         return json.dumps(line, default=str, allow_nan=False)
     except (TypeError, ValueError):  # keys, numbers or cycles that JSON does not have

@@ -4,7 +4,8 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from typing import Any
+from types import UnionType
+from typing import TypeVar
 
 from udf_server.base.errors import InvalidConfig
 from udf_server.base.store import (
@@ -40,6 +41,7 @@ CLAIM_MILLISECONDS = 24 * 3_600_000
 """A claim is removed after this time in any case."""
 CHANGED_BYTES = 4 << 20
 """Maximum bytes of the changes of one command, unless one of them has more."""
+T = TypeVar("T")
 _PREFIX, _CLAIM, _SERVER = b"udf:entry:", b"udf:claim:", b"udf:server:"
 _OWN, _EXPIRY = b"udf:keyvalue:", b"udf:keyvalue-expiry:"
 
@@ -52,7 +54,7 @@ class RedisStore(Store):
     def __init__(self, url: str) -> None:
         """Raises InvalidConfig if redis-py is not installed, or if the URL is not valid. The message has no secret."""
         client, self._errors = redis_client(url, "cache_url", ANSWER_BYTES, socket_timeout=ANSWER_SECONDS)
-        self._client: Any = client
+        self._client = client
         self._claims, self._puts, self._releases, self._owns, self._changes = map(
             self._client.register_script, (CLAIM_SCRIPT, PUT_SCRIPT, RELEASE_SCRIPT, OWN_SCRIPT, CHANGE_SCRIPT)
         )
@@ -229,13 +231,13 @@ def _function_of(name: bytes) -> str:
     return name[len(_PREFIX) :].partition(b":")[0].decode(errors="replace")
 
 
-def _entries(answer: Any, number: int) -> list[bytes | None]:
+def _entries(answer: Sequence[bytes | None], number: int) -> list[bytes | None]:
     """The entries of an answer, after a check that it has this number of them, and nothing else."""
     found = _checked(answer, number, bytes | None)
     return [None if entry is None else bounded_entry(entry) for entry in found]
 
 
-def _marks(answer: Any, number: int) -> list[bool]:
+def _marks(answer: Sequence[int], number: int) -> list[bool]:
     """For each key of a command whether it was done."""
     found = _checked(answer, number, int)
     if any(each not in (0, 1) for each in found):
@@ -243,7 +245,7 @@ def _marks(answer: Any, number: int) -> list[bool]:
     return [each == 1 for each in found]
 
 
-def _checked(answer: Any, number: int, type_: Any) -> list[Any]:
+def _checked(answer: Sequence[T], number: int, type_: type | UnionType) -> Sequence[T]:
     """The answer. Raises StoreError, whose message does not quote it, if it is not a list of this number and type."""
     if not isinstance(answer, list) or len(answer) != number:
         size = f"{len(answer)} values" if isinstance(answer, list) else type(answer).__name__
@@ -253,7 +255,7 @@ def _checked(answer: Any, number: int, type_: Any) -> list[Any]:
     return answer
 
 
-def _parts(items: Sequence[Any], size: int = KEYS_AT_ONCE) -> Iterator[Sequence[Any]]:
+def _parts(items: Sequence[T], size: int = KEYS_AT_ONCE) -> Iterator[Sequence[T]]:
     for start in range(0, len(items), size):
         yield items[start : start + size]
 

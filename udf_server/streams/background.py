@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from typing import Any
 
 __all__ = ["Background"]
 
@@ -14,7 +13,7 @@ class Background:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def spawn(
-        self, tasks: asyncio.TaskGroup, coroutine: Coroutine[Any, Any, None], fail: Callable[[BaseException], None]
+        self, tasks: asyncio.TaskGroup, coroutine: Coroutine[None, None, None], fail: Callable[[BaseException], None]
     ) -> asyncio.Task[None]:
         """Run a coroutine until the stream ends. If it raises, `fail` gets the exception.
 

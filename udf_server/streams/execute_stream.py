@@ -5,7 +5,6 @@ import contextlib
 import logging
 import traceback
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
-from typing import Any
 
 from remote_udf.errors import ErrorCode, ErrorKind, StreamError
 from remote_udf.messages import read_request
@@ -73,7 +72,7 @@ class ExecuteStream:
         self._background = Background()
         self._error: BaseException | None = None
         """The error of a task or a call that ended the stream."""
-        self._main: asyncio.Task[Any] | None = None
+        self._main: asyncio.Task[None] | None = None
         """The task that serves the client; None while it must not be cancelled."""
         self._writer: asyncio.Task[None] | None = None
         self._tasks: asyncio.TaskGroup | None = None
@@ -323,7 +322,7 @@ class ExecuteStream:
             if self._main is not None:
                 self._main.cancel()
 
-    def _spawn(self, coroutine: Coroutine[Any, Any, None], tasks: asyncio.TaskGroup) -> asyncio.Task[None]:
+    def _spawn(self, coroutine: Coroutine[None, None, None], tasks: asyncio.TaskGroup) -> asyncio.Task[None]:
         return self._background.spawn(tasks, coroutine, self._fail)
 
     def _cancelled(self) -> tuple[pb.ExecuteResponse, str]:

@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable, Coroutine
-from typing import Any
 
 from remote_udf.functions import Execution
 from remote_udf.options import OutputMode
@@ -69,7 +68,7 @@ class ServedCall:
 
     def start(
         self, outbox: Outbox, *, fail: Callable[[BaseException], None],
-        spawn: Callable[[Coroutine[Any, Any, None]], object],
+        spawn: Callable[[Coroutine[None, None, None]], object],
     ) -> Runner:  # fmt: skip
         """Create the runner, whose outcomes go to the outbox. `fail` and `spawn` are those of a RunnerSetup."""
         opening, held = self._opening, self._held

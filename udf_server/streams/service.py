@@ -23,7 +23,7 @@ from udf_server.streams.services import StreamServices
 from udf_server.streams.session_progress import SessionProgress
 from udf_server.streams.stream_errors import error_message
 
-__all__ = ["SERVICE_NAME", "CallContext", "StreamContext", "UdfService"]
+__all__ = ["SERVICE_NAME", "UdfService", "UnaryContext", "WritingContext"]
 
 OPEN_SECONDS = 30.0
 """How long a client may take to send Open, at most. The client of this project sends it immediately."""
@@ -40,17 +40,17 @@ class RequestContext(Protocol):
     def peer(self) -> str: ...
 
 
-class StreamContext(RequestContext, Protocol):
+class WritingContext(RequestContext, Protocol):
     """gRPC's context of a stream."""
 
     def write(self, message: bytes, /) -> Awaitable[None]: ...
 
 
-class CallContext(RequestContext, Protocol):
+class UnaryContext(RequestContext, Protocol):
     """gRPC's context of a call with one answer."""
 
     async def abort(self, code: grpc.StatusCode, details: str, /) -> NoReturn: ...
-    def add_done_callback(self, callback: "Callable[[CallContext], None]", /) -> None: ...
+    def add_done_callback(self, callback: "Callable[[UnaryContext], None]", /) -> None: ...
 
 
 class UdfService:
@@ -138,7 +138,7 @@ class UdfService:
             },
         )
 
-    async def execute(self, requests: AsyncIterator[bytes], context: StreamContext) -> None:
+    async def execute(self, requests: AsyncIterator[bytes], context: WritingContext) -> None:
         """Serve one stream; see message.proto."""
         answers = _AnswerWriter(context)
         try:
@@ -178,7 +178,7 @@ class UdfService:
             if not self._open:
                 self._idle.set()
 
-    async def list_functions(self, request: bytes, context: CallContext) -> service_pb2.ListFunctionsResponse:
+    async def list_functions(self, request: bytes, context: UnaryContext) -> service_pb2.ListFunctionsResponse:
         """List every version of every function that the caller may call."""
         try:
             caller = self._identify(context)
@@ -197,7 +197,7 @@ class UdfService:
         )
 
     async def get_progress(
-        self, request: service_pb2.GetProgressRequest, context: CallContext
+        self, request: service_pb2.GetProgressRequest, context: UnaryContext
     ) -> service_pb2.GetProgressResponse:
         """Return the load, and what was answered for a session, whose id only its driver and tasks know."""
         try:
@@ -247,7 +247,7 @@ class _AnswerWriter:
     If the client is gone, it cancels the handler. gRPC does so too, but later, or not at all.
     """
 
-    def __init__(self, context: StreamContext) -> None:
+    def __init__(self, context: WritingContext) -> None:
         self._context = context
         self._handler = asyncio.current_task()
         self._in_flight: asyncio.Future[None] | None = None

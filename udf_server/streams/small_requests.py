@@ -16,7 +16,7 @@ RequestT = TypeVar("RequestT")
 ResponseT = TypeVar("ResponseT")
 
 
-class _Context(Protocol):
+class _Aborting(Protocol):
     async def abort(self, code: grpc.StatusCode, details: str, /) -> NoReturn: ...
 
 
@@ -49,29 +49,29 @@ class SmallRequests(aio.ServerInterceptor):
 
 
 def _of_one(
-    serve: Callable[[RequestT, _Context], Awaitable[ResponseT]], parse: Callable[[bytes], RequestT]
-) -> Callable[[bytes, _Context], Awaitable[ResponseT]]:
-    async def served(request: bytes, context: _Context) -> ResponseT:
+    serve: Callable[[RequestT, _Aborting], Awaitable[ResponseT]], parse: Callable[[bytes], RequestT]
+) -> Callable[[bytes, _Aborting], Awaitable[ResponseT]]:
+    async def served(request: bytes, context: _Aborting) -> ResponseT:
         return await serve(await _parsed(request, parse, context), context)
 
     return served
 
 
 def _of_many(
-    serve: Callable[[AsyncIterator[RequestT], _Context], AsyncIterator[ResponseT]], parse: Callable[[bytes], RequestT]
-) -> Callable[[AsyncIterator[bytes], _Context], AsyncIterator[ResponseT]]:
-    async def requests(given: AsyncIterator[bytes], context: _Context) -> AsyncIterator[RequestT]:
+    serve: Callable[[AsyncIterator[RequestT], _Aborting], AsyncIterator[ResponseT]], parse: Callable[[bytes], RequestT]
+) -> Callable[[AsyncIterator[bytes], _Aborting], AsyncIterator[ResponseT]]:
+    async def requests(given: AsyncIterator[bytes], context: _Aborting) -> AsyncIterator[RequestT]:
         async for request in given:
             yield await _parsed(request, parse, context)
 
-    async def served(given: AsyncIterator[bytes], context: _Context) -> AsyncIterator[ResponseT]:
+    async def served(given: AsyncIterator[bytes], context: _Aborting) -> AsyncIterator[ResponseT]:
         async for answer in serve(requests(given, context), context):
             yield answer
 
     return served
 
 
-async def _parsed(request: bytes, parse: Callable[[bytes], RequestT], context: _Context) -> RequestT:
+async def _parsed(request: bytes, parse: Callable[[bytes], RequestT], context: _Aborting) -> RequestT:
     if len(request) > MOST_BYTES:
         why = f"a request of {len(request)} bytes; at most {MOST_BYTES}"
         await context.abort(grpc.StatusCode.INVALID_ARGUMENT, why)

@@ -6,9 +6,9 @@ import functools
 import inspect
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
-from typing import Any
+from typing import ParamSpec, TypeVar
 
 from udf_server.aggregate.base import AggregateFunction
 from udf_server.aggregate.declaration import Aggregate, declare_aggregate
@@ -16,6 +16,9 @@ from udf_server.base.errors import RetryableError
 from udf_server.base.functions import Function
 
 __all__ = ["FaultInjector"]
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 class FaultInjector:
@@ -56,7 +59,7 @@ class FaultInjector:
         if not isinstance(function, Aggregate):
             return replace(function, call=call)
         implementation = copy.copy(function.implementation)
-        setattr(implementation, function.call.__name__, call)
+        setattr(implementation, inspect.unwrap(function.call).__name__, call)
         return replace(function, call=call, implementation=implementation)
 
     def _fate(self) -> tuple[float, bool]:
@@ -66,9 +69,9 @@ class FaultInjector:
         self.injected += hangs or fails
         return wait + (self._hang_seconds if hangs else 0.0), fails
 
-    def _async(self, call: Callable[..., Any]) -> Callable[..., Any]:
+    def _async(self, call: Callable[P, Awaitable[T]]) -> Callable[P, Awaitable[T]]:
         @functools.wraps(call)
-        async def faulty(*arguments: Any, **keywords: Any) -> Any:
+        async def faulty(*arguments: P.args, **keywords: P.kwargs) -> T:
             wait, fails = self._fate()
             if wait:
                 await asyncio.sleep(wait)
@@ -78,9 +81,9 @@ class FaultInjector:
 
         return faulty
 
-    def _sync(self, call: Callable[..., Any]) -> Callable[..., Any]:
+    def _sync(self, call: Callable[P, T]) -> Callable[P, T]:
         @functools.wraps(call)
-        def faulty(*arguments: Any, **keywords: Any) -> Any:
+        def faulty(*arguments: P.args, **keywords: P.kwargs) -> T:
             wait, fails = self._fate()
             if wait:
                 time.sleep(wait)

@@ -17,7 +17,7 @@ import grpc
 from spark_client.base.security import Security
 from spark_client.executor.stream.endpoints import Endpoint
 
-__all__ = ["Channel", "Channels", "FutureAnswer", "RunningStream", "process_channels"]
+__all__ = ["Channel", "Channels", "FutureAnswer", "GrpcStream", "process_channels"]
 
 CHANNEL_OPTIONS = (
     # The server limits the size of messages; the client accepts every size.
@@ -39,18 +39,18 @@ CHANNEL_OPTIONS = (
 AnswerT_co = TypeVar("AnswerT_co", covariant=True)
 
 
-class RunningCall(Protocol):
+class GrpcCall(Protocol):
     """What gRPC returns for a call that has begun."""
 
     def add_callback(self, callback: Callable[[], None], /) -> bool: ...
     def cancel(self) -> bool: ...
 
 
-class RunningStream(RunningCall, Iterator[AnswerT_co], Protocol[AnswerT_co]):
+class GrpcStream(GrpcCall, Iterator[AnswerT_co], Protocol[AnswerT_co]):
     """A stream that has begun: its answers."""
 
 
-class FutureAnswer(RunningCall, Protocol[AnswerT_co]):
+class FutureAnswer(GrpcCall, Protocol[AnswerT_co]):
     """A call with one answer that has begun."""
 
     def done(self) -> bool: ...
@@ -58,7 +58,7 @@ class FutureAnswer(RunningCall, Protocol[AnswerT_co]):
     def add_done_callback(self, fn: "Callable[[Any], None]", /) -> None: ...
 
 
-CallT = TypeVar("CallT", bound=RunningCall)
+CallT = TypeVar("CallT", bound=GrpcCall)
 
 
 @dataclass(eq=False)
@@ -66,12 +66,12 @@ class Channel:
     """One connection to an endpoint, and the calls on it."""
 
     connection: grpc.Channel
-    calls: set[RunningCall] = field(default_factory=set)
+    calls: set[GrpcCall] = field(default_factory=set)
     """Those that have not ended. They must not be left to the collector: a call that has not ended is cancelled when it
     is collected, for which it needs a lock. The collector may run while gRPC begins another call on this channel, and a
     thread that has that lock then waits for the channel, without end."""
 
-    def add(self, call: RunningCall) -> None:
+    def add(self, call: GrpcCall) -> None:
         """Keep a call until it ends."""
         self.calls.add(call)
         if not call.add_callback(functools.partial(self.calls.discard, call)):

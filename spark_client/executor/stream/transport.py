@@ -15,7 +15,7 @@ from spark_client.base.errors import AccessDenied, NotARemoteUdfServer, ServerUn
 from spark_client.base.server_load import ServerLoad
 from spark_client.base.transport import Question, Responses, Transport, TransportLost
 from spark_client.executor.stream.balancing import LoadCall, LoadQuestion
-from spark_client.executor.stream.channels import Channel, Channels, FutureAnswer, RunningStream, process_channels
+from spark_client.executor.stream.channels import Channel, Channels, FutureAnswer, GrpcStream, process_channels
 from spark_client.executor.stream.endpoints import Endpoint, Endpoints, process_endpoints
 
 __all__ = ["GrpcTransport", "NoGrpcServer", "translated", "transport_for"]
@@ -77,7 +77,7 @@ class GrpcTransport:
         endpoint = self._endpoints.pick(avoid)
         metadata = (*(self._security.metadata() or ()), *self._headers)
 
-        def begin(channel: grpc.Channel) -> RunningStream[bytes]:
+        def begin(channel: grpc.Channel) -> GrpcStream[bytes]:
             method: grpc.StreamStreamMultiCallable[bytes, bytes] = channel.stream_stream(f"/{SERVICE_NAME}/Execute")
             return method(requests, metadata=metadata)
 
@@ -192,7 +192,7 @@ class GrpcTransport:
 
 class _GrpcResponses:
     def __init__(
-        self, call: RunningStream[bytes], channel: Channel, channels: Channels, endpoint: Endpoint,
+        self, call: GrpcStream[bytes], channel: Channel, channels: Channels, endpoint: Endpoint,
         endpoints: Endpoints,
     ) -> None:  # fmt: skip
         self._call, self._channel, self._channels = call, channel, channels

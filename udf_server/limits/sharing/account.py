@@ -3,8 +3,8 @@
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
-from typing import Any
 
+from udf_server.limits.sharing.claims import ClaimPart, LedgerAnswer, LimitClaim
 from udf_server.limits.sharing.grants import Grant, checked_grant
 from udf_server.limits.sharing.ledger import LEASE_SECONDS
 
@@ -77,12 +77,12 @@ class Account(ABC):
             self._ask_again = ASK_SECONDS[0]
             return self._sent + (BUSY_SECONDS if busy else IDLE_SECONDS) - self._clock()
 
-    def claim(self, *, leave: bool = False) -> dict[str, Any]:
+    def claim(self, *, leave: bool = False) -> LimitClaim:
         """The claim for what the calls of this process need. To leave, it needs nothing, and returns what it has."""
         with self._lock:
             return self._next_claim(leave)
 
-    def granted(self, grant: dict[str, Any]) -> None:
+    def granted(self, grant: LedgerAnswer) -> None:
         """Take the grant for the last claim. Raises CoordinationFailed, before it takes anything, if it is none."""
         with self._lock:
             self._granted(grant)
@@ -101,10 +101,10 @@ class Account(ABC):
 
     # What follows is called with the lock held.
 
-    def _next_claim(self, leave: bool = False) -> dict[str, Any]:
+    def _next_claim(self, leave: bool = False) -> LimitClaim:
         now = self._clock()
         self._number += 1
-        claim = {
+        claim: LimitClaim = {
             "settings": self.settings, "epoch": self._epoch, "number": self._number, "leave": leave,
             "lasts": self.lasts, "most": -1, "ceiling": 0, "wanted": 0, "spare": 0, "rates": [], "pause": 0.0,
             "units": {}, "rows": 0, "failed": 0,
@@ -113,7 +113,7 @@ class Account(ABC):
         self._sent = now
         return claim
 
-    def _granted(self, answer: dict[str, Any]) -> None:
+    def _granted(self, answer: LedgerAnswer) -> None:
         if "stale" in answer:
             # It has arrived twice. The first one was granted, and what that grant had is not known here.
             self._answered, self._why = self._sent, ""
@@ -130,7 +130,7 @@ class Account(ABC):
         """Whether calls wait for what the ledger has not granted, and whether there is anything else to tell soon."""
 
     @abstractmethod
-    def _claim(self, leave: bool, now: float) -> dict[str, Any]:
+    def _claim(self, leave: bool, now: float) -> ClaimPart:
         """The parts of a claim that this account has."""
 
     @abstractmethod

@@ -5,11 +5,11 @@ import logging
 import time
 import uuid
 from collections.abc import Callable, Coroutine, Sequence
-from typing import Any
 
 from udf_server.base.errors import InvalidConfig
 from udf_server.base.posting import poster
 from udf_server.limits.sharing.account import Account
+from udf_server.limits.sharing.claims import LimitClaim
 from udf_server.limits.sharing.grants import CoordinationFailed
 from udf_server.limits.sharing.ledger import LEASE_SECONDS
 from udf_server.limits.sharing.ledgers import Ledgers
@@ -82,7 +82,7 @@ class Coordinator:
         self._sharing = (*self._sharing, sharing)
         self._tasks[sharing.name] = asyncio.create_task(self._run(sharing))
 
-    def remove(self, sharing: Account) -> Coroutine[Any, Any, None]:
+    def remove(self, sharing: Account) -> Coroutine[None, None, None]:
         """Send no more claims for a limit that was added. Await the result, which returns what was leased."""
         self._sharing = tuple(each for each in self._sharing if each is not sharing)
         self._away.discard(sharing.name)
@@ -136,7 +136,7 @@ class Coordinator:
     async def _exchange(self, sharing: Account, *, leave: bool = False) -> str | None:
         """Send one claim. Returns the settings of other servers if they differ."""
         began = self._clock()
-        claim = {"member": self._member, **sharing.claim(leave=leave), "fresh": self._new_id()}
+        claim: LimitClaim = {"member": self._member, **sharing.claim(leave=leave), "fresh": self._new_id()}
         try:
             grant = await self._ledgers.exchange(sharing.name, claim)
             _end_if_cancelled()
@@ -149,7 +149,7 @@ class Coordinator:
             return None
         self._observe(self._clock() - began, "conflict" not in grant)
         if "conflict" in grant:
-            conflict: str = grant["conflict"]
+            conflict = grant["conflict"]
             self._report(sharing, f"this server has {sharing.settings}; other servers have {conflict}")
             return conflict
         if sharing.name in self._away:

@@ -3,13 +3,15 @@
 import json
 import math
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypeVar
 
 from remote_udf.errors import RemoteUdfError
+from udf_server.limits.sharing.claims import LedgerAnswer
 
 __all__ = ["CoordinationFailed", "Grant", "checked_grant", "read_grant"]
 
 CONFLICT_LENGTH = 2_000
+T = TypeVar("T")
 ROUNDED = 1 + 1e-9
 """Redis writes 14 digits of a number."""
 
@@ -36,12 +38,12 @@ class Grant(NamedTuple):
     failed: int
 
 
-def read_grant(received: Any) -> dict[str, Any]:
+def read_grant(received: str | bytes) -> LedgerAnswer:
     """The JSON object that was received. Raises CoordinationFailed, whose message does not quote it."""
     try:
-        grant = json.loads(received)
+        grant: LedgerAnswer = json.loads(received)
     except (TypeError, ValueError, RecursionError):
-        grant = None
+        raise _no_grant("expected a JSON object") from None
     if not isinstance(grant, dict):
         raise _no_grant("expected a JSON object")
     conflict = grant.get("conflict", "")
@@ -50,7 +52,7 @@ def read_grant(received: Any) -> dict[str, Any]:
     return grant
 
 
-def checked_grant(grant: dict[str, Any], most: int, amounts: Iterable[float], units: Iterable[str]) -> Grant:
+def checked_grant(grant: LedgerAnswer, most: int, amounts: Iterable[float], units: Iterable[str]) -> Grant:
     """The grant for a limit of places (-1 for any number), of these amounts of rates, and of units of a budget.
 
     Raises CoordinationFailed if it is none.
@@ -63,11 +65,11 @@ def checked_grant(grant: dict[str, Any], most: int, amounts: Iterable[float], un
         raise _no_grant("units is no object")
     numbers = [_list(found.get(unit), 4) for unit in units]
     return Grant(
-        epoch, _number(grant, "now"), _count(grant, "places", -1, most),
+        epoch, _checked(grant.get("now"), what="now"), _count("places", grant.get("places"), -1, most),
         [_numbers(pair, 2, limit) for pair, limit in zip(_list(rates, len(limits)), limits, strict=True)],
-        _number(grant, "paused", 0.0),
+        _checked(grant.get("paused"), 0.0, what="paused"),
         [[*_numbers(each[:3], 3), _checked(each[3])] for each in numbers],
-        _count(grant, "rows", 0), _count(grant, "failed", 0),
+        _count("rows", grant.get("rows"), 0), _count("failed", grant.get("failed"), 0),
     )  # fmt: skip
 
 
@@ -75,28 +77,24 @@ def _no_grant(why: str) -> CoordinationFailed:
     return CoordinationFailed(f"the answer is no grant: {why}; check what coordination_url names")
 
 
-def _number(grant: dict[str, Any], name: str, least: float = -math.inf) -> float:
-    return _checked(grant.get(name), least, what=name)
-
-
-def _count(grant: dict[str, Any], name: str, least: int, most: float = math.inf) -> int:
-    number = _checked(grant.get(name), least, most, name)
+def _count(name: str, value: float | None, least: int, most: float = math.inf) -> int:
+    number = _checked(value, least, most, name)
     if number != int(number):
         raise _no_grant(f"{name} is no whole number")
     return int(number)
 
 
-def _list(value: Any, length: int) -> list[Any]:
+def _list(value: list[T] | None, length: int) -> list[T]:
     if not isinstance(value, list) or len(value) != length:
         raise _no_grant(f"expected a list of {length}")
     return value
 
 
-def _numbers(value: Any, length: int, most: float = math.inf) -> list[float]:
+def _numbers(value: list[float] | None, length: int, most: float = math.inf) -> list[float]:
     return [_checked(each, 0.0, most * ROUNDED) for each in _list(value, length)]
 
 
-def _checked(value: Any, least: float = -math.inf, most: float = math.inf, what: str = "an amount") -> float:
+def _checked(value: float | None, least: float = -math.inf, most: float = math.inf, what: str = "an amount") -> float:
     """A finite number within the bounds. JSON of Python has NaN and infinity, too."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise _no_grant(f"{what} is no number")

@@ -19,8 +19,9 @@ A member is a process of a server. It sends a claim at intervals and gets a gran
 """
 
 import math
-from typing import Any
+from typing import TypedDict
 
+from udf_server.limits.sharing.claims import LedgerAnswer, LimitClaim, RateClaim, UnitClaim
 from udf_server.limits.sharing.window import Window
 
 __all__ = ["AHEAD_PARTS", "AHEAD_SECONDS", "LEASE_SECONDS", "Ledger", "ahead_seconds"]
@@ -34,7 +35,22 @@ AHEAD_SHARE = 4
 has leased and does not use."""
 AHEAD_SECONDS, AHEAD_PARTS = 0.1, 10
 """How long units of a window are kept that were got ahead of calls, and the part of the window that it is at most."""
-NOBODY: dict[str, Any] = {"number": 0, "until": 0.0}
+
+
+class Member(TypedDict):
+    """What is known of a member."""
+
+    number: int
+    """That of its last claim."""
+    settings: str
+    until: float
+    """When its lease ends."""
+    places: int
+    wanted: int
+    rows: int
+    failed: int
+    units: dict[str, list[float]]
+    """Of a budget: what it has spent, and what it holds."""
 
 
 def ahead_seconds(seconds: float) -> float:
@@ -48,7 +64,7 @@ class Ledger:
     def __init__(self, *, may_be_lost: bool = False) -> None:
         """`may_be_lost`: members may have leases of an earlier ledger whose data was lost, as a Redis loses it."""
         self._may_be_lost = may_be_lost
-        self.members: dict[str, dict[str, Any]] = {}
+        self.members: dict[str, Member] = {}
         """By name. Those whose lease has ended are forgotten, unless they have spent units of a budget."""
         self.windows: dict[int, Window] = {}
         self._settings, self._epoch, self._run = "", "", ""
@@ -56,9 +72,7 @@ class Ledger:
         self._settling = -math.inf
         """Until when members may have leases that are not known here."""
 
-    def exchange(
-        self, claim: dict[str, Any], now: float, run: str = "", up_seconds: float = LEASE_SECONDS
-    ) -> dict[str, Any]:
+    def exchange(self, claim: LimitClaim, now: float, run: str = "", up_seconds: float = LEASE_SECONDS) -> LedgerAnswer:
         """The grant for a claim. It has only `conflict`, with their settings, if other members have other settings.
 
         A claim that arrives twice, or after a later one of its member, changes nothing; then the grant has only
@@ -79,31 +93,33 @@ class Ledger:
         for member, kept in members.items():
             if member != name and kept["until"] > now and kept["settings"] != claim["settings"]:
                 return {"conflict": kept["settings"]}
-        old = members.get(name, NOBODY)
-        if old["number"] >= claim["number"]:
+        old = members.get(name)
+        before = 0 if old is None else old["number"]
+        if before >= claim["number"]:
             return {"stale": True}
         if self._settings != claim["settings"] or not self._epoch:
             self._begin(claim, now, run, up_seconds)
-        if claim["units"] and old is NOBODY and claim["epoch"] not in ("", self._epoch):
+        if claim["units"] and old is None and claim["epoch"] not in ("", self._epoch):
             self._settling = now + LEASE_SECONDS
-        me = members[name] = {
+        me: Member = {
             "number": claim["number"], "settings": claim["settings"],
             "until": 0.0 if claim["leave"] else now + LEASE_SECONDS,
             "places": 0, "wanted": claim["wanted"], "rows": claim["rows"], "failed": claim["failed"],
             "units": {unit: [part["spent"], part["held"]] for unit, part in claim["units"].items()},
         }  # fmt: skip
-        grant: dict[str, Any] = {"epoch": self._epoch, "now": now, "places": self._places(claim, me, now)}
+        members[name] = me
+        grant: LedgerAnswer = {"epoch": self._epoch, "now": now, "places": self._places(claim, me, now)}
         self._paused = max(self._paused, now + claim["pause"])
         grant["paused"] = max(self._paused - now, 0.0)
         grant["rates"] = [
-            self._rate(index, rate, claim["epoch"], old["number"], now) for index, rate in enumerate(claim["rates"])
+            self._rate(index, rate, claim["epoch"], before, now) for index, rate in enumerate(claim["rates"])
         ]
         grant["units"] = self._units(claim["units"], me, now)
-        for each in ("rows", "failed"):
-            grant[each] = sum(kept[each] for kept in members.values())
+        grant["rows"] = sum(kept["rows"] for kept in members.values())
+        grant["failed"] = sum(kept["failed"] for kept in members.values())
         return grant
 
-    def _begin(self, claim: dict[str, Any], now: float, run: str, up_seconds: float) -> None:
+    def _begin(self, claim: LimitClaim, now: float, run: str, up_seconds: float) -> None:
         """Begin with these settings. What was spent of a budget stays spent.
 
         A budget that a Redis does not know has hardly ever been lost, if the Redis has run for some time.
@@ -128,7 +144,7 @@ class Ledger:
         for window in self.windows.values():
             window.set_back(late)
 
-    def _places(self, claim: dict[str, Any], me: dict[str, Any], now: float) -> int:
+    def _places(self, claim: LimitClaim, me: Member, now: float) -> int:
         """The places of the member until its next claim; -1 if there is no limit."""
         limit, name = claim["most"], claim["member"]
         if limit < 0:
@@ -145,7 +161,7 @@ class Ledger:
         me["places"] = max(places, claim["ceiling"])
         return places
 
-    def _rate(self, index: int, rate: dict[str, Any], epoch: str, before: int, now: float) -> list[float]:
+    def _rate(self, index: int, rate: RateClaim, epoch: str, before: int, now: float) -> list[float]:
         """The units that a member gets of one rate: for its calls that wait, and ahead of calls.
 
         What it has settled in claims up to `before` was counted.
@@ -155,7 +171,7 @@ class Ledger:
             window = self.windows[index] = Window(rate["amount"], rate["seconds"], rate["burst"])
         if epoch == self._epoch:  # otherwise those that come back were never counted here
             for first, amount in rate["back"]:
-                window.take_back(amount, first, now)
+                window.take_back(amount, int(first), now)
         window.add(math.fsum(amount for turn, amount in rate["settled"] if turn > before), now)
         room = 0.0 if self._paused > now else window.room(rate["least"], now)
         granted = min(rate["take"], room) if room >= rate["least"] and room > 0 else 0.0
@@ -164,7 +180,7 @@ class Ledger:
         window.add(ahead, now, max(ahead_seconds(rate["seconds"]), rate["keep"]))
         return [granted, ahead]
 
-    def _units(self, units: dict[str, Any], me: dict[str, Any], now: float) -> dict[str, list[float]]:
+    def _units(self, units: dict[str, UnitClaim], me: Member, now: float) -> dict[str, list[float]]:
         """What a member gets of each unit of a budget. If a call does not fit one unit, it gets nothing of any.
 
         Otherwise members could wait for each other, each with a part of what a call needs.
@@ -180,7 +196,7 @@ class Ledger:
                 me["units"][unit][1] += leased
         return found
 
-    def _used(self, unit: str, part: dict[str, float], me: dict[str, Any], now: float) -> list[float]:
+    def _used(self, unit: str, part: UnitClaim, me: Member, now: float) -> list[float]:
         spent = held = elsewhere = 0.0
         for member in self.members.values():
             its_spent, its_held = member["units"].get(unit, (0.0, 0.0))

@@ -11,10 +11,10 @@ import time
 import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from udf_server.base.errors import InvalidConfig
+from udf_server.limits.sharing.claims import LedgerAnswer, LimitClaim
 from udf_server.limits.sharing.grants import CoordinationFailed, read_grant
 from udf_server.limits.sharing.ledger import Ledger
 from udf_server.limits.sharing.redis_script import SCRIPT
@@ -48,7 +48,7 @@ class Ledgers(ABC):
     """What servers have in common that count together; `shared` if any number of servers may."""
 
     @abstractmethod
-    async def exchange(self, name: str, claim: dict[str, Any]) -> dict[str, Any]:
+    async def exchange(self, name: str, claim: LimitClaim) -> LedgerAnswer:
         """Send a claim to the ledger `name` and return its grant. Raises CoordinationFailed."""
 
     @abstractmethod
@@ -65,13 +65,13 @@ class LocalLedgers(Ledgers):
         self._budgets: collections.OrderedDict[str, Ledger] = collections.OrderedDict()
         self.identity = uuid.uuid4().hex
 
-    async def exchange(self, name: str, claim: dict[str, Any]) -> dict[str, Any]:
+    async def exchange(self, name: str, claim: LimitClaim) -> LedgerAnswer:
         return self.answer(name, claim)
 
     async def close(self) -> None:
         pass
 
-    def answer(self, name: str, claim: dict[str, Any]) -> dict[str, Any]:
+    def answer(self, name: str, claim: LimitClaim) -> LedgerAnswer:
         """Do the same without waiting, on any thread."""
         with self._lock:
             if not claim["lasts"]:
@@ -89,7 +89,7 @@ class RedisLedgers(Ledgers):
     def __init__(self, url: str, namespace: str) -> None:
         """Raises InvalidConfig if redis-py is not installed or the URL is not valid."""
         client, self._errors = redis_client(url, "coordination_url", LINE_BYTES, socket_timeout=ANSWER_SECONDS)
-        self._client: Any = client
+        self._client = client
         self._script = self._client.register_script(SCRIPT)
         self._gate = asyncio.Semaphore(CONNECTIONS)
         # Others may have a Redis of their own at the same path.
@@ -99,7 +99,7 @@ class RedisLedgers(Ledgers):
         )
         self._prefix = f"{_PREFIX}{namespace}:"
 
-    async def exchange(self, name: str, claim: dict[str, Any]) -> dict[str, Any]:
+    async def exchange(self, name: str, claim: LimitClaim) -> LedgerAnswer:
         try:
             async with asyncio.timeout(ANSWER_SECONDS), self._gate:
                 answer = await self._script([self._prefix + name], [json.dumps(claim)])
@@ -121,14 +121,14 @@ class SocketLedgers(Ledgers):
         self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
         self._gate = asyncio.Lock()
 
-    async def exchange(self, name: str, claim: dict[str, Any]) -> dict[str, Any]:
+    async def exchange(self, name: str, claim: LimitClaim) -> LedgerAnswer:
         try:
             async with asyncio.timeout(ANSWER_SECONDS), self._gate:
                 return await self._ask(name, claim)
         except (OSError, ValueError, EOFError, asyncio.LimitOverrunError) as error:
             raise CoordinationFailed(f"the parent process does not answer: {type(error).__name__}") from None
 
-    async def _ask(self, name: str, claim: dict[str, Any]) -> dict[str, Any]:
+    async def _ask(self, name: str, claim: LimitClaim) -> LedgerAnswer:
         done = False
         try:
             if self._streams is None:
