@@ -1,7 +1,7 @@
 """RateLimit is an amount of a unit per time, and what may begin of it at once."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from remote_udf.errors import InvalidOption
@@ -11,10 +11,8 @@ __all__ = ["BURST_PART", "CALLS", "RateLimit", "amounts_of", "paced", "parse_bur
 CALLS = "calls"
 """The unit of a rate that names none."""
 _SECONDS = {"second": 1, "minute": 60, "hour": 3_600, "day": 86_400}
-_RATE = re.compile(
-    r"\s*(\d[\d_]*(?:\.\d+)?)\s*([A-Za-z][\w-]*)?\s*(?:/|\bper\b)\s*(\d+)?\s*(second|minute|hour|day)s?\s*", re.ASCII
-)
-_BURST = re.compile(r"\s*(\d[\d_]*(?:\.\d+)?)\s*([A-Za-z][\w-]*)?\s*", re.ASCII)
+_AMOUNT = r"\s*(\d[\d_]*(?:\.\d+)?)\s*([A-Za-z][\w-]*)?\s*"
+_TIME = r"(?:/|\bper\b)\s*(0*[1-9]\d*)?\s*(second|minute|hour|day)s?\s*"
 PACED_SECONDS = 60
 """The longest window that is paced without a `burst`."""
 BURST_PART = 10
@@ -39,13 +37,9 @@ class RateLimit:
 
 def parse_rates(value: str | Sequence[str]) -> tuple[RateLimit, ...]:
     """One rate, several with commas, or a list of them. Raises InvalidOption."""
-    texts = [str(each) for each in value] if isinstance(value, list | tuple) else str(value).split(",")
     found = []
-    for text in texts:
-        match = _RATE.fullmatch(text)
-        if match is None or not float(match[1]) or int(match[3] or 1) == 0:
-            raise InvalidOption(f"{text.strip()!r} is not a rate, such as '100/second' or '90000 tokens/minute'")
-        found.append(RateLimit(float(match[1]), match[2] or CALLS, int(match[3] or 1) * _SECONDS[match[4]]))
+    for amount, unit, match in _amounts(value, _TIME, "a rate, such as '100/second' or '90000 tokens/minute'"):
+        found.append(RateLimit(amount, unit, int(match[3] or 1) * _SECONDS[match[4]]))
     if len({(rate.unit, rate.seconds) for rate in found}) < len(found) or not found:
         raise InvalidOption(f"{value!r} has two rates of one unit and time, or none")
     return tuple(found)
@@ -53,16 +47,21 @@ def parse_rates(value: str | Sequence[str]) -> tuple[RateLimit, ...]:
 
 def parse_bursts(value: str | Sequence[str]) -> Mapping[str, float]:
     """An amount, several with commas, or a list of them, by unit. Raises InvalidOption."""
-    texts = [str(each) for each in value] if isinstance(value, list | tuple) else str(value).split(",")
     found: dict[str, float] = {}
-    for text in texts:
-        match = _BURST.fullmatch(text)
-        if match is None or not float(match[1]):
-            raise InvalidOption(f"{text.strip()!r} is not an amount, such as '50' or '9000 tokens'")
-        if (unit := match[2] or CALLS) in found:
+    for amount, unit, _ in _amounts(value, "", "an amount, such as '50' or '9000 tokens'"):
+        if unit in found:
             raise InvalidOption(f"{value!r} has two amounts of {unit}")
-        found[unit] = float(match[1])
+        found[unit] = amount
     return found
+
+
+def _amounts(value: object, behind: str, what: str) -> Iterator[tuple[float, str, re.Match[str]]]:
+    """Each amount of more than 0 with its unit, and the match of the text, which has this pattern behind them."""
+    for text in [str(each) for each in value] if isinstance(value, list | tuple) else str(value).split(","):
+        match = re.fullmatch(_AMOUNT + behind, text, re.ASCII)
+        if match is None or not float(match[1]):
+            raise InvalidOption(f"{text.strip()!r} is not {what}")
+        yield float(match[1]), match[2] or CALLS, match
 
 
 def paced(rates: Sequence[RateLimit], bursts: Mapping[str, float]) -> tuple[RateLimit, ...]:
