@@ -99,9 +99,11 @@ class RemoteSpark(Spark):
             "TBLPROPERTIES": lambda self: self._parse_pairs(),
             "USING": lambda self: self._parse_provider(),
         }
-        # ANY can be an aggregate, any(x), and the word before the values of LIKE.
+        # ANY can be an aggregate, any(x), and the word before the values of LIKE. CASE and IF can be columns.
         NO_PAREN_FUNCTION_PARSERS = {  # noqa: RUF012
-            name: how for name, how in Spark.Parser.NO_PAREN_FUNCTION_PARSERS.items() if name != "ANY"
+            **{name: how for name, how in Spark.Parser.NO_PAREN_FUNCTION_PARSERS.items() if name != "ANY"},
+            "CASE": lambda self: self._parse_case() if self._prev.token_type is TokenType.CASE else self._go_back(),
+            "IF": lambda self: self._parse_if() if self._match(TokenType.L_PAREN, advance=False) else self._go_back(),
         }
         BITWISE = {**Spark.Parser.BITWISE, UNSIGNED_SHIFT: UnsignedShift}  # noqa: RUF012
         NO_PAREN_FUNCTIONS: ClassVar[dict[TokenType, type[Node]]] = {}
@@ -165,6 +167,10 @@ class RemoteSpark(Spark):
             if len(arguments) == 3 and isinstance(arguments[0], exp.Column) and not arguments[0].table:
                 arguments[0] = exp.var(arguments[0].name)
             return self.expression(exp.Anonymous(this=name, expressions=arguments))
+
+        def _go_back(self) -> None:
+            """Leave the last word to those who read names."""
+            self._retreat(self._index - 1)
 
         def _parse_row_format(self, match_row: bool = False) -> Node | None:
             """Parse the part between the directory of an INSERT and its query: USING csv OPTIONS (header 'true')."""

@@ -5,7 +5,7 @@ GROUP /* by what */ BY.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from sqlglot.dialects.spark import Spark
 from sqlglot.tokens import Token, TokenType
@@ -47,8 +47,8 @@ _BY = {
 _PREDICATES = {TokenType.BETWEEN, TokenType.ILIKE, TokenType.LIKE, TokenType.RLIKE}
 _TABLES = {TokenType.FROM, TokenType.JOIN}
 _BEFORE = {
-    TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.COMMA, TokenType.SELECT, TokenType.DISTINCT, TokenType.WHERE,
-    TokenType.HAVING, TokenType.QUALIFY, TokenType.NOT, TokenType.ON, TokenType.WHEN, TokenType.THEN, TokenType.ELSE,
+    TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.COMMA, TokenType.SELECT, TokenType.WHERE, TokenType.HAVING,
+    TokenType.QUALIFY, TokenType.NOT, TokenType.ON, TokenType.WHEN, TokenType.THEN, TokenType.ELSE,
     TokenType.CASE, TokenType.PLUS, TokenType.DASH, TokenType.TILDE, TokenType.ARROW, TokenType.FARROW, TokenType.ALIAS,
     *_OPERATORS, *_PREDICATES, *_BY, *_TABLES,
 }  # fmt: skip
@@ -70,17 +70,35 @@ _FUNCTIONS = _PREDICATES - {TokenType.BETWEEN}
 """Predicates that Spark has as functions, too: `regexp(a, '[0-9]')`."""
 _NEGATED = _PREDICATES | {TokenType.IN}
 _QUANTIFIERS = {TokenType.ALL, TokenType.DISTINCT}
-_BEGIN_NO_OPERAND = {
-    TokenType.FETCH, TokenType.FOR, TokenType.ON, TokenType.QUALIFY, TokenType.THEN, TokenType.USING,
+_QUANTIFIED = {TokenType.SELECT, TokenType.L_PAREN}
+_PREFIXES: dict[TokenType, Collection[TokenType | None]] = {
+    TokenType.ALL: _QUANTIFIED, TokenType.DISTINCT: _QUANTIFIED, TokenType.NOT: {None, *_BEFORE},
+    TokenType.SELECT: {None, TokenType.L_PAREN, TokenType.ALIAS},
+    TokenType.VALUES: {TokenType.L_PAREN, TokenType.ALIAS, *_TABLES}, TokenType.WHEN: {TokenType.CASE},
 }  # fmt: skip
-"""Words that are names where an operand is expected, also before a sign: `for - 1`."""
+"""Words that have an operand, by the tokens before them; elsewhere, and before a sign, words are names: `for - 1`."""
 _SIGNS = {TokenType.DASH, TokenType.PLUS, TokenType.STAR}
+_DEPTHS = {TokenType.L_PAREN: 1, TokenType.R_PAREN: -1, TokenType.END: -1}
+_AFTER_ALIAS = {
+    TokenType.COMMA, TokenType.FROM, TokenType.GROUP_BY, TokenType.HAVING, TokenType.JOIN, TokenType.ORDER_BY,
+    TokenType.R_PAREN, TokenType.SEMICOLON, TokenType.WHERE,
+}  # fmt: skip
+_NO_ALIAS = {
+    TokenType.CROSS, TokenType.CUBE, TokenType.EXCEPT, TokenType.INNER, TokenType.INTERSECT, TokenType.OUTER,
+    TokenType.ROLLUP, TokenType.UNION, *_AFTER_ALIAS,
+}  # fmt: skip
+"""Words that may end a clause, begin one, or connect two queries: `SELECT 1 UNION FROM t`."""
+_WORDS = (_AFTER_NAME - {TokenType.ASC, TokenType.DESC, TokenType.END}) & {
+    kind for word, kind in Spark.Tokenizer.KEYWORDS.items() if word.isalpha()
+}
+"""Words that may follow a name, or be one themselves."""
+_ENDS_ITEM = {TokenType.WHEN, *_AFTER_ALIAS}
 _OPERANDS = {TokenType.VAR, TokenType.IDENTIFIER, TokenType.NUMBER, *TEXTS}
 _BEGIN_OPERANDS = {*_OPERANDS, TokenType.L_PAREN, TokenType.CASE, TokenType.DASH, TokenType.PLUS, TokenType.INTERVAL}
 _END_OPERANDS = {*_OPERANDS, TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.END}
 """Tokens beside a star that is a product: `2 * for`, `all * 2`, and not `SELECT DISTINCT *`."""
 _PARSED_AS_NAMES = Spark.Parser.ID_VAR_TOKENS - {
-    TokenType.ALL, TokenType.CUBE, TokenType.DISTINCT, TokenType.FETCH, TokenType.LIMIT, TokenType.LOCK,
+    TokenType.ALL, TokenType.CASE, TokenType.CUBE, TokenType.DISTINCT, TokenType.FETCH, TokenType.LIMIT, TokenType.LOCK,
     TokenType.OFFSET, TokenType.ROLLUP,
 }  # fmt: skip
 """Tokens that sqlglot reads as names, too: types, for example."""
@@ -96,7 +114,7 @@ def named_by_words(tokens: list[Token]) -> list[Token]:
 
 
 def _is_name(token: Token, index: int, tokens: Sequence[Token]) -> bool:
-    before = tokens[index - 1].token_type if index else None
+    kind, before = token.token_type, _before(index, tokens)
     after, next_but_one = (
         tokens[place].token_type if place < len(tokens) else TokenType.SEMICOLON for place in (index + 1, index + 2)
     )
@@ -104,31 +122,54 @@ def _is_name(token: Token, index: int, tokens: Sequence[Token]) -> bool:
         after = TokenType.DESC  # ORDER BY values NULLS LAST
     if after is TokenType.NOT and next_but_one in _NEGATED:
         after = next_but_one
-    if token.token_type is TokenType.ALL and before in _BY:
+    if kind is TokenType.ALL and before in _BY:
         return after in (TokenType.DOT, *_OPERATORS)  # GROUP BY ALL
-    if token.token_type is TokenType.FOR and before in (TokenType.VAR, TokenType.R_PAREN):
-        return after in _AFTER and after is not TokenType.DOT  # FROM t for
     if before in (TokenType.WITH, TokenType.RECURSIVE):
         return after is TokenType.ALIAS  # not GROUP BY a WITH ROLLUP
-    if token.token_type is TokenType.CASE and after is TokenType.WHEN:
+    if before is TokenType.DOT:
+        return True
+    if kind is TokenType.CASE and _has_branches(index, tokens):
         return False
-    if before is TokenType.STAR and index > 1 and tokens[index - 2].token_type in _END_OPERANDS:
-        before = TokenType.SLASH
+    is_prefix = before in _PREFIXES.get(kind, ())
+    if is_prefix and after in _WORDS and next_but_one in _AFTER:
+        return False  # SELECT DISTINCT from FROM t
     if after is TokenType.STAR and next_but_one in _BEGIN_OPERANDS:
         after = TokenType.SLASH
-    if token.token_type in _BEGIN_NO_OPERAND and before in _BEFORE and after in _SIGNS:
-        return True
-    if token.token_type is TokenType.VALUES and before in _BEFORE - {TokenType.L_PAREN, *_TABLES} and after in _SIGNS:
-        return True
-    if token.token_type is TokenType.NOT and after in _FUNCTIONS and next_but_one is TokenType.L_PAREN:
+    if kind is TokenType.NOT and after in _FUNCTIONS and next_but_one is TokenType.L_PAREN:
         return False  # WHERE NOT rlike(a, '[0-9]')
-    if token.token_type in _FUNCTIONS and after is TokenType.L_PAREN:
+    if kind in _FUNCTIONS and after is TokenType.L_PAREN:
         if before is TokenType.NOT:  # a NOT RLIKE ('[0-9]')
             before = tokens[index - 2].token_type if index > 1 else None
         return before in _BEFORE
-    if token.token_type in _PARSED_AS_NAMES and before not in _TABLES:
+    if kind in _PARSED_AS_NAMES and before not in _TABLES:
         return False
-    return before in _BEFORE and after in (_AFTER if token.token_type in _QUANTIFIERS else _AFTER_NAME)
+    if before in _END_OPERANDS:
+        named = after in _WORDS and next_but_one in _AFTER_NAME  # a AS from FROM t
+        return after in _AFTER_ALIAS and kind not in _NO_ALIAS and not named
+    if after in _SIGNS and not is_prefix:
+        return before in _BEFORE
+    return before in _BEFORE and after in (_AFTER if kind in _QUANTIFIERS else _AFTER_NAME)
+
+
+def _before(index: int, tokens: Sequence[Token]) -> TokenType | None:
+    """What is before a word: SELECT if that is `SELECT ALL`, an operator if it is the star of a product."""
+    before, last_but_one = (tokens[place].token_type if place >= 0 else None for place in (index - 1, index - 2))
+    if before in _QUANTIFIERS and last_but_one in _QUANTIFIED:
+        return last_but_one
+    return TokenType.SLASH if before is TokenType.STAR and last_but_one in _END_OPERANDS else before
+
+
+def _has_branches(index: int, tokens: Sequence[Token]) -> bool:
+    """Whether WHEN follows the word CASE before its item ends, outside of parentheses and of another CASE."""
+    depth = 0
+    for place in range(index + 1, len(tokens)):
+        kind = tokens[place].token_type
+        if kind is TokenType.CASE and place > index + 1 and tokens[place + 1 : place + 2]:
+            depth += tokens[place + 1].token_type is TokenType.WHEN
+        depth += _DEPTHS.get(kind, 0)
+        if depth < 0 or (not depth and kind in _ENDS_ITEM):
+            return kind is TokenType.WHEN
+    return False
 
 
 def _is_shift(before: Sequence[Token], after: Sequence[Token]) -> bool:

@@ -8,10 +8,11 @@ from spark_client.sql.text.parsing import Text
 from spark_client.sql.text.writers import written
 
 WORDS = (
-    "all", "and", "between", "create", "cross", "cube", "describe", "distinct", "drop", "else", "except", "explain",
-    "fetch", "for", "from", "glob", "having", "inner", "insert", "intersect", "into", "join", "lateral", "like",
-    "limit", "lock", "minus", "not", "object", "offset", "on", "or", "outer", "partitioned_by", "qualify", "range",
-    "returning", "rollup", "select", "tablesample", "then", "union", "using", "values", "when", "where", "with", "xor",
+    "all", "alter", "and", "as", "between", "case", "create", "cross", "cube", "describe", "distinct", "drop", "else",
+    "except", "explain", "fetch", "for", "from", "glob", "grant", "having", "if", "ilike", "inner", "insert",
+    "intersect", "into", "join", "lateral", "like", "limit", "lock", "minus", "not", "object", "offset", "on", "or",
+    "outer", "partitioned_by", "qualify", "range", "returning", "rlike", "rollback", "rollup", "select", "tablesample",
+    "then", "uncache", "union", "using", "values", "when", "where", "with", "xor",
 )  # fmt: skip
 
 
@@ -29,13 +30,47 @@ def test_a_word_is_a_name(word):
         assert not list(tree.find_all(exp.Star, exp.Placeholder)) and written(tree) == query
 
 
-@pytest.mark.parametrize("word", ["fetch", "for", "on", "qualify", "then", "using"])
-@pytest.mark.parametrize("sign", "+-*")
-def test_a_word_before_a_sign_is_a_name(word, sign):
-    query = f"SELECT f({word} {sign} 1), {word} {sign} INTERVAL 1 DAY, {word} {sign} (2) FROM t"
+def columns_of(query):
+    """The names of the columns, of a query that is written as it was read."""
     tree = Text(query, None, {}).tree
-    assert [each.name for each in tree.find_all(exp.Column)] == [word] * 3
-    assert written(tree) == query
+    assert not list(tree.find_all(exp.Star)) and written(tree) == query
+    return [each.name for each in tree.find_all(exp.Column)]
+
+
+@pytest.mark.parametrize("word", [word for word in WORDS if word not in ("all", "distinct", "not")])
+def test_a_word_before_a_sign_is_a_name(word):
+    for sign in "+-*":
+        query = f"SELECT f(1, {word} {sign} 1), {word} {sign} INTERVAL 1 DAY, 2 * {word} {sign} (2) FROM t"
+        assert columns_of(query) == [word] * 3
+    assert columns_of("SELECT f(NOT -a), CASE -a WHEN 1 THEN -a END, CASE WHEN -a THEN 1 END FROM t") == ["a"] * 4
+
+
+@pytest.mark.parametrize("word", WORDS)
+def test_a_word_after_all_or_distinct_or_a_dot_is_a_name(word):
+    query = f"SELECT ALL {word}, a FROM t UNION SELECT DISTINCT {word} FROM t"
+    assert columns_of(query) == [word, "a", word]
+    assert (
+        columns_of(f"SELECT f(DISTINCT {word}), f(ALL {word}), NOT {word}, t.{word}, t.{word} + 1 FROM t") == [word] * 5
+    )
+
+
+@pytest.mark.parametrize(
+    "word", ["between", "case", "create", "else", "fetch", "like", "on", "select", "values", "when"]
+)
+def test_a_word_after_an_operand_or_a_table_is_an_alias(word):
+    tree = Text(f"SELECT a {word}, f(b) {word} FROM t {word} WHERE c ORDER BY d", None, {}).tree
+    assert [item.alias for item in tree.expressions] == [word] * 2
+    assert tree.args["from_"].this.alias == word and tree.args["where"].this.name == "c"
+
+
+def test_case_is_a_name_where_no_branch_follows():
+    query = (
+        "SELECT case, CASE WHEN case THEN case ELSE case END, CASE a WHEN CASE WHEN b THEN c END THEN case END FROM t"
+    )
+    assert columns_of(query).count("case") == 5
+    query = "SELECT a FROM t WHERE case > CASE WHEN b THEN 1 END AND case - 1 IN (case) AND if = if(if, 1, 2)"
+    names = columns_of(query)
+    assert names.count("case") == 3 and names.count("if") == 2
 
 
 @pytest.mark.parametrize("word", ["cross", "describe", "fetch", "for", "on", "using"])
