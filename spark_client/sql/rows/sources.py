@@ -1,7 +1,7 @@
 """SelectSource: the rows that a SELECT reads, before grouping: its FROM, JOIN, LATERAL VIEW and WHERE."""
 
 import functools
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TypeGuard
 
 from pyspark.errors import AnalysisException
@@ -263,6 +263,7 @@ def output_names(
     aliases = {source.key(item.alias) for item in select.expressions if isinstance(item, exp.Alias)}
     names: list[str | None] = []
     asked: dict[int, Node] = {}
+    lateral: list[int] = []
     for index, item in enumerate(select.expressions):
         if item.is_star or _has_columns(item):
             names.append(None)
@@ -271,17 +272,37 @@ def output_names(
             names.append((source.constant_name(item) if value else None) or item.alias_or_name)
         else:
             names.append(canonical(item).replace("`", ""))
-            lateral = any(alias_in(node, aliases, source.key) for node in item.walk())
-            if not lateral and not is_ours(item):
+            if any(alias_in(node, aliases, source.key) for node in item.walk()):
+                lateral.append(index)
+            elif not is_ours(item):
                 asked[index] = item
-    if asked:
-        query = source.selecting([item.copy() for item in asked.values()])
+
+    def ask(items: Mapping[int, Node], wanted: Iterable[int], taken: Collection[str] = ()) -> None:
+        query = source.selecting([item.copy() for item in items.values()])
         query.set("group", group)
         if select.args.get("windows"):
             query.set("windows", [window.copy() for window in select.args["windows"]])
-        for index, name in zip(asked, _asked_names(source, query, len(asked)), strict=False):
-            names[index] = name
+        found = dict(zip(items, _asked_names(source, query, len(items)), strict=False))
+        for index in found.keys() & wanted:
+            if source.key(found[index]) not in taken:  # CAST(a AS string) is named a
+                names[index] = found[index]
+
+    if asked:
+        ask(asked, asked)
+    if lateral:
+        # Spark also names what an item refers to in another one, whose value does not matter.
+        items = {index: _without_ours(item, is_ours) for index, item in enumerate(select.expressions)}
+        ask({index: item for index, item in items.items() if item is not None}, lateral, aliases)
     return names
+
+
+def _without_ours(item: Node, is_ours: Callable[[Node], bool]) -> Node | None:
+    """An item for a query of Spark's: null in place of a value that is not Spark's; None if it has several columns."""
+    if item.is_star or _has_columns(item):
+        return None
+    if not is_ours(item):
+        return item
+    return exp.alias_(exp.null(), item.alias, quoted=True) if isinstance(item, exp.Alias) else None
 
 
 def keep_names(source: SelectSource, select: Node, changed: Node, group: Node | None = None) -> None:

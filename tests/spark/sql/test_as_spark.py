@@ -172,6 +172,20 @@ def test_a_value_without_parentheses_has_the_name_that_spark_gives_it(remote):
     assert remote.sql(over.replace("SUM(", "my_sum(")).columns == remote.spark.sql(over).columns
 
 
+LATERAL_NAMES = [
+    "SELECT 'a' AS a, a LIKE 'a', NOT a RLIKE 'b', substring(a, 1), a || k, SUM(v) AS n FROM pairs GROUP BY k",
+    "SELECT k AS g, g + 1, CASE WHEN g > 1 THEN 2 END, SUM(v) AS n, n LIKE '1%', -n, count(*) AS c, c * 2 FROM pairs "
+    "GROUP BY k",
+    "SELECT k AS v, v + 1, 'x' AS x, x IN ('x', 'y'), SUM(v) OVER (PARTITION BY k) AS n, n IS NULL FROM pairs",
+]
+
+
+@pytest.mark.parametrize("query", LATERAL_NAMES)
+def test_a_column_over_an_item_of_the_same_select_has_the_name_that_spark_gives_it(remote, query):
+    assert remote.sql(query.replace("SUM(", "my_sum(")).columns == remote.spark.sql(query).columns
+    as_spark(remote, query)
+
+
 def test_every_aggregate_and_predicate_of_spark_stands_beside_a_remote_one(remote):
     query = (
         "SELECT k, SUM(v) AS n, hex(bitmap_construct_agg(bitmap_bit_position(coalesce(v, 1)))) AS b,"
