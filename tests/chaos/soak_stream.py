@@ -2,7 +2,9 @@
 
 Three queries run at once: an aggregate by key in update mode, whose keys are never removed; a process table function
 whose state has a time-to-live; and an aggregate of windows. State, files, memory of the driver, its workers and the
-server, and the time of a micro-batch are sampled, plotted as SVG and compared, see `flatness`.
+server, and the CPU time of a micro-batch are sampled, plotted as SVG and compared, see `flatness`. Each micro-batch has
+the same number of rows and one more second of event time, however late it is: what it has to do does not depend on the
+load of the machine.
 """
 
 import argparse
@@ -10,7 +12,7 @@ import os
 import sys
 import tempfile
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import psutil
@@ -23,8 +25,8 @@ from tests.chaos.servers import ChaosServer
 from tests.chaos.soak import SAMPLES, plot
 
 ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
-PER_SECOND = 20
-"""Each key has a row once in this number of seconds."""
+ROUND = 20
+"""Each key has a row once in this number of micro-batches."""
 WARM_UP = 30
 """The number of micro-batches of each query before the first sample, by which each key has had rows."""
 STARTS = 5
@@ -45,7 +47,8 @@ def started(remote, keys, folder):
     three queries start at once. So a query that fails before its first micro-batch has ended is started again.
     """
     spark = SparkSession.active()
-    rows = spark.readStream.format("rate").option("rowsPerSecond", max(keys // PER_SECOND, 1)).load()
+    rows = spark.readStream.format("rate-micro-batch").option("advanceMillisPerBatch", 1000)
+    rows = rows.option("rowsPerBatch", max(keys // ROUND, 1)).option("numPartitions", 2).load()
     rows = rows.selectExpr(f"value % {keys} AS k", "value AS id", "1L AS x", "timestamp AS at")
     totals = remote.function("totals")("x").alias("total")
     windows = tumble(rows.withWatermark("at", "2 seconds"), "at", "10 seconds")
@@ -73,12 +76,34 @@ def batches(query):
     return (query.lastProgress or {"batchId": -1})["batchId"] + 1
 
 
-def sample(queries, folder, server, seconds):
+class CpuTime:
+    """The CPU time of a micro-batch of any query, between two samples."""
+
+    def __init__(self):
+        self._seconds, self._batches, self._latest = {}, 0, 0.0
+
+    def of_a_batch(self, processes, ended):
+        """Milliseconds; those of the sample before if no micro-batch has ended since."""
+        seconds = {}
+        for process in processes:
+            with suppress(psutil.NoSuchProcess):
+                times = process.cpu_times()
+                seconds[process.pid] = times.user + times.system
+        if ended > self._batches:
+            spent = sum(seconds[pid] - self._seconds.get(pid, 0.0) for pid in seconds)
+            self._latest = 1000 * spent / (ended - self._batches)
+            self._seconds, self._batches = seconds, ended
+        return self._latest
+
+
+def sample(queries, folder, server, seconds, cpu):
     """A row of what must not grow."""
     row = {"seconds": seconds}
     driver = next(each for each in psutil.Process().children() if "java" in each.name())
     workers = [each for each in driver.children(recursive=True) if each.is_running()]
-    for name, processes in (("driver", [driver]), ("workers", workers), ("server", [psutil.Process(server.pid)])):
+    server = psutil.Process(server.pid)
+    row["micro-batch: CPU ms"] = cpu.of_a_batch([driver, *workers, server], sum(map(batches, queries)))
+    for name, processes in (("driver", [driver]), ("workers", workers), ("server", [server])):
         row[f"{name} memory MB"] = row[f"{name} threads"] = row[f"{name} files"] = 0
         for process in processes:
             try:
@@ -92,7 +117,6 @@ def sample(queries, folder, server, seconds):
     row["checkpoint MB"] = sum(each.st_size for each in stored) / (1 << 20)
     for query in queries:
         progress = query.lastProgress or {}
-        row[f"{query.name}: trigger ms"] = (progress.get("durationMs") or {}).get("triggerExecution", 0)
         row[f"{query.name}: state rows"] = sum(each["numRowsTotal"] for each in progress.get("stateOperators") or ())
     return row
 
@@ -117,10 +141,10 @@ def main():
         queries = started(connect(spark, server.target), asked.keys, folder)
         while all(query.isActive for query in queries) and min(map(batches, queries)) < WARM_UP:
             time.sleep(1.0)
-        began = time.monotonic()
+        cpu, began = CpuTime(), time.monotonic()
         while all(query.isActive for query in queries) and (passed := time.monotonic() - began) < asked.minutes * 60:
             time.sleep(max(asked.minutes * 60 / SAMPLES, 1.0))
-            rows.append(sample(queries, folder, server, passed))
+            rows.append(sample(queries, folder, server, passed, cpu))
         failed = [f"{query.name}: {query.exception() or 'ended'}" for query in queries if not query.isActive]
         ran = ", ".join(f"{query.name} {batches(query)}" for query in queries)
         for query in queries:
