@@ -22,7 +22,10 @@ from udf_server.aggregate.declaration import declare_aggregate
 SEED = random.randrange(1 << 31) if os.environ.get("REMOTE_UDF_SEED") == "random" else 40
 DRAWN = None if os.environ.get("ALL_EXAMPLES") else 60
 
-pytestmark = [pytest.mark.long, pytest.mark.timeout(7200 if DRAWN is None else 240)]
+PARTS = 1 if DRAWN else 12
+"""The tests of a setting. Whatever its time limit, a process ends after 16 minutes in one test."""
+
+pytestmark = [pytest.mark.long, pytest.mark.timeout(240 if DRAWN else 900)]
 
 SETTINGS = {
     "by default": {},
@@ -108,16 +111,14 @@ def difference(remote, query):
     return found if found not in (None, expected) else None
 
 
-def test_the_examples_of_functions_have_sparks_rows(remote, examples):
+@pytest.mark.parametrize("part", range(PARTS))
+@pytest.mark.parametrize("name", SETTINGS)
+def test_the_examples_of_functions_have_sparks_rows(remote, examples, name, part):
     print(f"seed {SEED}")
-    found = {}
-    for name, texts in examples.items():
-        with setting(remote.spark, SETTINGS[name]):
-            found[name] = {query: difference(remote, query) for query in queries_of(remote.spark, texts)}
-    assert sum(map(len, found.values())) > len(SETTINGS)
-    assert {name: {query: what for query, what in all_.items() if what} for name, all_ in found.items()} == {
-        name: {} for name in SETTINGS
-    }
+    with setting(remote.spark, SETTINGS[name]):
+        found = {query: difference(remote, query) for query in queries_of(remote.spark, examples[name][part::PARTS])}
+    assert found
+    assert {query: what for query, what in found.items() if what} == {}
 
 
 SUM = re.compile(r"\bsum\(", re.IGNORECASE)
@@ -139,10 +140,10 @@ def queries(spark):
         spark.catalog.dropTempView(name)
 
 
-def test_queries_of_the_benchmarks_kind_have_sparks_rows(remote, queries):
+@pytest.mark.parametrize("name", SETTINGS)
+def test_queries_of_the_benchmarks_kind_have_sparks_rows(remote, queries, name):
     print(f"seed {SEED}")
-    for name, texts in queries.items():
-        with setting(remote.spark, SETTINGS[name]):
-            for text in texts:
-                found = outcome(remote, SUM.sub("my_sum(", text))
-                assert str(found).replace("my_sum(", "sum(") == str(outcome(remote.spark, text)), (name, text)
+    with setting(remote.spark, SETTINGS[name]):
+        for text in queries[name]:
+            found = outcome(remote, SUM.sub("my_sum(", text))
+            assert str(found).replace("my_sum(", "sum(") == str(outcome(remote.spark, text)), text
