@@ -14,7 +14,7 @@ DOCUMENTED: tuple[tuple[str, str], ...] = (
     ("in QUALIFY is ambiguous: a column, and an item", "a name in QUALIFY is a column or an item"),
     ("remote aggregate \\S+ cannot be used here", "no remote aggregate in PIVOT or a recursive query"),
     ("cannot refer to outer columns", "no remote aggregate in a correlated subquery"),
-    ("cannot be planned in the pipe syntax", "no remote aggregate in the pipe syntax"),
+    ("cannot be planned beside the pipe syntax", "no remote aggregate in the pipe syntax"),
     ("is run in pieces: give its parameters names", "positional parameters are Spark's alone"),
 )
 """A pattern of the message, and the limitation that it states."""

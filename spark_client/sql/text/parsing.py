@@ -28,7 +28,8 @@ Parameters: TypeAlias = dict[str, Any] | list[Any] | None
 
 _FIELD = "__remote_sql_field_{}"
 _NOT_OURS = {
-    TokenType.PIPE_GT: "remote aggregates cannot be planned in the pipe syntax |>: write a SELECT",
+    TokenType.PIPE_GT: "remote aggregates cannot be planned beside the pipe syntax |>: write a SELECT, or create a "
+    "temporary view of the part with |>",
     TokenType.SEMICOLON: "only one statement at a time can be planned",
     TokenType.L_BRACE: "a field in braces was not passed",
 }
