@@ -29,9 +29,6 @@ __all__ = [
     "ScalarOptions",
     "canonical",
     "resolve",
-    "resolve_aggregate",
-    "resolve_hosted",
-    "resolve_scalar",
 ]
 
 _NEEDS_STRATEGY = {
@@ -113,21 +110,6 @@ def _refuse_contradictions(texts: Mapping[str, str], source: str) -> None:
     policy = texts.get("on-error")
     if "dead-letter" in texts and policy not in (None, OnError.DEAD_LETTER):
         raise InvalidOption(f"{source}: option 'dead-letter' cannot be combined with on-error {policy!r}")
-
-
-def resolve_scalar(*layers: Mapping[str, str]) -> ScalarOptions:
-    """Return the effective options of a scalar function. Later layers win. Layers are those of `canonical`."""
-    return resolve(ScalarOptions, *layers)
-
-
-def resolve_hosted(*layers: Mapping[str, str]) -> HostedOptions:
-    """Return the effective options of all calls of a function. Later layers win. Layers are those of `canonical`."""
-    return resolve(HostedOptions, *layers)
-
-
-def resolve_aggregate(*layers: Mapping[str, str]) -> AggregateOptions:
-    """Return the effective options of an aggregate function. Later layers win. Layers are those of `canonical`."""
-    return resolve(AggregateOptions, *layers)
 
 
 TableT = TypeVar("TableT")

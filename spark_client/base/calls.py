@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from remote_udf.effective_options import resolve_aggregate, resolve_scalar
+from remote_udf.effective_options import AggregateOptions, ScalarOptions, resolve
 from remote_udf.functions import FunctionSpec
 from remote_udf.options import ErrorPolicy
 from remote_udf.process_calls import ProcessCall, processed_type
@@ -47,7 +47,7 @@ class ScalarCall:
     @property
     def timeout(self) -> float:
         """The seconds that a row may take by the options known to the client, without the server's own settings."""
-        return resolve_scalar(self.spec.options, self.options).timeout
+        return resolve(ScalarOptions, self.spec.options, self.options).timeout
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class AggregateCall(ScalarCall):
     @property
     def timeout(self) -> float:
         """The seconds that a bundle may take by the options known to the client."""
-        return resolve_aggregate(self.spec.options, self.options).timeout
+        return resolve(AggregateOptions, self.spec.options, self.options).timeout
 
 
 @dataclass(frozen=True)
@@ -93,4 +93,4 @@ class ProcessTableCall(ScalarCall):
     @property
     def timeout(self) -> float:
         """The seconds that a bundle may take by the options known to the client."""
-        return resolve_aggregate(self.spec.options, self.options).timeout
+        return resolve(AggregateOptions, self.spec.options, self.options).timeout

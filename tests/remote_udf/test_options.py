@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remote_udf.effective_options import ScalarOptions, canonical, resolve_scalar
+from remote_udf.effective_options import ScalarOptions, canonical, resolve
 from remote_udf.errors import InvalidOption, RemoteUdfError
 from remote_udf.option_values import size
 from remote_udf.options import CALLER_OPTIONS, SCALAR_OPTIONS, OutputMode, RetryStrategy
@@ -64,8 +64,8 @@ def test_python_spelling_means_the_same(layer):
 def test_options_in_force_read_back_as_the_same(layer):
     text = accepted(layer)
     if text is not None:
-        options = resolve_scalar(text)
-        assert resolve_scalar(options.to_text()) == options
+        options = resolve(ScalarOptions, text)
+        assert resolve(ScalarOptions, options.to_text()) == options
 
 
 @given(st.lists(layers, max_size=4))
@@ -74,11 +74,11 @@ def test_each_option_is_the_last_layers_that_sets_it(given_layers):
     for name, option in SCALAR_OPTIONS.items():
         setting = [text[name] for text in texts if name in text]
         expected = option.parse(setting[-1]) if setting else option.default
-        assert getattr(resolve_scalar(*texts), option.attribute) == expected
+        assert getattr(resolve(ScalarOptions, *texts), option.attribute) == expected
 
 
 def test_without_layers_the_defaults_hold():
-    assert resolve_scalar() == ScalarOptions()
+    assert resolve(ScalarOptions) == ScalarOptions()
 
 
 def test_none_counts_as_not_given():
@@ -148,7 +148,7 @@ def test_options_of_one_layer_that_contradict_each_other_are_refused(options):
 
 
 def test_another_layers_leftovers_are_not_a_contradiction():
-    options = resolve_scalar({"fixed-delay": "1 s"}, {"retry-strategy": "none"})
+    options = resolve(ScalarOptions, {"fixed-delay": "1 s"}, {"retry-strategy": "none"})
     assert options.retry_strategy is RetryStrategy.NONE
 
 
@@ -158,7 +158,7 @@ def test_exception_classes_may_be_given_themselves():
 
 
 def test_an_empty_list_of_exceptions_retries_nothing():
-    assert resolve_scalar(canonical({"retry_on": []}, source="test")).retry_on == ()
+    assert resolve(ScalarOptions, canonical({"retry_on": []}, source="test")).retry_on == ()
 
 
 @pytest.mark.parametrize(

@@ -8,14 +8,7 @@ import functools
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from remote_udf.effective_options import (
-    AggregateOptions,
-    HostedOptions,
-    ScalarOptions,
-    resolve_aggregate,
-    resolve_hosted,
-    resolve_scalar,
-)
+from remote_udf.effective_options import AggregateOptions, HostedOptions, ScalarOptions, resolve
 from remote_udf.errors import InvalidOption
 from remote_udf.functions import FunctionKind
 from remote_udf.options import AGGREGATE_OPTIONS
@@ -34,7 +27,7 @@ class FunctionOptions:
     @functools.cached_property
     def hedging(self) -> HostedOptions | None:
         """When second calls are sent; None if they are not. Functions that do not allow them have none."""
-        options = resolve_hosted(self._defaults, self._spec.options)
+        options = resolve(HostedOptions, self._defaults, self._spec.options)
         return None if options.hedge_after is None or without_effect(self._function, "hedge-after") else options
 
     @functools.cached_property
@@ -43,7 +36,7 @@ class FunctionOptions:
 
         Raises InvalidOption if the configuration merges calls of a function that takes the context of a single stream.
         """
-        function, options = self._function, resolve_hosted(self._defaults, self._spec.options)
+        function, options = self._function, resolve(HostedOptions, self._defaults, self._spec.options)
         if options.max_queue_delay is None or without_effect(function, "max-queue-delay"):
             return None
         if function.context_parameter is not None and not function.takes_batch_context:
@@ -60,7 +53,7 @@ class FunctionOptions:
         Raises InvalidOption if the caller wants a cache for a function that is not deterministic and declares none, or
         an `attempt-timeout` for one whose calls cannot be cancelled.
         """
-        options = resolve_scalar(self._defaults, self._spec.options, requested)
+        options = resolve(ScalarOptions, self._defaults, self._spec.options, requested)
         if options.attempt_timeout is not None and (why := without_effect(self._function, "attempt-timeout")):
             if "attempt-timeout" in requested or "attempt-timeout" in self._spec.options:
                 raise InvalidOption(f"call of {self._spec.key}: option 'attempt-timeout': {why}")
@@ -74,7 +67,7 @@ class FunctionOptions:
     def aggregate(self, requested: Mapping[str, str]) -> AggregateOptions:
         """The options in effect of an aggregate function. Defaults that such functions do not have are ignored."""
         known = {name: text for name, text in self._defaults.items() if name in AGGREGATE_OPTIONS}
-        return resolve_aggregate(known, self._spec.options, requested)
+        return resolve(AggregateOptions, known, self._spec.options, requested)
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Container, Iterator
 import pyarrow as pa
 
 from remote_udf.arrow import BatchWriter, Buffers, read_schema, write_schema
-from remote_udf.effective_options import AggregateOptions, resolve_aggregate, resolve_scalar
+from remote_udf.effective_options import AggregateOptions, ScalarOptions, resolve
 from remote_udf.errors import ErrorCode, ErrorKind, ProtocolViolation, StreamError
 from remote_udf.functions import VALUE
 from remote_udf.messages import Message, encode, read_error, read_response
@@ -123,11 +123,11 @@ class Connection:
                 f"function {self._call.spec.key}: the server is too old for estimates; update it",
             )  # fmt: skip
         if isinstance(self._call, (AggregateCall, ProcessTableCall)):
-            self.bundles: AggregateOptions | None = resolve_aggregate(opened.options)
+            self.bundles: AggregateOptions | None = resolve(AggregateOptions, opened.options)
             self.options = self.bundles.for_segments()
         else:
             self.bundles = None
-            self.options = resolve_scalar(opened.options)
+            self.options = resolve(ScalarOptions, opened.options)
         with self._memory_lock:
             if opened.shared_memory and self._offered is not None:
                 self._shared = self._offered.accepted()

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import udf_server as udf
-from remote_udf.effective_options import canonical, resolve_scalar
+from remote_udf.effective_options import ScalarOptions, canonical, resolve
 from remote_udf.errors import ErrorCode
 from udf_server.base.attempts import WaitTimeout
 from udf_server.runners.isolation import Call, Outcomes, Wait, advanced, isolate
@@ -19,7 +19,7 @@ from udf_server.runners.runner import timeout_error
 
 
 def policy(seed=0, **options):
-    return RetryPolicy(resolve_scalar(canonical(options, source="test")), random.Random(seed))
+    return RetryPolicy(resolve(ScalarOptions, canonical(options, source="test")), random.Random(seed))
 
 
 TURN = 0.005
