@@ -12,7 +12,7 @@ __all__ = ["has_credentials", "without_credentials"]
 _PASSWORD = re.compile(r"(?P<before>[A-Za-z][A-Za-z0-9+.-]+:/*)(?P<secret>[^/@:]*:.*)@", re.DOTALL)
 """A user and a password. The user has no slash, so `s3://bucket/a:b@c` has none."""
 _LATER = re.compile(r"[A-Za-z0-9+.-]+:/+[^/@:]*:.*@", re.DOTALL)
-"""The same in a URI that follows other text, as in a list of paths."""
+"""A user and a password in a URI that follows other text, as in a list of paths."""
 _TOKEN = re.compile(r"https?:/+[^/@]+@", re.IGNORECASE)
 """A user of a web server is often a token; elsewhere, as in `abfss://container@account`, it is none."""
 _PORT = re.compile(r"(?P<scheme>[A-Za-z0-9+.-]+):/+[^/@:]+:\d{1,5}(/|$)")

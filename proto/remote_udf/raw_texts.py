@@ -59,7 +59,7 @@ def raw(type_: pa.DataType) -> pa.DataType:
 
 
 def alike(arrays: Sequence[pa.Array]) -> Sequence[pa.Array]:
-    """The same arrays of one argument, all of them raw if one of them is."""
+    """Arrays of one argument: all of them raw if one of them is, otherwise as they are."""
     if len({array.type for array in arrays}) == 1:
         return arrays
     return [array.cast(raw(array.type)) for array in arrays]
@@ -139,7 +139,7 @@ def _offsets(lengths: _Integers) -> pa.Array:
 
 
 def _of_rows(refused: Refused, lengths: _Integers) -> Refused:
-    """The same by the row that has the element."""
+    """The texts of elements by the rows that have the elements."""
     if not refused:
         return {}
     rows = np.repeat(np.arange(len(lengths)), lengths)

@@ -60,7 +60,7 @@ class Text:
     cut: int | None = None
     """The position at which tokens are omitted between those of `part`."""
     settings: ParserSettings = BY_DEFAULT
-    """Those of the session."""
+    """The settings of the session with which Spark reads the text."""
 
     @functools.cached_property
     def tokens(self) -> Sequence[Token]:
@@ -213,7 +213,7 @@ def place_of(node: Node) -> str:
 
 
 def place_of_token(token: Token) -> str:
-    """Like `place_of`, for a token."""
+    """`line 2, column 8: ` of a token."""
     return f"line {token.line}, column {token.col - (token.end - token.start)}: "
 
 
