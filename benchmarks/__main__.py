@@ -11,6 +11,7 @@ from benchmarks.batching import run_batching
 from benchmarks.cache import run_cache
 from benchmarks.charts import write_chart
 from benchmarks.fleet import run_fleet
+from benchmarks.groups import run_groups
 from benchmarks.growth import run_growth
 from benchmarks.http import run_http
 from benchmarks.limits import run_limits
@@ -32,6 +33,7 @@ SUITES: dict[str, Callable[[Results, bool], None]] = {
     "parquet": run_parquet,
     "peers": run_peers,
     "growth": run_growth,
+    "groups": run_groups,
     "limits": run_limits,
     "planning": run_planning,
     "cache": run_cache,

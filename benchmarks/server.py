@@ -23,6 +23,8 @@ class ServerProcess:
 
     target: str
     process: psutil.Process
+    metrics: str
+    """The address of its HTTP server."""
 
     def cpu_seconds(self) -> float:
         """CPU time of the server so far."""
@@ -57,7 +59,8 @@ def server_process(
                 if not line:
                     log.seek(0)
                     raise RuntimeError(f"the server did not start: {log.read()}")
-                yield ServerProcess(json.loads(line)["target"], psutil.Process(child.pid))
+                ready = json.loads(line)
+                yield ServerProcess(ready["target"], psutil.Process(child.pid), ready["metrics"])
                 child.stdin.close()
         finally:
             os.sched_setaffinity(0, cores)

@@ -72,8 +72,9 @@ ROWS = (
 TIMES = (
     Panel("Row", "From a row's turn to its outcome, retries included.",
           tuple((_quantile(q, "udf_row_duration_seconds"), f"{NAME} p{q * 100:g}") for q in (0.5, 0.99)), "s"),
-    Panel("Batch", "From a batch's arrival to its last result, p99.",
-          ((_quantile(0.99, "udf_batch_duration_seconds"), NAME),), "s"),
+    Panel("Batch", "From a batch's arrival to its last result, on average.",
+          ((f"{BY} ({_rate('udf_batch_duration_seconds_sum')}) / {BY} ({_rate('udf_batch_duration_seconds_count')})",
+            NAME),), "s"),
     Panel("Wait for capacity", "Wait of a batch, p99. It rises when the server is full.",
           ((_quantile(0.99, "udf_batch_wait_seconds"), NAME),), "s"),
     Panel("Rows by duration", "Rows per second in each range of durations.",
@@ -103,7 +104,7 @@ LOAD = (
     Panel("Crowded", "Share of the time in which rows wait for capacity; if it is high, more servers help.",
           ((f"max by (function, version) ({_rate('udf_crowded_seconds_total')})", NAME),), "percentunit"),
     Panel("Rows per batch", "Small batches cost more per row.",
-          ((f"{BY} ({_rate('udf_batch_rows_sum')}) / {BY} ({_rate('udf_batch_rows_count')})", NAME),)),
+          ((f"{BY} ({_rate('udf_rows_total')}) / {BY} ({_rate('udf_batches_total')})", NAME),)),
 )  # fmt: skip
 BUNDLES = (
     Panel("Rows per key", "Rows per segment of a bundle; if it is near 1, bundling gains little.",
@@ -232,7 +233,7 @@ def dashboard() -> dict[str, Any]:
 VARIABLES = (
     ("job", "label_values(udf_server_info, job)"),
     ("instance", 'label_values(udf_server_info{job=~"$job"}, instance)'),
-    ("function", 'label_values(udf_streams_open{job=~"$job"}, function)'),
+    ("function", 'label_values(udf_rows_total{job=~"$job"}, function)'),
 )
 
 

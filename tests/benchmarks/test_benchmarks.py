@@ -59,6 +59,11 @@ PROMISED_OF_MODELS = {
 PROMISED_OF_HTTP = {
     "plugin_look_ups_per_core", "plugin_cpu", "look_ups_per_core_vs_bare_uvloop", "look_ups_per_core_vs_bare_asyncio",
 }  # fmt: skip
+PROMISED_OF_GROUPS = {
+    "scrape_kB_36_functions", "scrape_samples_36_functions",
+    *(f"{what}_200_functions" for what in ("loaded_threads", "loaded_mb", "called_threads", "called_mb")),
+    *(f"scrape_{what}_200_{state}" for what in ("cpu_seconds", "seconds", "kB") for state in ("functions", "called")),
+}  # fmt: skip
 PROMISED_OF_BATCHING = {
     "merged_vs_per_stream",
     "merged_share_of_ideal",
@@ -187,6 +192,14 @@ def test_the_suite_of_http_writes_its_numbers(tmp_path: Path):
     numbers = json.loads((tmp_path / "http.json").read_text())
     assert set(numbers) >= PROMISED_OF_HTTP
     assert numbers["plugin_look_ups_per_core"] > 0
+
+
+def test_the_suite_of_groups_writes_its_numbers(tmp_path: Path):
+    done = run("--suite", "groups", "--quick", "--output", str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    numbers = json.loads((tmp_path / "groups.json").read_text())
+    assert set(numbers) >= PROMISED_OF_GROUPS
+    assert numbers["scrape_kB_36_functions"] <= 120
 
 
 def test_the_suite_of_planning_writes_its_numbers(tmp_path: Path):

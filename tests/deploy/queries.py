@@ -54,7 +54,8 @@ def catalogue() -> set[str]:
     """Names of samples that a server gives Prometheus, or a rule records."""
     names = set(OUTSIDE)
     for name, kind in re.findall(r"^\| `(\w+)` \| (\w+) \|", tables.metrics(), re.MULTILINE):
-        names |= {f"{name}_{part}" for part in ("bucket", "sum", "count")} if kind == "histogram" else {name}
+        parts = {"histogram": ("_bucket", "_sum", "_count"), "summary": ("_sum", "_count")}.get(kind, ("",))
+        names |= {f"{name}{part}" for part in parts}
     return names | {rule["record"] for rule in rules() if "record" in rule}
 
 

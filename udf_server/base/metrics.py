@@ -1,13 +1,13 @@
 """All Prometheus metrics of the server.
 
 Labels come from the registry, from enums and from the access file, and units are counted up to a number, so the number
-of series is bounded.
+of series is bounded. Of a function, only the counters that alerts and rules read exist from the start.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Generic, TypeVar, cast
+from typing import Any, Generic, TypeVar, cast
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Summary, disable_created_metrics
 
 from remote_udf.amounts import MOST_UNITS, OTHER
 from remote_udf.errors import ErrorCode
@@ -15,16 +15,15 @@ from remote_udf.version import __version__
 from udf_server.base.bulk_histogram import BulkHistogram
 from udf_server.base.output import DroppedLines
 
-__all__ = ["FunctionMetrics", "ServerMetrics"]
+__all__ = ["FunctionMetrics", "Series", "ServerMetrics"]
 
-LATENCY_BUCKETS = (
-    0.00001, 0.0001, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5,
-    1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0,
-)  # fmt: skip
-"""The largest bucket is half an hour, which is longer than the default deadline of three minutes and most others."""
-ROW_BUCKETS = (1, 10, 100, 1_000, 10_000, 65_536, 262_144)
-BUNDLE_BUCKETS = (*ROW_BUCKETS, 1_048_576, 4_194_304)
-BYTE_BUCKETS = (1e2, 1e3, 1e4, 1e5, 1e6, 4e6, 1.6e7, 6.4e7)
+disable_created_metrics()  # type: ignore[no-untyped-call]  # a series more for each counter, which nothing here reads
+
+LATENCY_BUCKETS = (0.001, 0.01, 0.1, 1.0, 10.0, 300.0)
+"""For quantiles of rules and dashboard. The largest one is longer than the default deadline of three minutes."""
+WAIT_BUCKETS = (0.1, 1.0, 10.0)
+"""For the wait of a batch. The alert is at a second."""
+LAG_BUCKETS = (0.001, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 10.0)
 FUNCTION = ("function", "version")
 
 
@@ -35,7 +34,12 @@ class _Metric(Generic[MetricT]):
     """A row of the table ServerMetrics: how the metric of a server is made."""
 
     def __init__(
-        self, kind: Callable[..., MetricT], *arguments: object, first: Iterable[Sequence[str]] = (), **more: object
+        self,
+        kind: Callable[..., MetricT],
+        *arguments: object,
+        first: Iterable[Sequence[str]] = (),
+        each: Iterable[Sequence[str]] = (),
+        **more: object,
     ) -> None:
         """Declare a metric of this kind.
 
@@ -44,9 +48,12 @@ class _Metric(Generic[MetricT]):
             *arguments: The name, the documentation and the labels.
             first: Labels of series that begin at 0. If a counter appears with its first event, its rate lacks that
                 event, and some have only one.
+            each: Of a metric of functions, the further labels of series that begin at 0 for each function. Only what
+                alerts and rules read has them, because they are all that a scrape has of a function that is not called.
             **more: Further arguments, such as `buckets`.
         """
         self._kind, self._arguments, self._first, self._more = kind, arguments, first, more
+        self.each = tuple(each)
 
     @property
     def labels(self) -> Sequence[str]:
@@ -82,8 +89,12 @@ class ServerMetrics:
         Counter, "udf_streams_rejected_total", "Streams refused before a function was called, by code.",
         ("code",), first=[(ErrorCode.OVERLOADED,)],
     )  # fmt: skip
-    rows = _Metric(Counter, "udf_rows_total", "Rows with an outcome: ok, failed or skipped.", (*FUNCTION, "outcome"))
-    row_errors = _Metric(Counter, "udf_row_errors_total", "Rows that failed, by code.", (*FUNCTION, "code"))
+    rows = _Metric(Counter, "udf_rows_total", "Rows with an outcome: ok, failed or skipped.", (*FUNCTION, "outcome"),
+                   each=[("ok",), ("failed",)])  # fmt: skip
+    row_errors = _Metric(
+        Counter, "udf_row_errors_total", "Rows that failed, by code.", (*FUNCTION, "code"),
+        each=[(ErrorCode.FUNCTION_ERROR,)],
+    )  # fmt: skip
     rows_in_flight = _Metric(Gauge, "udf_rows_in_flight", "Rows received and not yet answered.", FUNCTION)
     load = _Metric(
         Gauge, "udf_load",
@@ -101,10 +112,10 @@ class ServerMetrics:
         Counter, "udf_calls_total",
         "Calls of the function: for a row, for a batch if it is vectorized, or for a bundle. Retries count; calls "
         "whose rows had no answer when their client was lost do not, though udf_spent_total has what they spent.",
-        FUNCTION,
+        FUNCTION, each=[()],
     )  # fmt: skip
     retries = _Metric(
-        Counter, "udf_retries_total", "Calls that repeat a failed call, because of retry-strategy.", FUNCTION
+        Counter, "udf_retries_total", "Calls that repeat a failed call, because of retry-strategy.", FUNCTION, each=[()]
     )
     spent = _Metric(
         Counter, "udf_spent_total",
@@ -128,9 +139,8 @@ class ServerMetrics:
         "Threads that a function may use: threads_per_function, or fewer while it only computes.", FUNCTION,
     )  # fmt: skip
     call_rows = _Metric(
-        Histogram, "udf_call_rows", "Rows per call that has rows of several streams (max-queue-delay).",
-        FUNCTION, buckets=ROW_BUCKETS,
-    )  # fmt: skip
+        Summary, "udf_call_rows", "Rows per call that has rows of several streams (max-queue-delay).", FUNCTION
+    )
     queue_delay = _Metric(
         BulkHistogram, "udf_queue_delay_seconds", "Time that rows waited for such a call, per row.",
         FUNCTION, buckets=LATENCY_BUCKETS,
@@ -140,11 +150,10 @@ class ServerMetrics:
         (*FUNCTION, "outcome"),
     )  # fmt: skip
     rows_replayed = _Metric(
-        Counter, "udf_rows_replayed_total", "Rows that were sent again because their server was lost.", FUNCTION
-    )
+        Counter, "udf_rows_replayed_total", "Rows that were sent again because their server was lost.", FUNCTION,
+        each=[()],
+    )  # fmt: skip
     batches = _Metric(Counter, "udf_batches_total", "Batches received.", FUNCTION)
-    batch_rows = _Metric(Histogram, "udf_batch_rows", "Rows per batch received.", FUNCTION, buckets=ROW_BUCKETS)
-    batch_bytes = _Metric(Histogram, "udf_batch_bytes", "Bytes per batch received.", FUNCTION, buckets=BYTE_BUCKETS)
     bytes = _Metric(Counter, "udf_bytes_total", "Payload bytes.", (*FUNCTION, "direction"))
     row_duration = _Metric(
         BulkHistogram, "udf_row_duration_seconds",
@@ -152,26 +161,23 @@ class ServerMetrics:
         FUNCTION, buckets=LATENCY_BUCKETS,
     )  # fmt: skip
     batch_duration = _Metric(
-        Histogram, "udf_batch_duration_seconds", "Time from a batch's arrival to its last result.",
-        FUNCTION, buckets=LATENCY_BUCKETS,
-    )  # fmt: skip
+        Summary, "udf_batch_duration_seconds", "Time from a batch's arrival to its last result.", FUNCTION
+    )
     batch_wait = _Metric(
         Histogram, "udf_batch_wait_seconds", "Time that a batch waited for capacity in its stream.",
-        FUNCTION, buckets=LATENCY_BUCKETS,
+        FUNCTION, buckets=WAIT_BUCKETS,
     )  # fmt: skip
     loop_lag = _Metric(
         Histogram, "udf_event_loop_lag_seconds", "Delay of callbacks on the server's own event loop.",
-        buckets=LATENCY_BUCKETS,
+        buckets=LAG_BUCKETS,
     )  # fmt: skip
     bundle_rows = _Metric(
-        Histogram, "udf_bundle_rows",
-        "Rows per bundle (a call of an aggregate or process table function); failed bundles do not count.",
-        FUNCTION, buckets=BUNDLE_BUCKETS,
+        Summary, "udf_bundle_rows",
+        "Rows per bundle (a call of an aggregate or process table function); failed bundles do not count.", FUNCTION,
     )  # fmt: skip
     bundle_segments = _Metric(
-        Histogram, "udf_bundle_segments", "Segments (keys) per bundle; failed bundles do not count.",
-        FUNCTION, buckets=BUNDLE_BUCKETS,
-    )  # fmt: skip
+        Summary, "udf_bundle_segments", "Segments (keys) per bundle; failed bundles do not count.", FUNCTION
+    )
     applied_rows = _Metric(
         Counter, "udf_applied_rows_total", "Applied rows of segments, by change: accumulate or retract.",
         (*FUNCTION, "change"),
@@ -201,9 +207,9 @@ class ServerMetrics:
         Counter, "udf_rate_waits_total", "Calls that waited for their function's rate limit.", FUNCTION
     )
     coordination_seconds = _Metric(
-        Histogram, "udf_coordination_seconds",
-        "Time of a claim for the shared limits of a guard, by outcome: ok or failed.",
-        ("outcome",), buckets=LATENCY_BUCKETS, first=[("ok",), ("failed",)],
+        Summary, "udf_coordination_seconds",
+        "Time of a claim for the shared limits of a guard, by outcome: ok or failed.", ("outcome",),
+        first=[("ok",), ("failed",)],
     )  # fmt: skip
     cache_rows = _Metric(
         Counter, "udf_cache_rows_total",
@@ -234,7 +240,7 @@ class ServerMetrics:
     loop_blocked = _Metric(
         Counter, "udf_function_loop_blocked_total",
         "Times that a function blocked its event loop for half a second. Time without CPU time for the process does "
-        "not count.", FUNCTION,
+        "not count.", FUNCTION, each=[()],
     )  # fmt: skip
     caller_streams = _Metric(
         Gauge, "udf_caller_streams_open", "Open streams of a caller that the setting `callers` names.", ("caller",)
@@ -302,59 +308,93 @@ class ServerMetrics:
         return self._functions[labels]
 
 
+class Series:
+    """A series of a metric of functions, from its first use. Its owner has `server` and the `labels` of a function.
+
+    Labels are looked up once: that costs more than counting.
+    """
+
+    def __init__(self, metric: str, *more: str) -> None:
+        """`metric` is a name in ServerMetrics, `more` are the labels after those of the function."""
+        self._metric, self._more = metric, more
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, owner: Any, kind: type) -> Any:
+        made = getattr(owner.server, self._metric).labels(*owner.labels, *self._more)
+        vars(owner)[self._name] = made  # which is found before this object from now on
+        return made
+
+
 class FunctionMetrics:
-    """The metrics that the streams of one function report. Labels are looked up once: that costs more than counting."""
+    """The metrics that the streams of one function report. Series appear with their first use, unless they begin at 0.
+
+    All methods are safe to call from any thread.
+    """
+
+    _streams = Series("streams")
+    _crowded = Series("crowded")
+    _calls = Series("calls")
+    _retries = Series("retries")
+    _result_waits = Series("result_waits")
+    _batches = Series("batches")
+    _replayed = Series("rows_replayed")
+    _rows_in_flight = Series("rows_in_flight")
+    _batch_wait = Series("batch_wait")
+    _batch_duration = Series("batch_duration")
+    _bytes_in = Series("bytes", "in")
+    _bytes_out = Series("bytes", "out")
+    _ok = Series("rows", "ok")
+    _failed = Series("rows", "failed")
+    _skipped = Series("rows", "skipped")
 
     def __init__(self, server: ServerMetrics, labels: tuple[str, str]) -> None:
-        self._server = server
-        self._labels = labels
-        self._streams = server.streams.labels(*labels)
-        # They begin at 0, so that the first second and the first event count.
-        server.crowded.labels(*labels)
-        server.loop_blocked.labels(*labels)
-        self._calls = server.calls.labels(*labels)
-        self._retries = server.retries.labels(*labels)
-        self._calls_lost = server.calls_lost.labels(*labels)
-        self.results_waited = server.result_waits.labels(*labels).inc
-        """Call it, from any thread, when the function waits because its results are not read."""
-        self._batches = server.batches.labels(*labels)
-        self._replayed = server.rows_replayed.labels(*labels)
-        self._rows_in_flight = server.rows_in_flight.labels(*labels)
-        self._batch_rows = server.batch_rows.labels(*labels)
-        self._batch_bytes = server.batch_bytes.labels(*labels)
-        self._batch_wait = server.batch_wait.labels(*labels)
-        self._batch_duration = server.batch_duration.labels(*labels)
-        self._bytes_in = server.bytes.labels(*labels, "in")
-        self._bytes_out = server.bytes.labels(*labels, "out")
-        self._ok = server.rows.labels(*labels, "ok")
-        self._failed = server.rows.labels(*labels, "failed")
-        self._skipped = server.rows.labels(*labels, "skipped")
+        self.server, self.labels = server, labels
+        for name, declared in vars(ServerMetrics).items():
+            for more in declared.each if isinstance(declared, _Metric) else ():
+                getattr(server, name).labels(*labels, *more)
+        self._shown: set[str] = set()
         self._units: set[str] = set()
 
+    def show(self, gauge: str, value: float) -> None:
+        """Set a gauge of ServerMetrics. It appears once the value is not 0."""
+        if value or gauge in self._shown:
+            self._shown.add(gauge)
+            getattr(self.server, gauge).labels(*self.labels).set(value)
+
+    def crowded(self, seconds: float) -> None:
+        """Count time in which rows or calls waited because all that could serve them was busy."""
+        self._crowded.inc(seconds)
+
+    def results_waited(self) -> None:
+        """Count that the function waits because its results are not read."""
+        self._result_waits.inc()
+
     def observe_rows(self, seconds: Sequence[float], counts: Sequence[int] | None = None) -> None:
-        """Add durations of rows, each the number of times that `counts` gives. Safe to call from any thread."""
-        self._server.row_duration.observe(self._labels, seconds, counts)
+        """Add durations of rows, each the number of times that `counts` gives."""
+        self.server.row_duration.observe(self.labels, seconds, counts)
 
     def hedged(self, outcome: str) -> None:
-        """Count a hedge by its outcome. Safe to call from any thread."""
-        self._server.hedges.labels(*self._labels, outcome).inc()
+        """Count a hedge by its outcome."""
+        self.server.hedges.labels(*self.labels, outcome).inc()
 
     def merged(self, waited: Sequence[float], counts: Sequence[int]) -> None:
         """Count a call with rows of several streams: how long rows have waited, and the number of rows of each time."""
-        self._server.call_rows.labels(*self._labels).observe(sum(counts))
-        self._server.queue_delay.observe(self._labels, waited, counts)
+        self.server.call_rows.labels(*self.labels).observe(sum(counts))
+        self.server.queue_delay.observe(self.labels, waited, counts)
 
     def stream_opened(self) -> None:
         self._streams.inc()
 
     def memory_shared(self) -> None:
         """Count a stream that shares memory with its caller."""
-        self._server.streams_shared_memory.labels(*self._labels).inc()
+        self.server.streams_shared_memory.labels(*self.labels).inc()
 
     def stream_ended(self, end: str) -> None:
         """Count the end of a stream. `end` is finished, cancelled, failed or disconnected."""
         self._streams.dec()
-        self._server.streams_total.labels(*self._labels, end).inc()
+        self.server.streams_total.labels(*self.labels, end).inc()
 
     def batch_received(self, rows: int, size: int, waited: float, *, again: bool = False) -> None:
         """Count a batch. `waited` is the time it waited for room; `again` means that another server had its rows."""
@@ -362,8 +402,6 @@ class FunctionMetrics:
         if again:
             self._replayed.inc(rows)
         self._rows_in_flight.inc(rows)
-        self._batch_rows.observe(rows)
-        self._batch_bytes.observe(size)
         self._batch_wait.observe(waited)
         self._bytes_in.inc(size)
 
@@ -386,34 +424,34 @@ class FunctionMetrics:
             self._retries.inc(retries)
 
     def spent(self, caller: str, amounts: Mapping[str, float]) -> None:
-        """Count what a call for this caller has spent, by unit. Safe to call from any thread."""
+        """Count what a call for this caller has spent, by unit."""
         for unit, amount in amounts.items():
             if unit not in self._units and len(self._units) >= MOST_UNITS:
                 unit = OTHER
             self._units.add(unit)
-            self._server.spent.labels(*self._labels, caller, unit).inc(amount)
+            self.server.spent.labels(*self.labels, caller, unit).inc(amount)
 
     def cached(self, hits: int, misses: int, shared: int) -> None:
         """Count answered rows of a call with a cache."""
         for outcome, count in (("hit", hits), ("miss", misses), ("shared", shared)):
-            self._server.cache_rows.labels(*self._labels, outcome).inc(count)
+            self.server.cache_rows.labels(*self.labels, outcome).inc(count)
 
     def late(self, rows: int) -> None:
         """Count rows that have timed out while they waited for equal rows."""
         if rows:
-            self._server.cache_rows.labels(*self._labels, "late").inc(rows)
+            self.server.cache_rows.labels(*self.labels, "late").inc(rows)
 
     def uncached(self, rows: int) -> None:
         """Count rows that have no key in the cache."""
         if rows:
-            self._server.cache_rows.labels(*self._labels, "uncached").inc(rows)
+            self.server.cache_rows.labels(*self.labels, "uncached").inc(rows)
 
     def rows_dropped(self, rows: int) -> None:
         """Subtract the rows of a stream that ended before they were answered."""
         self._rows_in_flight.dec(rows)
 
     def row_failed(self, code: str, count: int) -> None:
-        self._server.row_errors.labels(*self._labels, code).inc(count)
+        self.server.row_errors.labels(*self.labels, code).inc(count)
 
     def calls_lost(self, count: int) -> None:
-        self._calls_lost.set(count)
+        self.show("calls_lost", count)

@@ -125,7 +125,8 @@ class HostedFunction:
 
     @property
     def threads_allowed(self) -> int:
-        return self._thread_executor.allowed if self._thread_executor else self._limits.threads
+        """Number of threads that may run its calls now; 0 if it has no threads."""
+        return self._thread_executor.allowed if self._thread_executor else 0
 
     @property
     def lost_calls(self) -> int:

@@ -6,15 +6,16 @@ import contextlib
 import logging
 import socket
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from http import HTTPStatus
 from wsgiref.types import WSGIEnvironment
 
 import h11
-from prometheus_client import CollectorRegistry, make_wsgi_app
+from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4
 
 from udf_server.http.connections import HTTP_CONNECTIONS
+from udf_server.http.exposition import SharedPage
 from udf_server.http.messages import HEADER_BYTES, BadRequest, read_request, write_response
 from udf_server.page.site import PATHS, Site
 
@@ -42,22 +43,27 @@ class HttpServer:
     """Serves `/metrics`, `/livez`, `/readyz` and the web UI on a separate event loop, even if the server's loop hangs.
 
     A request is read completely before it is processed, and each kind of request has separate threads: neither slow
-    clients nor test calls of users delay health checks. If all connections are in use, the one that has waited longest
-    for its client is closed.
+    clients nor test calls of users delay health checks. If all connections are in use, the one is closed that has
+    waited longest for its client or for metrics.
     """
 
     def __init__(
-        self, host: str, port: int, registry: CollectorRegistry, alive: Callable[[], bool], ready: Callable[[], bool],
+        self, host: str, port: int, metrics: Callable[[], str], alive: Callable[[], bool], ready: Callable[[], bool],
         site: Site | None = None,
     ) -> None:  # fmt: skip
-        """The server listens immediately. Raises OSError if it cannot. Without a site there is no web UI."""
+        """The server listens immediately. Raises OSError if it cannot.
+
+        `metrics` writes the page of metrics, on a thread. Without a site there is no web UI.
+        """
         self._site = site
-        self._metrics = make_wsgi_app(registry)
         self._probes = {"/livez": alive, "/readyz": ready}
-        self._kinds = {"probe": _Kind("probe", 4), "metrics": _Kind("metrics", 4), "page": _Kind("page", 4),
+        self._kinds = {"probe": _Kind("probe", 4), "metrics": _Kind("metrics", 1), "page": _Kind("page", 4),
                        "try": _Kind("try", 8)}  # fmt: skip
-        self._waiting: collections.OrderedDict[asyncio.StreamWriter, None] = collections.OrderedDict()
-        """Connections that wait for their clients, the longest-waiting one first."""
+        self._metrics = SharedPage(metrics, self._kinds["metrics"].threads)
+        self._waiting: collections.OrderedDict[asyncio.StreamWriter, asyncio.Task[object] | None] = (
+            collections.OrderedDict()
+        )
+        """Connections that wait for their clients or for metrics, the longest-waiting one first."""
         self._connections: set[asyncio.StreamWriter] = set()
         """All connections except aborted ones, whose descriptors are closed in the next loop iteration."""
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -100,25 +106,27 @@ class HttpServer:
         """Serve one connection, which has one request and one response."""
         self._connections.add(writer)
         if len(self._connections) > HTTP_CONNECTIONS and self._waiting:
-            slowest, _ = self._waiting.popitem(last=False)
+            slowest, task = self._waiting.popitem(last=False)
             self._connections.discard(slowest)
             slowest.transport.abort()
+            if task is not None:
+                task.cancel()
         connection = h11.Connection(h11.SERVER, max_incomplete_event_size=HEADER_BYTES)
         try:
             if len(self._connections) > HTTP_CONNECTIONS:
                 return  # no connection waits for its client: all requests are being processed
             async with asyncio.timeout(REQUEST_SECONDS):
-                with self._waits_for_client(writer):
+                with self._may_be_closed(writer):
                     answer = await self._next_answer(connection, reader, writer)
             head = False
             if isinstance(answer, dict):
                 head = answer["REQUEST_METHOD"] == "HEAD"
                 if head:  # the answer of GET, without its body
                     answer["REQUEST_METHOD"] = "GET"
-                answer = await self._answer(answer)
+                answer = await self._answer(answer, writer)
             if answer is not None:
                 async with asyncio.timeout(REQUEST_SECONDS):
-                    with self._waits_for_client(writer):
+                    with self._may_be_closed(writer):
                         await write_response(connection, writer, *answer, head=head)
                         if connection.their_state is not h11.DONE:
                             await _linger(reader, writer)
@@ -129,8 +137,8 @@ class HttpServer:
             await _close(writer)
 
     @contextlib.contextmanager
-    def _waits_for_client(self, writer: asyncio.StreamWriter) -> Iterator[None]:
-        self._waiting[writer] = None
+    def _may_be_closed(self, writer: asyncio.StreamWriter) -> Iterator[None]:
+        self._waiting[writer] = asyncio.current_task()
         try:
             yield
         finally:
@@ -145,12 +153,14 @@ class HttpServer:
         except BadRequest as bad:
             return _text(bad.status, f"{bad}\n")
 
-    async def _answer(self, environ: WSGIEnvironment) -> Answer:
+    async def _answer(self, environ: WSGIEnvironment, writer: asyncio.StreamWriter) -> Answer:
         path = environ["PATH_INFO"]
+        if path == "/metrics":
+            # Scrapes that were given up have no place that another one needs.
+            with self._may_be_closed(writer):
+                return await self._scrape(environ)
         if path in self._probes:
             kind, answer = self._kinds["probe"], self._probe
-        elif path == "/metrics":
-            kind, answer = self._kinds["metrics"], self._scrape
         elif self._site is not None and path in PATHS:
             kind, answer = self._kinds["try" if path == "/try" else "page"], self._show
         else:
@@ -162,22 +172,28 @@ class HttpServer:
         try:
             return await asyncio.get_running_loop().run_in_executor(kind.threads, answer, environ)
         except Exception:
-            log.exception("HTTP request failed", extra={"path": path})
-            return _text(HTTPStatus.INTERNAL_SERVER_ERROR, "the server failed; its log has the reason\n")
+            return _failed(path)
         finally:
             kind.in_flight -= 1
+
+    async def _scrape(self, environ: WSGIEnvironment) -> Answer:
+        headers = [("Content-Type", CONTENT_TYPE_PLAIN_0_0_4)]
+        try:
+            page = await self._metrics.get()
+        except TimeoutError:
+            return _text(HTTPStatus.SERVICE_UNAVAILABLE, "the metrics were not gathered in time\n")
+        except Exception:
+            return _failed("/metrics")
+        accepted = environ.get("HTTP_ACCEPT_ENCODING", "").lower().split(",")
+        if any(each.partition(";")[0].strip() == "gzip" for each in accepted):
+            return HTTPStatus.OK, [*headers, ("Content-Encoding", "gzip")], page.packed
+        return HTTPStatus.OK, headers, page.text
 
     # The methods below run on threads.
 
     def _probe(self, environ: WSGIEnvironment) -> Answer:
         good = self._probes[environ["PATH_INFO"]]()
         return _text(HTTPStatus.OK if good else HTTPStatus.SERVICE_UNAVAILABLE, "ok\n" if good else "no\n")
-
-    def _scrape(self, environ: WSGIEnvironment) -> Answer:
-        started: list[tuple[str, list[tuple[str, str]]]] = []
-        parts: Iterable[bytes] = self._metrics(environ, lambda status, headers: started.append((status, headers)))
-        status, headers = started[0]
-        return HTTPStatus(int(status.split()[0])), headers, b"".join(parts)
 
     def _show(self, environ: WSGIEnvironment) -> Answer:
         assert self._site is not None
@@ -187,6 +203,11 @@ class HttpServer:
 
 def _text(status: HTTPStatus, text: str) -> Answer:
     return status, [("Content-Type", "text/plain; charset=utf-8")], text.encode(errors="replace")
+
+
+def _failed(path: str) -> Answer:
+    log.exception("HTTP request failed", extra={"path": path})
+    return _text(HTTPStatus.INTERNAL_SERVER_ERROR, "the server failed; its log has the reason\n")
 
 
 async def _linger(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -1,18 +1,20 @@
 """The metrics that guards report."""
 
-from udf_server.base.metrics import ServerMetrics
+from udf_server.base.metrics import Series, ServerMetrics
 
 __all__ = ["GuardMetrics"]
 
 
 class GuardMetrics:
-    """The metrics that the guard of one function reports."""
+    """The metrics that the guard of one function reports. Those of events appear with the first one."""
+
+    _refusals = Series("circuit_refusals")
+    _rate_waits = Series("rate_waits")
 
     def __init__(self, server: ServerMetrics, name: str, version: str) -> None:
+        self.server, self.labels = server, (name, version)
         self._limit = server.concurrency_limit.labels(name, version)
         self._open = server.circuit_open.labels(name, version)
-        self._refusals = server.circuit_refusals.labels(name, version)
-        self._rate_waits = server.rate_waits.labels(name, version)
         self._shown: tuple[float, bool] | None = None
 
     def show(self, limit: float, *, closed: bool) -> None:

@@ -25,7 +25,7 @@ from udf_server.page.forwarding import ForwardedSource
 from udf_server.page.site import Site
 from udf_server.serving.config import ServerConfig
 from udf_server.serving.exposure import check_exposure, tokens_allowed
-from udf_server.serving.worker_process import WorkerMetrics, WorkerProcess
+from udf_server.serving.worker_process import WorkerProcess, page_of_workers
 
 __all__ = ["Processes"]
 
@@ -81,14 +81,18 @@ class Processes:
             self._end(0.0)
             raise
         registry = CollectorRegistry()
-        registry.register(WorkerMetrics(self._workers))
         self._restarts = Counter(
             "udf_process_restarts_total", "Worker processes that ended unexpectedly and were restarted.",
             registry=registry,
         )  # fmt: skip
         try:
             self._http = HttpServer(
-                config.metrics_host, config.metrics_port, registry, self._is_alive, self._is_ready, self._site()
+                config.metrics_host,
+                config.metrics_port,
+                lambda: page_of_workers(self._workers, registry),
+                self._is_alive,
+                self._is_ready,
+                self._site(),
             )
         except OSError as error:
             self._end(0.0)

@@ -22,6 +22,7 @@ from udf_server.hosting.loop_watch import LoopWatch
 from udf_server.hosting.registry import Registry
 from udf_server.hosting.reported_load import ReportedLoad
 from udf_server.hosting.weights import check_weights
+from udf_server.http.exposition import page_of
 from udf_server.http.server import HttpServer
 from udf_server.limits.budgets import Budgets
 from udf_server.limits.guard_metrics import GuardMetrics
@@ -247,7 +248,8 @@ class Server:
     def _start_http(self) -> HttpServer:
         host, port = self.config.metrics_host, self.config.metrics_port
         try:
-            return HttpServer(host, port, self.metrics.registry, self._upkeep.is_alive, self._is_ready, self._site())
+            metrics = functools.partial(page_of, self.metrics.registry)
+            return HttpServer(host, port, metrics, self._upkeep.is_alive, self._is_ready, self._site())
         except OSError as error:
             raise InvalidConfig(f"cannot serve metrics at {host}:{port}: {error}") from error
 

@@ -72,8 +72,8 @@ class Upkeep:
         for caller, unit, part in self._budgets.used():
             self._metrics.caller_budget.labels(caller, unit).set(part)
         for hosted in self._host.hosted():
-            labels = hosted.spec.name, hosted.spec.version
-            self._metrics.turns_waiting.labels(*labels).set(hosted.waiting)
+            metrics = self._metrics.function(hosted.spec.name, hosted.spec.version)
+            metrics.show("turns_waiting", hosted.waiting)
             if hosted.crowded:
-                self._metrics.crowded.labels(*labels).inc(seconds)
-            self._metrics.threads_allowed.labels(*labels).set(hosted.threads_allowed)
+                metrics.crowded(seconds)
+            metrics.show("threads_allowed", hosted.threads_allowed)

@@ -8,19 +8,19 @@ import sys
 import threading
 import time
 import urllib.request
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import IO, Any
 
-from prometheus_client.core import Metric
-from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 
 from udf_server.base.errors import InvalidConfig
 from udf_server.base.output import DroppedLines
+from udf_server.http.exposition import joined, page_of
 from udf_server.page.site import Credentials
 from udf_server.serving.devices import environment_of
 
-__all__ = ["WorkerMetrics", "WorkerProcess"]
+__all__ = ["WorkerProcess", "page_of_workers"]
 
 log = logging.getLogger(__name__)
 
@@ -112,31 +112,23 @@ class WorkerProcess:
         sys.stderr.buffer.flush()
 
 
-class WorkerMetrics(Collector):
-    """The metrics of all workers. Each has the label `process`, because a restarted worker counts from 0 again.
+def page_of_workers(workers: Sequence[WorkerProcess], own: Collector) -> str:
+    """The metrics of all workers, and of this process. A worker that does not answer within SCRAPE_SECONDS is omitted.
 
-    Lines that this process has dropped have the label `parent`: it passes on what the workers print.
+    Each has the label `process`, because a restarted worker counts from 0 again. Lines that this process has dropped
+    have the label `parent`: it passes on what the workers print.
     """
+    threads = ThreadPoolExecutor(len(workers), thread_name_prefix="scrape")
+    asked = {str(worker.number): threads.submit(worker.ask, "/metrics") for worker in workers}
+    wait(asked.values(), SCRAPE_SECONDS)
+    threads.shutdown(wait=False)
+    pages = [(process, answer.result()) for process, answer in asked.items() if _is_there(process, answer)]
+    return joined([("parent", page_of(DroppedLines())), *pages]) + page_of(own)
 
-    def __init__(self, workers: Sequence[WorkerProcess]) -> None:
-        self._workers = workers
 
-    def describe(self) -> Iterable[Metric]:
-        return []
-
-    def collect(self) -> Iterator[Metric]:
-        found: dict[str, Metric] = {}
-        for process, families in self._families():
-            for family in families:
-                merged = found.setdefault(family.name, Metric(family.name, family.documentation, family.type))
-                for sample in family.samples:
-                    merged.add_sample(sample.name, {**sample.labels, "process": process}, sample.value)
-        yield from found.values()
-
-    def _families(self) -> Iterator[tuple[str, Iterable[Metric]]]:
-        yield "parent", DroppedLines().collect()
-        for worker in self._workers:
-            try:
-                yield str(worker.number), text_string_to_metric_families(worker.ask("/metrics"))
-            except OSError:
-                continue  # it is being restarted
+def _is_there(process: str, answer: "Future[str]") -> bool:
+    """Whether there is an answer. A worker that is being restarted has none."""
+    if answer.done() and answer.exception() is None:
+        return True
+    log.warning("a scrape lacks a worker", extra={"worker": process})
+    return False

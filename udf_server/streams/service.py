@@ -103,7 +103,8 @@ class UdfService:
             if hosted is not None:
                 held[hosted.spec.key] += size
         for hosted in self._host.hosted():
-            self._metrics.result_bytes.labels(hosted.spec.name, hosted.spec.version).set(held[hosted.spec.key])
+            metrics = self._metrics.function(hosted.spec.name, hosted.spec.version)
+            metrics.show("result_bytes", held[hosted.spec.key])
         self._metrics.held_bytes.set(self.admission.bytes)
         waits = (stream.waiting_seconds for stream in self._open)
         crowded = any(hosted.crowded for hosted in self._host.hosted())

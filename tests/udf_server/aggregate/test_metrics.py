@@ -52,7 +52,7 @@ async def test_bundles_segments_and_rows_by_change_are_counted(environment, aver
     assert metric(environment, average, "udf_calls_total") == 2
     assert metric(environment, average, "udf_bundle_rows_sum") == 7
     assert metric(environment, average, "udf_bundle_segments_sum") == 3
-    assert metric(environment, average, "udf_bundle_segments_bucket", le="1.0") == 1
+    assert metric(environment, average, "udf_bundle_segments_count") == 2
     assert metric(environment, average, "udf_rows_total", outcome="ok") == 3
 
 

@@ -1,6 +1,8 @@
 """The HTTP side: metrics, liveness, readiness."""
 
+import gzip
 import json
+import socket
 import threading
 import urllib.error
 import urllib.request
@@ -12,6 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 import udf_server as udf
 from udf_server.base.bulk_histogram import BulkHistogram
 from udf_server.base.metrics import LATENCY_BUCKETS, ServerMetrics
+from udf_server.http.connections import HTTP_CONNECTIONS
 from udf_server.http.server import HttpServer
 
 
@@ -36,7 +39,38 @@ def test_a_server_lives_is_ready_and_shows_its_metrics(serve):
     status, text = get(f"{server.metrics_url}/metrics")
     names = {family.name for family in text_string_to_metric_families(text)}
     assert status == 200
-    assert {"udf_server_info", "udf_server_ready", "udf_row_duration_seconds", "udf_event_loop_lag_seconds"} <= names
+    assert {"udf_server_info", "udf_server_ready", "udf_rows", "udf_event_loop_lag_seconds"} <= names
+    assert "udf_row_duration_seconds" not in names  # nothing was called
+
+
+def test_scrapes_that_were_given_up_take_no_place_of_others():
+    gathers, goes_on = [], threading.Event()
+
+    def gather():
+        gathers.append(len(gathers))
+        goes_on.wait(20)
+        return "# TYPE a gauge\na 1\n"
+
+    http = HttpServer("127.0.0.1", 0, gather, lambda: True, lambda: True)
+    try:
+        address = http.url.removeprefix("http://").split(":")
+        for _ in range(HTTP_CONNECTIONS + 20):
+            with socket.create_connection((address[0], int(address[1])), timeout=20) as given_up:
+                given_up.sendall(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert get(f"{http.url}/livez") == (200, "ok\n")
+        goes_on.set()
+        assert get(f"{http.url}/metrics") == (200, "# TYPE a gauge\na 1\n")
+        assert gathers == [0]
+    finally:
+        goes_on.set()
+        http.close()
+
+
+def test_a_scrape_may_be_compressed(serve):
+    request = urllib.request.Request(f"{serve(same).server.metrics_url}/metrics", headers={"Accept-Encoding": "gzip"})
+    with urllib.request.urlopen(request, timeout=20) as answer:
+        assert answer.headers["Content-Encoding"] == "gzip"
+        assert b"udf_server_ready 1.0\n" in gzip.decompress(answer.read())
 
 
 def test_a_server_that_stops_is_not_ready(serve):
@@ -80,7 +114,7 @@ def test_head_answers_as_get_without_a_body(serve, path):
 
 def test_it_listens_on_ipv6_too():
     try:
-        http = HttpServer("::1", 0, CollectorRegistry(), lambda: True, lambda: True)
+        http = HttpServer("::1", 0, str, lambda: True, lambda: True)
     except OSError:
         pytest.skip("this machine has no IPv6")
     assert http.url.startswith("http://[::1]:")
