@@ -126,6 +126,11 @@ class Function:
         return self.guarded or self.instances is not None
 
     @property
+    def has_hooks(self) -> bool:
+        """Whether the author has declared `open` or `close`."""
+        return bool(self.opens or self.closes) or (self.instances is not None and self.instances.has_hooks)
+
+    @property
     def takes_store(self) -> bool:
         """Whether an open hook takes the key-value store of the function."""
         hooks = [*self.opens, *([] if self.instances is None else self.instances.opens)]

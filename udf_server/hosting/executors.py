@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from remote_udf.threads import THREADS, Threads
+from udf_server.base.open_files import open_files, out_of_files
 from udf_server.hosting.function_loop import FunctionLoop
 from udf_server.hosting.loop_executor import LoopExecutor
 from udf_server.hosting.thread_executor import ThreadExecutor
@@ -36,6 +37,10 @@ class Executors:
     """Calls back on the running loop after this time."""
 
     def loop_executor(self, name: str, calls: int) -> LoopExecutor:
+        """Raises StreamError OVERLOADED if there are too few file descriptors for an event loop."""
+        files = open_files()
+        if files is not None and not files.for_loops:
+            raise out_of_files(f"function {name} cannot be called", files)
         return LoopExecutor(name, calls, threads=self.threads, new_loop=self.new_loop, new_turns=self.new_turns)
 
     def thread_executor(self, name: str, limit: int, losable: int) -> ThreadExecutor:

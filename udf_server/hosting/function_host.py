@@ -64,6 +64,20 @@ class FunctionHost:
             )
         return self._hosted[key]
 
+    @property
+    def loops(self) -> int:
+        """The number of functions that have an event loop while they are used."""
+        return sum(function.is_async or function.has_hooks for function in self.registry)
+
+    def rest(self, now: float) -> bool:
+        """Give back what functions hold that were not used for long. Call at intervals, with the executors' clock.
+
+        Returns:
+            Whether any did.
+        """
+        rested = [function.rest(now) for function in self._hosted.values()]
+        return any(rested)
+
     def hosted(self) -> Iterable[HostedFunction]:
         """The functions that a stream has asked for so far."""
         return list(self._hosted.values())

@@ -1,9 +1,10 @@
 """HostedFunction is a function in a running server, with the executors that it runs on and the state of its hooks."""
 
 import asyncio
+import contextlib
 import dataclasses
 import logging
-from collections.abc import Coroutine, Mapping
+from collections.abc import Coroutine, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -13,6 +14,7 @@ from udf_server.base.failures import describe
 from udf_server.base.functions import Function
 from udf_server.base.hooks import CPU, FunctionContext
 from udf_server.base.instances import open_failed
+from udf_server.base.open_files import are_exhausted, open_files, out_of_files
 from udf_server.hosting.executors import Executors
 from udf_server.hosting.function_options import FunctionOptions
 from udf_server.hosting.load import Load
@@ -26,6 +28,9 @@ from udf_server.stores.key_values import KeyValueStores, OpenedStore
 __all__ = ["HostLimits", "HostedFunction"]
 
 log = logging.getLogger(__name__)
+
+IDLE_SECONDS = 300.0
+"""A function without hooks that no stream has used for this time gives back its threads and descriptors."""
 
 
 @dataclass(frozen=True)
@@ -53,14 +58,14 @@ class Closing(Protocol):
         """Whether rows wait although nothing is idle."""
 
     def kept(self) -> str:
-        """What is kept although no stream needs it; empty if nothing is. For tests."""
+        """What is kept although no stream needs it; empty if nothing is."""
 
 
 class HostedFunction:
     """One function of a running server.
 
-    `async` code and the hooks run on the loop executor, which starts with the first stream. Call the methods
-    on the server's event loop, unless their docstring allows any thread.
+    `async` code and the hooks run on the loop executor, which starts with the first stream, and ends with `rest`. Call
+    the methods on the server's event loop, unless their docstring allows any thread.
     """
 
     def __init__(
@@ -80,6 +85,10 @@ class HostedFunction:
         self._loop_executor: LoopExecutor | None = None
         self._thread_executor: ThreadExecutor | None = None
         self._lost_calls = 0
+        self._users = 0
+        """Number of streams, and of calls that go on without their stream."""
+        self._left = executors.clock()
+        """When the last of them has ended."""
         self._opened = False
         self._opening = asyncio.Lock()
         self.batching: Closing | None = None
@@ -107,10 +116,41 @@ class HostedFunction:
             self._thread_executor = self.executors.thread_executor(self.spec.key, limits.threads, limits.lost_calls)
         return self._thread_executor
 
+    @contextlib.contextmanager
+    def used(self) -> Iterator[None]:
+        """Keep the threads and the event loop of the function within the block."""
+        self._users += 1
+        try:
+            yield
+        finally:
+            self._users -= 1
+            self._left = self.executors.clock()
+
+    def rest(self, now: float) -> bool:
+        """Give back the threads and the event loop if nothing has used them for IDLE_SECONDS. They start again on use.
+
+        What hooks have opened belongs to the loop, so functions with hooks keep it. So do those with own tasks on it.
+
+        Returns:
+            Whether it had any.
+        """
+        held = [executor for executor in (self._loop_executor, self._thread_executor) if executor is not None]
+        if not held or self._users or now - self._left < IDLE_SECONDS or self._opens or self._closes:
+            return False
+        if self.lost_calls or (self._loop_executor is not None and self._loop_executor.has_tasks):
+            return False
+        if self.batching is not None and self.batching.kept():
+            return False
+        self._loop_executor = self._thread_executor = None
+        for executor in held:
+            executor.stop()
+        return True
+
     def adjust(self, load: Load) -> None:
         """Adapt the number of threads to the load of this process. Safe to call from any thread."""
-        if self._thread_executor is not None:
-            self._thread_executor.adjust(load)
+        threads = self._thread_executor
+        if threads is not None:
+            threads.adjust(load)
 
     @property
     def waiting(self) -> int:
@@ -159,7 +199,8 @@ class HostedFunction:
     async def open(self) -> None:
         """Run the function's `open` hooks unless they have run; those of a class for each of its instances, in turn.
 
-        Raises StreamError OPEN_FAILED if a hook fails or takes too long. The next stream then tries again.
+        Raises StreamError OPEN_FAILED if a hook fails or takes too long, or OVERLOADED if there are too few file
+        descriptors. The next stream then tries again.
         """
         if self._opened or not self._opens:
             self._opened = True
@@ -174,6 +215,8 @@ class HostedFunction:
                 # This code cannot distinguish a hook that waits from one that blocks its loop.
                 self.replace_loop_executor(executor)
                 raise open_failed(self.spec.key, f"not done after {format_seconds(limit)}") from None
+            if error is not None and are_exhausted(error):
+                raise out_of_files(f"function {self.spec.key}: open failed", open_files()) from error
             if error is not None:
                 raise open_failed(self.spec.key, describe(error), error) from error
             self._opened = True

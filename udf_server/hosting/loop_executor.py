@@ -45,7 +45,11 @@ class LoopExecutor:
         self._loop = new_loop()
         self._stopped = False
         self._ended: Future[None] = Future()
-        self._thread = threads.start(f"loop-{name}", self._run)
+        try:
+            self._thread = threads.start(f"loop-{name}", self._run)
+        except BaseException:
+            self._loop.close()
+            raise
 
     def _run(self) -> None:
         runs(self._function)
@@ -66,6 +70,11 @@ class LoopExecutor:
         finally:
             self._loop.close()
             self._ended.set_result(None)
+
+    @property
+    def has_tasks(self) -> bool:
+        """Whether a task is left on the loop, such as one that the author has started. Safe to call from any thread."""
+        return bool(asyncio.all_tasks(self._loop))
 
     @property
     def thread_id(self) -> int:

@@ -115,6 +115,8 @@ class LoopWatch:
                 executor = hosted.running_executor
                 if executor is not None:
                     self._look(hosted, executor, late)
+                else:
+                    self._pings.pop(hosted.spec.key, None)
             began = time.monotonic()
 
     def _look(self, hosted: HostedFunction, executor: LoopExecutor, late: float) -> None:

@@ -48,15 +48,16 @@ class HttpServer:
     """
 
     def __init__(
-        self, host: str, port: int, metrics: Callable[[], str], alive: Callable[[], bool], ready: Callable[[], bool],
+        self, host: str, port: int, metrics: Callable[[], str], alive: Callable[[], bool], unready: Callable[[], str],
         site: Site | None = None,
     ) -> None:  # fmt: skip
         """The server listens immediately. Raises OSError if it cannot.
 
-        `metrics` writes the page of metrics, on a thread. Without a site there is no web UI.
+        `metrics` writes the page of metrics, on a thread. `unready` says why the server is not ready, in an empty text
+        if it is. Without a site there is no web UI.
         """
         self._site = site
-        self._probes = {"/livez": alive, "/readyz": ready}
+        self._probes = {"/livez": lambda: "" if alive() else "its event loop does not run", "/readyz": unready}
         self._kinds = {"probe": _Kind("probe", 4), "metrics": _Kind("metrics", 1), "page": _Kind("page", 4),
                        "try": _Kind("try", 8)}  # fmt: skip
         self._metrics = SharedPage(metrics, self._kinds["metrics"].threads)
@@ -192,8 +193,8 @@ class HttpServer:
     # The methods below run on threads.
 
     def _probe(self, environ: WSGIEnvironment) -> Answer:
-        good = self._probes[environ["PATH_INFO"]]()
-        return _text(HTTPStatus.OK if good else HTTPStatus.SERVICE_UNAVAILABLE, "ok\n" if good else "no\n")
+        why = self._probes[environ["PATH_INFO"]]()
+        return _text(HTTPStatus.SERVICE_UNAVAILABLE, f"no: {why}\n") if why else _text(HTTPStatus.OK, "ok\n")
 
     def _show(self, environ: WSGIEnvironment) -> Answer:
         assert self._site is not None

@@ -32,15 +32,18 @@ class GrpcServer:
 
     def __init__(
         self, config: ServerConfig, service: UdfService, *, reflects: bool, share_port: bool,
-        on_reload: Callable[[bool], None],
+        on_reload: Callable[[bool], None], loops: int = 0,
     ) -> None:  # fmt: skip
         """`on_reload` is called after each reload of changed TLS files, with whether they are valid.
 
         Reflection lists the services to every caller, so set `reflects` only if access is not restricted. With
-        `share_port`, other processes may listen on the same port.
+        `share_port`, other processes may listen on the same port. `loops` is the number of functions that may have an
+        event loop.
         """
         self._config, self._on_reload = config, on_reload
-        self._server = aio.server(interceptors=(SmallRequests(),), options=_options(config, share_port=share_port))
+        self._server = aio.server(
+            interceptors=(SmallRequests(),), options=_options(config, share_port=share_port, loops=loops)
+        )
         self._server.add_generic_rpc_handlers((service.handler(),))
         self._health = _Health()
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
@@ -121,7 +124,7 @@ class _Health(health_aio.HealthServicer):
             self._watching -= 1
 
 
-def _options(config: ServerConfig, *, share_port: bool) -> list[tuple[str, int]]:
+def _options(config: ServerConfig, *, share_port: bool, loops: int) -> list[tuple[str, int]]:
     keepalive, idle = round(config.keepalive_seconds * 1000), round(config.idle_seconds * 1000)
     return [
         ("grpc.max_receive_message_length", config.max_message_bytes),
@@ -138,7 +141,7 @@ def _options(config: ServerConfig, *, share_port: bool) -> list[tuple[str, int]]
         ("grpc.http2.max_pings_without_data", 0),
         ("grpc.server_handshake_timeout_ms", round(HANDSHAKE_SECONDS * 1000)),
         ("grpc.max_connection_idle_ms", idle),
-        ("grpc.max_allowed_incoming_connections", affordable_connections(config.max_connections)),
+        ("grpc.max_allowed_incoming_connections", affordable_connections(config.max_connections, loops)),
         # A connection may also have other calls, such as ListFunctions and health checks.
         ("grpc.max_concurrent_streams", config.max_streams_per_caller + 100),
     ]

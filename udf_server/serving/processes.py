@@ -91,7 +91,7 @@ class Processes:
                 config.metrics_port,
                 lambda: page_of_workers(self._workers, registry),
                 self._is_alive,
-                self._is_ready,
+                self._unready,
                 self._site(),
             )
         except OSError as error:
@@ -176,17 +176,20 @@ class Processes:
         """Whether every worker is alive. A worker that hangs is restarted with the server, by the orchestrator."""
         return all(worker.is_alive() for worker in self._workers)
 
-    def _is_ready(self) -> bool:
-        """Whether any worker accepts streams."""
-        if self._stopping.is_set():
-            return False
-        for worker in self._workers:
+    def _unready(self) -> str:
+        """Why no worker accepts streams; empty if one does."""
+        why = "it shuts down"
+        for worker in () if self._stopping.is_set() else self._workers:
             try:
                 worker.ask("/readyz")
-            except (OSError, urllib.error.HTTPError):
-                continue
-            return True
-        return False
+            except urllib.error.HTTPError as error:
+                with error:
+                    why = error.read().decode(errors="replace").removeprefix("no: ").strip()
+            except OSError as error:
+                why = str(error)
+            else:
+                return ""
+        return why
 
     def _end(self, seconds: float) -> None:
         try:

@@ -15,6 +15,7 @@ from remote_udf.tracing import flush_spans, prepare_tracing
 from udf_server.base.errors import InvalidConfig
 from udf_server.base.hooks import CPU
 from udf_server.base.metrics import ServerMetrics
+from udf_server.base.open_files import LOOP_FILES, open_files
 from udf_server.cache.outcome_cache import OutcomeCache
 from udf_server.hosting.function_host import FunctionHost
 from udf_server.hosting.hosted_function import HostedFunction, HostLimits
@@ -154,7 +155,7 @@ class Server:
             self.metrics_url = self._http.url
             self._grpc = GrpcServer(
                 self.config, self.service, reflects=not self._access.restricted, share_port=self._share_port,
-                on_reload=functools.partial(self.metrics.reloads, "tls"),
+                on_reload=functools.partial(self.metrics.reloads, "tls"), loops=self._host.loops,
             )  # fmt: skip
             self.target = await self._grpc.start()
         except BaseException:
@@ -166,6 +167,7 @@ class Server:
             await self._coordinator.close()
             self._grpc = self._http = None
             raise
+        self._check_files()
         self._upkeep.start()
         self._watch = LoopWatch(self._host, self._loop_blocked)
         await self._set_ready(True)
@@ -249,7 +251,7 @@ class Server:
         host, port = self.config.metrics_host, self.config.metrics_port
         try:
             metrics = functools.partial(page_of, self.metrics.registry)
-            return HttpServer(host, port, metrics, self._upkeep.is_alive, self._is_ready, self._site())
+            return HttpServer(host, port, metrics, self._upkeep.is_alive, self._unready, self._site())
         except OSError as error:
             raise InvalidConfig(f"cannot serve metrics at {host}:{port}: {error}") from error
 
@@ -258,8 +260,9 @@ class Server:
         if not config.page:
             return None
         source = LocalSource(
-            self.registry, self.metrics, self._access, self.service, asyncio.get_running_loop(), self._is_ready,
-            try_calls=config.try_calls, tokens_allowed=tokens_allowed(config), device=self._device,
+            self.registry, self.metrics, self._access, self.service, asyncio.get_running_loop(),
+            lambda: not self._unready(), try_calls=config.try_calls, tokens_allowed=tokens_allowed(config),
+            device=self._device,
             weights=config.weights, budgets=self._budgets,
         )  # fmt: skip
         return Site(source, try_calls=config.try_calls, host=config.metrics_host)
@@ -269,8 +272,26 @@ class Server:
         if self._grpc is not None:
             await self._grpc.set_ready(ready)
 
-    def _is_ready(self) -> bool:
-        return self._upkeep.is_alive() and self._grpc is not None and not self.service.draining
+    def _unready(self) -> str:
+        """Why the server accepts no streams; empty if it does."""
+        if not self._upkeep.is_alive():
+            return "its event loop does not run"
+        if self._grpc is None or self.service.draining:
+            return "it starts, or shuts down"
+        files = open_files()
+        return "" if files is None or files.for_loops else str(files)
+
+    def _check_files(self) -> None:
+        """Warn if not all functions can be used at a time."""
+        files, loops = open_files(), self._host.loops
+        if files is not None and files.for_loops < loops:
+            log.warning(
+                "the limit of open files (ulimit -n) is too low for all functions at a time",
+                extra={
+                    "limit": files.most, "functions": loops, "enough_for": files.for_loops,
+                    "needed": files.open + files.spare + loops * LOOP_FILES,
+                },
+            )  # fmt: skip
 
 
 @contextlib.asynccontextmanager

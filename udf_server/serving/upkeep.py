@@ -11,6 +11,7 @@ from udf_server.base.metrics import ServerMetrics
 from udf_server.cache.outcome_cache import OutcomeCache
 from udf_server.hosting.function_host import FunctionHost
 from udf_server.limits.budgets import Budgets
+from udf_server.serving.tuning import return_memory
 from udf_server.streams.service import UdfService
 
 __all__ = ["Upkeep"]
@@ -33,6 +34,8 @@ class Upkeep:
         self._host, self._service, self._cache, self._budgets, self._metrics = host, service, cache, budgets, metrics
         self._task: asyncio.Task[None] | None = None
         self._beat = time.monotonic()
+        self._given_back = False
+        """Whether functions have ended threads whose memory the process still has."""
 
     def start(self) -> None:
         """Begin to beat, until `stop`."""
@@ -62,6 +65,9 @@ class Upkeep:
             if not beat % RELEASE_BEATS:
                 # Otherwise the process keeps the memory of a very large value until other arrays need it.
                 pa.default_memory_pool().release_unused()
+                if self._given_back:
+                    self._given_back = False
+                    await asyncio.get_running_loop().run_in_executor(None, return_memory)
 
     def _tend(self, seconds: float) -> None:
         """End idle streams and update metrics, after this time since the last beat."""
@@ -69,6 +75,7 @@ class Upkeep:
         self._service.observe()
         self._cache.observe()
         self._budgets.sweep()
+        self._given_back |= self._host.rest(time.monotonic())
         for caller, unit, part in self._budgets.used():
             self._metrics.caller_budget.labels(caller, unit).set(part)
         for hosted in self._host.hosted():

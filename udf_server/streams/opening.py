@@ -58,13 +58,14 @@ async def open_function(
 ) -> Opening:
     """Find the function, check access, version, types, options and budget, and run its `open` hooks.
 
-    The stream leaves its budget when `held` is closed. Call it on the event loop.
+    The stream leaves its budget, and no longer uses the function, when `held` is closed. Call it on the event loop.
 
     Raises StreamError if a check fails; its message names the function, what was found and what is expected. Raises
     ProtocolViolation if the schema of the arguments cannot be read.
     """
     _check(request, caller)
     hosted = _chosen(services, request, caller)
+    held.enter_context(hosted.used())
     budgets = _budgets(services, hosted, request, caller, held)
     call = await _bound(services, hosted, request)
     function = _limited(services, hosted, request, call, budgets)

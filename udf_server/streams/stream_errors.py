@@ -4,6 +4,7 @@ from remote_udf.errors import ErrorCode, ErrorKind, ProtocolViolation, StreamErr
 from remote_udf.v1 import message_pb2 as pb
 from udf_server.base.errors import FunctionBlocked
 from udf_server.base.failures import describe, traceback_of
+from udf_server.base.open_files import are_exhausted, open_files, out_of_files
 
 __all__ = ["as_stream_error", "error_message", "refused"]
 
@@ -26,6 +27,8 @@ def as_stream_error(error: Exception) -> StreamError:
         return StreamError(ErrorKind.PROTOCOL, ErrorCode.PROTOCOL_VIOLATION, message)
     if isinstance(error, FunctionBlocked):
         return StreamError(ErrorKind.WORKER, ErrorCode.OVERLOADED, str(error), retryable=True)
+    if are_exhausted(error):
+        return out_of_files("the server cannot serve the stream", open_files())
     message = f"the server failed: {describe(error)}"
     return StreamError(ErrorKind.WORKER, ErrorCode.INTERNAL, message, traceback=capped(traceback_of(error)))
 

@@ -51,7 +51,7 @@ def test_scrapes_that_were_given_up_take_no_place_of_others():
         goes_on.wait(20)
         return "# TYPE a gauge\na 1\n"
 
-    http = HttpServer("127.0.0.1", 0, gather, lambda: True, lambda: True)
+    http = HttpServer("127.0.0.1", 0, gather, lambda: True, str)
     try:
         address = http.url.removeprefix("http://").split(":")
         for _ in range(HTTP_CONNECTIONS + 20):
@@ -87,8 +87,8 @@ def test_a_loop_that_does_not_turn_is_not_alive(serve):
     while not server._upkeep._task.cancelled():
         threading.Event().wait(0.002)
     server._upkeep._beat = 0.0
-    assert get(f"{server.metrics_url}/livez") == (503, "no\n")
-    assert get(f"{server.metrics_url}/readyz") == (503, "no\n")
+    assert get(f"{server.metrics_url}/livez") == (503, "no: its event loop does not run\n")
+    assert get(f"{server.metrics_url}/readyz") == (503, "no: its event loop does not run\n")
 
 
 @pytest.mark.parametrize("path", ["/metric", "/../etc/passwd", "/assets/page.js"])
@@ -114,7 +114,7 @@ def test_head_answers_as_get_without_a_body(serve, path):
 
 def test_it_listens_on_ipv6_too():
     try:
-        http = HttpServer("::1", 0, str, lambda: True, lambda: True)
+        http = HttpServer("::1", 0, str, lambda: True, str)
     except OSError:
         pytest.skip("this machine has no IPv6")
     assert http.url.startswith("http://[::1]:")
