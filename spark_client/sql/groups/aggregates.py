@@ -40,6 +40,7 @@ from spark_client.sql.rows.sources import (
 )
 from spark_client.sql.text.nodes import Node, column, set_conditions
 from spark_client.sql.text.parsing import error_at
+from spark_client.sql.text.settings import reads_patterns
 from spark_client.sql.text.writers import canonical, written
 from spark_client.windows.updates import is_only_updated, update_times
 
@@ -128,7 +129,7 @@ class GroupedSelect:
         errors = {self._source.key(error_column(name)) for name in shown.values()}
         if self._keys or [*shown] != [name for name, _ in self._aggregates.values()] or len(items) != len(names):
             return items
-        if names & errors:
+        if names & errors or reads_patterns(self._scope.spark):
             return items
         self._aggregates = {same: (shown[name], tree) for same, (name, tree) in self._aggregates.items()}
         return [column(name) for name in shown.values()]

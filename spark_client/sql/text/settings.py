@@ -13,7 +13,7 @@ from spark_client.base.options import all_settings
 from spark_client.base.settings import read_once
 from spark_client.sql.text.nodes import Node
 
-__all__ = ["BY_DEFAULT", "ParserSettings", "parser_settings", "require_understood", "value_of"]
+__all__ = ["BY_DEFAULT", "ParserSettings", "parser_settings", "reads_patterns", "require_understood", "value_of"]
 
 _ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|([01][0-7]{2})|(.))", re.DOTALL)
 _MEANINGS = {"0": "\0", "b": "\b", "n": "\n", "r": "\r", "t": "\t", "Z": "\x1a", "%": "\\%", "_": "\\_"}
@@ -68,6 +68,11 @@ def parser_settings(spark: SparkSession) -> ParserSettings:
         quoted_names = quoted_names and ansi.lower() == "true"
         others |= {_JOIN_FIRST} if is_on(_JOIN_FIRST) and ansi.lower() == "true" else set()
     return ParserSettings(is_on(_ESCAPED), quoted_names, is_on(_LEFT_TO_RIGHT), is_on(_CONSECUTIVE), frozenset(others))
+
+
+def reads_patterns(spark: SparkSession) -> bool:
+    """Whether a quoted name with other signs than letters and digits is a pattern of names for Spark."""
+    return _REGEX_NAMES in parser_settings(spark).others
 
 
 def require_understood(settings: ParserSettings, tree: Node) -> None:

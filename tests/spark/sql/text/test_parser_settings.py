@@ -61,6 +61,7 @@ FOLLOWED = [
     ({"spark.sql.variable.substitute": "true", "low": "1"},
      "SELECT SUM(v) AS s, '${low}' AS m FROM three WHERE v > ${low}"),
     ({"spark.sql.parser.quotedRegexColumnNames": "true"}, "SELECT `k`, SUM(v) AS s FROM three GROUP BY `k`"),
+    ({"spark.sql.parser.quotedRegexColumnNames": "true"}, "SELECT * FROM (SELECT SUM(v), SUM(n) FROM three)"),
 ]  # fmt: skip
 
 
