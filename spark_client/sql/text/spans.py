@@ -1,9 +1,9 @@
 """Spans: the part of the text that a node was read from, for as long as the node is what was read.
 
 The parser records the first and the last token of what its methods return. When a text is parsed, `anchor` replaces
-these records by spans that know the shape of their node. A shape is a number: two trees have the same number if they
-have the same classes, names, values and children. Passes change trees in many ways, so whether a node is unchanged is
-found by comparing shapes when it is written.
+these records by spans that know the hash of their node, which is that of its class, names, values and children. Passes
+change trees in many ways, so whether a node is unchanged is found by comparing hashes when it is written. The hashes of
+sqlglot ignore case, and are not computed again after every change.
 """
 
 import functools
@@ -16,7 +16,7 @@ from sqlglot.dialects.spark import Spark
 
 from spark_client.sql.text.nodes import Node
 
-__all__ = ["FLINK", "Found", "Shapes", "SpansParser", "TextSpan", "anchor", "recording", "span_of"]
+__all__ = ["FLINK", "SpansParser", "TextSpan", "anchor", "hash_of", "hashes_of", "recording", "span_of"]
 
 _SPAN = "remote_sql_span"
 """The key in the metadata of a node for its span, which copies keep."""
@@ -43,8 +43,6 @@ _INFIX = (
 
 _Parser = TypeVar("_Parser", bound=type)
 _Method: TypeAlias = Callable[..., Any]
-Found: TypeAlias = dict[int, tuple[Node, int | None]]
-"""The shapes of nodes by the ids of the nodes, which are kept so that no other one gets their ids."""
 
 
 def recording(parser: _Parser) -> _Parser:
@@ -104,18 +102,17 @@ class SpansParser(Spark.Parser):  # type: ignore[misc, valid-type]
 
 
 class TextSpan:
-    """A part of a text, and the shape of the node that was read from it. Never changed, so copies of a node share it.
+    """A part of a text, and the hash of the node that was read from it. Never changed, so copies of a node share it.
 
-    `queries` has the spans of the queries directly inside the node by their keys, and `around` is the shape of the node
-    without them.
+    The hash is None if the node has a part in Flink's spelling. `queries` has the spans of the queries directly inside
+    the node by their keys, and `around` is the hash of the node without them.
     """
 
-    __slots__ = ("around", "queries", "shape", "shapes", "sql", "start", "stop")
+    __slots__ = ("around", "hash", "queries", "sql", "start", "stop")
 
     def __init__(self, sql: str, start: int, stop: int) -> None:
         self.sql, self.start, self.stop = sql, start, stop
-        self.shapes: Shapes | None = None
-        self.shape: int | None = None
+        self.hash: int | None = None
         self.around: int | None = None
         self.queries: dict[str, TextSpan] = {}
 
@@ -128,43 +125,35 @@ class TextSpan:
         return self.sql[self.start : self.stop]
 
 
-class Shapes:
-    """The shapes of one text."""
+def hashes_of(nodes: Sequence[Node]) -> dict[int, int | None]:
+    """The hashes by the ids of the nodes of a tree, which are in the order of `dfs`.
 
-    def __init__(self) -> None:
-        self._known: dict[object, int] = {}
+    A node in Flink's spelling has none, nor has one around it.
+    """
+    found: dict[int, int | None] = {}
+    for node in reversed(nodes):
+        found[id(node)] = hash_of(node, found)
+    return found
 
-    def of(self, nodes: Sequence[Node], *, new: bool = False) -> Found:
-        """The shapes of the nodes of a tree, in the order of `dfs`; none for one not in the text, unless it is `new`.
 
-        A node in Flink's spelling has none, nor has one around it.
-        """
-        found: Found = {}
-        for node in reversed(nodes):
-            found[id(node)] = (node, self.around(node, found, (), new=new))
-        return found
-
-    def around(self, node: Node, found: Found, without: Collection[str], *, new: bool = False) -> int | None:
-        """The shape of a node without some of its children."""
-        if node.meta.get(FLINK):
-            return None
-        parts: list[object] = [node.__class__]
-        for name in sorted(node.args):
-            value = node.args[name]
-            if value is None or value is False or name in without:
-                continue
-            parts.append(name)
-            for each in value if value.__class__ is list else (value,):
-                if not isinstance(each, Node):
-                    parts.append((each.__class__, each))
-                elif (shape := found[id(each)][1]) is not None:
-                    parts.append(shape)
-                else:
-                    return None
-            if parts[-1] is name:
-                parts.pop()  # an empty list
-        key = tuple(parts)
-        return self._known.setdefault(key, len(self._known)) if new else self._known.get(key)
+def hash_of(node: Node, inside: Mapping[int, int | None], without: Collection[str] = ()) -> int | None:
+    """The hash of a node without some of its children; `inside` has those of the nodes in it."""
+    if node.meta.get(FLINK):
+        return None
+    parts: list[object] = [node.__class__]
+    for name in sorted(node.args):
+        value = node.args[name]
+        if value is None or value is False or value == [] or name in without:
+            continue
+        parts.append(name)
+        for each in value if value.__class__ is list else (value,):
+            if not isinstance(each, Node):
+                parts.append((each.__class__, each))
+            elif (known := inside[id(each)]) is not None:
+                parts.append(known)
+            else:
+                return None
+    return hash(tuple(parts))
 
 
 def span_of(node: Node) -> TextSpan | None:
@@ -183,22 +172,13 @@ def anchor(tree: Node, sql: str, cut: int | None = None) -> Node:
     nodes = list(tree.dfs())
     for node in reversed(nodes):
         places[id(node)] = _anchor(node, sql, cut, places)
-    shapes = Shapes()
-    found = shapes.of(nodes, new=True)
-    around: dict[int, Node] = {}
-    for node, shape in found.values():
-        span = span_of(node)
-        if span is None:
-            continue
-        span.shapes, span.shape = shapes, shape
-        if isinstance(node, exp.Query) and node.index is None and (outer := node.parent) is not None:
-            of_outer, key = span_of(outer), node.arg_key
-            if of_outer is not None and key is not None:
-                of_outer.queries[key] = span
-                around[id(outer)] = outer
-    for node in around.values():
+    found = hashes_of(nodes)
+    for node in nodes:
         if (span := span_of(node)) is not None:
-            span.around = shapes.around(node, found, span.queries, new=True)
+            span.hash = found[id(node)]
+            queries = {key: query for key, query in node.args.items() if isinstance(query, exp.Query)}
+            span.queries = {key: inner for key, query in queries.items() if (inner := span_of(query)) is not None}
+            span.around = hash_of(node, found, span.queries) if span.queries else None
     return tree
 
 
