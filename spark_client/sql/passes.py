@@ -12,8 +12,8 @@ from typing import NamedTuple
 from spark_client.sql.fewer_calls.fused_calls import with_fused_calls
 from spark_client.sql.fewer_calls.joined_calls import without_derived_calls
 from spark_client.sql.fewer_calls.limited_calls import with_limited_calls
+from spark_client.sql.fewer_calls.needed_items import without_unused_columns
 from spark_client.sql.fewer_calls.single_calls import with_single_calls
-from spark_client.sql.fewer_calls.unused_columns import without_unused_columns
 from spark_client.sql.registry import later
 from spark_client.sql.rewriting import with_remote_queries, without_remote_aggregates
 from spark_client.sql.rows.functions import SqlFunctions
@@ -42,7 +42,7 @@ class Trees(Flag):
     PIECE = auto()
     """Each tree that a planned statement runs."""
     WHOLE = auto()
-    """Those of which every column is computed, after the passes for pieces."""
+    """Pieces of whose result every column is computed; the passes for pieces come first."""
 
 
 class Pass(NamedTuple):

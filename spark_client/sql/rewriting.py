@@ -6,8 +6,7 @@ from sqlglot import exp
 from spark_client.base.changelogs import kind_column
 from spark_client.base.errors import PlanError
 from spark_client.sql.groups.aggregates import GroupedSelect, with_groups
-from spark_client.sql.groups.grouping import read_grouping
-from spark_client.sql.groups.window_groups import groups_windows, with_plain_grouping_id
+from spark_client.sql.groups.grouping import groups_windows, read_grouping, with_plain_grouping_id
 from spark_client.sql.groups.windows_over import with_windows_over
 from spark_client.sql.registry import is_table_function, put_in_from
 from spark_client.sql.rows.calls import has_aggregate, is_remote, remote_in, walk_query
@@ -131,7 +130,7 @@ def _with_window_groups(scope: Scope, select: Node) -> Node:
 
 
 def _with_aggregates_in_place(scope: Scope, select: Node) -> Node:
-    """The same SELECT. Raises PlanError, with the position, for an aggregate in a clause that cannot have one."""
+    """Return the SELECT. Raises PlanError, with the position, for an aggregate in a clause that cannot have one."""
     for part in _CLAUSE_NAMES if any(remote_in(select, scope.functions)) else ():
         value = select.args.get(part)
         for tree in value if isinstance(value, list) else [value] if value is not None else []:

@@ -11,14 +11,13 @@ from sqlglot import exp
 from remote_udf.functions import FunctionKind, FunctionSpec
 from spark_client.base.errors import PlanError
 from spark_client.base.identifiers import quoted
-from spark_client.sql.fewer_calls.explaining import BEGINNINGS, query_of
 from spark_client.sql.passes import Trees, rewritten, scope_of
 from spark_client.sql.registry import TABLE_FUNCTIONS, result_of_statement
 from spark_client.sql.rows.functions import SqlFunctions
 from spark_client.sql.rows.scope import Scope
 from spark_client.sql.rows.shared_operators import SharedOperators
 from spark_client.sql.rows.stream_times import without_time
-from spark_client.sql.sets.statement_sets import run_set, statements_of
+from spark_client.sql.sets.statement_sets import BEGINNINGS, query_of, run_set, statements_of
 from spark_client.sql.tables.lateral_calls import may_have_lateral_calls
 from spark_client.sql.tables.window_functions import has_window_calls
 from spark_client.sql.text.nodes import Node

@@ -13,6 +13,7 @@ from sqlglot.tokens import Token, TokenType
 
 from remote_udf.errors import StreamError
 from spark_client.base.errors import PlanError, UnknownFunction
+from spark_client.sql.rows.calls import is_scalar
 from spark_client.sql.rows.functions import SqlFunctions
 from spark_client.sql.rows.scope import Scope
 from spark_client.sql.tables.window_functions import WINDOW_FUNCTIONS
@@ -62,7 +63,7 @@ def naming_unknown(functions: SqlFunctions, text: Text) -> Iterator[None]:
         if condition.startswith(_OTHER_CALL):
             _refuse_hidden(functions, text, said.get("functionName", "").strip("`"), error)
         _refuse_hidden(functions, text, name, error)
-        token = next((token for token in text.tokens if token.text.casefold() == name.casefold()), None)
+        token = _named(text, name)
         window = _PART_OF_WINDOW.sub("", name.upper())
         if token is not None and window in WINDOW_FUNCTIONS:
             raise PlanError(
@@ -86,13 +87,18 @@ def _refuse_hidden(functions: SqlFunctions, text: Text, name: str, error: Analys
     """Raise PlanError if a name means a function of Spark's, and a remote one has the same name."""
     hidden = next((spec.name for spec in functions.functions if spec.name.casefold() == name.casefold()), None)
     if hidden is not None and functions.remote(name) is None:
-        token = next((token for token in text.tokens if token.text.casefold() == name.casefold()), None)
+        token = _named(text, name)
         place = place_of_token(token) if token is not None else ""
         cause = f": {str(error).splitlines()[0]}" if error is not None else ""
         raise PlanError(
             f"{place}{name} is Spark's own function here, which takes precedence; to call the remote function, write "
             f"`{functions.functions.find(hidden).key}`{cause}"
         ) from None
+
+
+def _named(text: Text, name: str) -> Token | None:
+    """The first token with a name."""
+    return next((token for token in text.tokens if token.text.casefold() == name.casefold()), None)
 
 
 def _called_in_table(tokens: Sequence[Token]) -> str | None:
@@ -122,10 +128,9 @@ def _called_with_table(tokens: Sequence[Token]) -> Token | None:
 
 
 def with_right_counts(scope: Scope, tree: Node) -> Node:
-    """The same tree. Raises PlanError, with the position in the text and the signature."""
+    """Return the tree. Raises PlanError, with the position and the signature, for a wrong number of arguments."""
     for call in tree.find_all(exp.Anonymous):
-        qualified = isinstance(call.parent, exp.Dot) and call.arg_key == "expression"
-        if qualified or isinstance(call.parent, exp.Hint) or not scope.functions.is_remote_scalar(call.name):
+        if isinstance(call.parent, exp.Hint) or not is_scalar(call, scope.functions):
             continue
         if any(argument.is_star or isinstance(argument, _SEVERAL) for argument in call.expressions):
             continue

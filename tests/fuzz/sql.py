@@ -13,10 +13,9 @@ from sqlglot import exp
 import udf_server as udf
 from spark_client.base.errors import PlanError
 from spark_client.functions.directory import Functions
-from spark_client.sql.fewer_calls.explaining import query_of
-from spark_client.sql.rows.names import FunctionNames
+from spark_client.sql.rows.functions import SqlFunctions, SqlSession
 from spark_client.sql.rows.table_calls import described, given_table
-from spark_client.sql.sets.statement_sets import statements_of
+from spark_client.sql.sets.statement_sets import query_of, statements_of
 from spark_client.sql.tables.process_functions import arguments_of
 from spark_client.sql.tables.window_functions import is_window_call, read_window_call
 from spark_client.sql.text.parsing import Text
@@ -97,7 +96,10 @@ class SqlFuzzer:
             return x
 
         functions = [f.spec, declare_aggregate(Total).spec, declare_process(Counted).spec]
-        self.names = FunctionNames(_NoSession(), Functions(functions), {})
+        self.functions = SqlFunctions(SqlSession(_NoSession(), Functions(functions), self._no_call, self._no_call))
+
+    def _no_call(self, *_, **__):
+        raise AssertionError("the text is only read")
 
     def run(self, tries):
         for number in range(tries):
@@ -123,7 +125,7 @@ class SqlFuzzer:
         query_of(text)
         for statement in statements_of(text) or [text]:
             for name in statement.called:
-                self.names.kind(name)
+                self.functions.kind(name)
             tree = statement.tree
             # Generated SQL must be readable, and must be generated again unchanged.
             spelled = canonical(tree)

@@ -6,33 +6,23 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from pyspark.sql import DataFrame
-from sqlglot import exp
-from sqlglot.tokens import TokenType
 
 from spark_client.base.errors import PlanError
 from spark_client.functions.registration import ONCE
 from spark_client.sql.rows.functions import SqlSession
-from spark_client.sql.sets.statement_sets import statements_of
-from spark_client.sql.text.parsing import Text
 
 __all__ = [
-    "BEGINNINGS",
     "called_in",
     "calls_in",
     "conditions_in",
     "evaluated_in",
     "frame_stages",
     "plan_of",
-    "query_of",
     "scalar_stages",
     "sorting_stages",
     "without_kept",
 ]
 
-_STATEMENTS = (TokenType.INSERT, TokenType.CREATE)
-_QUERIES = (TokenType.SELECT, TokenType.WITH, TokenType.FROM, TokenType.VALUES)
-BEGINNINGS = (*_QUERIES, *_STATEMENTS, TokenType.TABLE, TokenType.L_PAREN)
-_END_OF_WITH = TokenType.R_PAREN
 
 _TREE = re.compile(r"^(?P<depth>[ :|]*(?:[+:]- )?)(?:\*\(\d+\) )?(?P<node>.*)$")
 _EVALUATION = re.compile(r"^(?:Arrow|Batch)EvalPython \[(?P<calls>.*?)\], \[(?P<results>[^\]]*)\]")
@@ -156,30 +146,6 @@ def sorting_stages(plan: str, functions: Iterable[str]) -> list[str]:
         if any(_OPERATOR.match(each.text) or any(_calls(each, name) for name in names) for each in below):
             return [_SORTED]
     return []
-
-
-def query_of(text: Text) -> Text:
-    """The query of an INSERT or a CREATE, which Spark would run at once; any other query and statement set unchanged.
-
-    Raises PlanError for a statement that has no query, or several.
-    """
-    tokens = text.tokens
-    if not tokens or statements_of(text) is not None:
-        return text
-    depth, head = 0, None
-    for index, token in enumerate(tokens):
-        depth += (token.token_type is TokenType.L_PAREN) - (token.token_type is TokenType.R_PAREN)
-        begins = not index or (tokens[0].token_type is TokenType.WITH and tokens[index - 1].token_type is _END_OF_WITH)
-        if not depth and head is None and begins and token.token_type in _STATEMENTS:
-            head = index
-        elif not depth and index and token.token_type in _QUERIES:
-            if head is None:
-                break
-            return replace(text, part=[*tokens[:head], *tokens[index:]], cut=tokens[head].start)
-    several = tokens[0].token_type is TokenType.FROM and isinstance(text.tree, exp.MultitableInserts)
-    if head is None and tokens[0].token_type in BEGINNINGS and not several:
-        return text
-    raise PlanError(f"{tokens[0].text.upper()} without a query has no plan to explain")
 
 
 def _of_function(nodes: Sequence[_Node], name: str, written: int) -> str:

@@ -24,9 +24,9 @@ from sqlglot import exp
 from spark_client.executor.scalar.column import field_of
 from spark_client.functions.fused import CallOfColumns
 from spark_client.sql.fewer_calls.needed_items import AROUND, OPERATORS, Needed, needed_calls, needed_items
-from spark_client.sql.rows.calls import has_aggregate
+from spark_client.sql.rows.calls import has_aggregate, is_scalar
 from spark_client.sql.rows.scope import Scope, columns_of
-from spark_client.sql.rows.sources import SelectSource, keep_names, makes_rows
+from spark_client.sql.rows.sources import SelectSource, aliased, keep_names, makes_rows
 from spark_client.sql.text.nodes import Node, conditions_of, query_in
 from spark_client.sql.text.writers import canonical
 
@@ -54,7 +54,7 @@ class _Fused:
 def with_fused_calls(scope: Scope, tree: Node) -> Node:
     """The tree with fused calls; the same tree if there are none. Its whole result must be computed."""
     query = query_in(tree)
-    if query is None or sum(_is_remote(scope, node) for node in query.walk()) < 2:
+    if query is None or sum(is_scalar(node, scope.functions) for node in query.walk()) < 2:
         return tree
     fused = query.copy()
     is_view = isinstance(tree, exp.Create) and tree.kind == "VIEW"
@@ -101,7 +101,7 @@ def _of_items(scope: Scope, source: SelectSource, select: Node, only: frozenset[
 
     `only` has the keys of the items that are needed.
     """
-    aliases = {source.key(item.alias) for item in select.expressions if isinstance(item, exp.Alias)}
+    aliases = aliased(source, select).keys()
     named = {source.key(node.parts[0].name) for item in select.expressions for node in item.find_all(exp.Column)}
     calls = [
         call for item in select.expressions if only is None or source.key(item.alias_or_name) in only
@@ -114,10 +114,10 @@ def _of_items(scope: Scope, source: SelectSource, select: Node, only: frozenset[
     taken = {id(node) for call in calls for node in call.walk()}
     rest = {
         _coarse(node) for item in select.expressions for node in item.walk()
-        if _is_remote(scope, node) and id(node) not in taken
+        if is_scalar(node, scope.functions) and id(node) not in taken
     }  # fmt: skip
     # An equal call in another place would be made again.
-    inside = {_coarse(node) for call in calls for node in call.walk() if _is_remote(scope, node)}
+    inside = {_coarse(node) for call in calls for node in call.walk() if is_scalar(node, scope.functions)}
     return [] if rest & inside else calls
 
 
@@ -127,7 +127,7 @@ def _of_conditions(scope: Scope, select: Node) -> list[list[Node]]:
     if select.args.get("where") is None or any(map(select.args.get, parts)) or not _is_independent(select):
         return []
     conditions = conditions_of(select)
-    calls = [{_coarse(node) for node in each.walk() if _is_remote(scope, node)} for each in conditions]
+    calls = [{_coarse(node) for node in each.walk() if is_scalar(node, scope.functions)} for each in conditions]
     return [
         list(needed_calls(condition, partial(_is_plain, scope))) for index, condition in enumerate(conditions)
         if not _has_steps(condition)
@@ -137,19 +137,11 @@ def _of_conditions(scope: Scope, select: Node) -> list[list[Node]]:
 
 def _is_plain(scope: Scope, node: Node) -> bool:
     """Whether a node is a call that can be fused."""
-    if not _is_remote(scope, node) or not node.expressions:
+    if not is_scalar(node, scope.functions) or not node.expressions:
         return False
     if not scope.functions.can_be_fused(node.name, len(node.expressions)):
         return False
     return all(_is_plain(scope, argument) or is_of_row(argument) for argument in node.expressions)
-
-
-def _is_remote(scope: Scope, node: Node) -> bool:
-    return (
-        isinstance(node, exp.Anonymous)
-        and not (isinstance(node.parent, exp.Dot) and node.arg_key == "expression")
-        and scope.functions.is_remote_scalar(node.name)
-    )
 
 
 def _fuse(scope: Scope, calls: Sequence[Node]) -> None:

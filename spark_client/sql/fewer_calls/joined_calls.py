@@ -21,8 +21,9 @@ from sqlglot import exp
 from spark_client.base.errors import PlanError
 from spark_client.functions.registration import ONCE
 from spark_client.sql.fewer_calls.explaining import conditions_in, evaluated_in, plan_of
+from spark_client.sql.rows.calls import is_qualified
 from spark_client.sql.rows.scope import Scope
-from spark_client.sql.text.nodes import Node, query_in
+from spark_client.sql.text.nodes import Node, conditions_of, query_in
 
 __all__ = ["DerivedCalls", "without_derived_calls"]
 
@@ -41,9 +42,7 @@ def without_derived_calls(scope: Scope, tree: Node) -> Node:
     is_view = isinstance(tree, exp.Create) and tree.kind == "VIEW"
     if is_view or query is None or query.find(exp.Join) is None:
         return tree
-    calls = (
-        node.name.replace(ONCE, "") for node in query.find_all(exp.Anonymous) if not isinstance(node.parent, exp.Dot)
-    )
+    calls = (node.name.replace(ONCE, "") for node in query.find_all(exp.Anonymous) if not is_qualified(node))
     written = Counter(name.casefold() for name in calls if scope.functions.is_remote_scalar(name))
     if not written:
         return tree
@@ -85,12 +84,9 @@ class _Planned:
 
 def _rewrite(query: Node, form: Callable[[Node, Node], Node]) -> bool:
     """Rewrite conditions that are equalities of two columns; False if there is none."""
-    conditions = [part.args.get("on") for part in query.find_all(exp.Join)]
-    conditions += [where.this for where in query.find_all(exp.Where)]
     found = False
-    for condition in filter(None, conditions):
-        for part in list(condition.flatten()) if isinstance(condition, exp.And) else [condition]:
-            part = part.unnest()
+    for holder in query.find_all(exp.Join, exp.Select):
+        for part in conditions_of(holder):
             if isinstance(part, exp.EQ) and all(isinstance(side, exp.Column) for side in (part.left, part.right)):
                 part.replace(exp.paren(form(part.left, part.right)))
                 found = True

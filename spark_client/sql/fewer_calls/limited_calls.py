@@ -17,11 +17,11 @@ from pyspark.errors import PySparkException
 from sqlglot import exp
 
 from spark_client.sql.fewer_calls.fused_calls import is_of_row
-from spark_client.sql.fewer_calls.single_calls import leave_out
-from spark_client.sql.rows.calls import has_aggregate, walk_query
+from spark_client.sql.fewer_calls.single_calls import hide_calls, read_below, with_columns
+from spark_client.sql.rows.calls import has_aggregate, is_scalar, walk_query
 from spark_client.sql.rows.scope import Scope, each_select
-from spark_client.sql.rows.sources import SelectSource, keep_names, makes_rows, only_relation
-from spark_client.sql.text.nodes import Node, column, subquery
+from spark_client.sql.rows.sources import SelectSource, aliased, makes_rows, only_relation
+from spark_client.sql.text.nodes import Node, subquery
 
 __all__ = ["with_limited_calls"]
 
@@ -68,16 +68,13 @@ def _rewritten(scope: Scope, select: exp.Select) -> Node | None:
 
 
 def _calls(scope: Scope, select: Node) -> Iterator[Node]:
-    return (
-        node for node in walk_query(select)
-        if isinstance(node, exp.Anonymous) and scope.functions.is_remote_scalar(node.name)
-    )  # fmt: skip
+    return (node for node in walk_query(select) if is_scalar(node, scope.functions))
 
 
 def _order(source: SelectSource, select: Node) -> list[Node] | None:
     """The expressions of ORDER BY over columns of the rows; None if one is an item that is not of the row alone."""
     order = select.args.get("order")
-    aliases = {source.key(item.alias): item.this for item in select.expressions if isinstance(item, exp.Alias)}
+    aliases = aliased(source, select)
     found = []
     for each in [] if order is None else order.expressions:
         key = each.this if isinstance(each, exp.Ordered) else each
@@ -109,27 +106,15 @@ def _over(scope: Scope, source: SelectSource, select: Node, relation: Node, orde
     alias = relation.alias_or_name or scope.hidden("rows")
     hidden: list[str] = []
     while calls := [call for call in _calls(scope, outer) if not _has_call_inside(scope, call)]:
-        names = {source.same(call): scope.hidden("call") for call in calls}
-        made = {names[source.same(call)]: _once(scope, call.copy()) for call in calls}
-        for call in calls:
-            call.replace(column(names[source.same(call)]))
-        values = [exp.alias_(call, name, quoted=True) for name, call in made.items()]
-        rows = exp.Select(expressions=[exp.Star(), *values], from_=exp.From(this=subquery(rows, alias)))
-        hidden += names.values()
-    keep_names(source, select, outer)
-    leave_out(source, outer, hidden, alias)
-    outer.set("from_", exp.From(this=subquery(rows, alias)))
+        made = hide_calls(scope, source, calls)
+        rows = with_columns(subquery(rows, alias), made)
+        hidden += made
+    read_below(source, select, outer, subquery(rows, alias), hidden)
     return outer
 
 
 def _has_call_inside(scope: Scope, call: Node) -> bool:
     return any(node is not call for node in _calls(scope, call))
-
-
-def _once(scope: Scope, call: Node) -> Node:
-    if (once := scope.functions.once(call.name)) is not None:
-        call.set("this", exp.to_identifier(once, quoted=True))
-    return call
 
 
 def _limit(select: Node) -> int | None:

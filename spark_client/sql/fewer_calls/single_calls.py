@@ -11,17 +11,17 @@ over one relation: a SELECT with joins, or in a subquery that refers to outer co
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from pyspark.errors import PySparkException
 from sqlglot import exp
 
-from spark_client.sql.rows.calls import has_aggregate, walk_query
+from spark_client.sql.rows.calls import has_aggregate, is_scalar, walk_query
 from spark_client.sql.rows.scope import Scope, each_select
 from spark_client.sql.rows.sources import SelectSource, alias_in, keep_names, only_relation
 from spark_client.sql.text.nodes import Node, column, conditions_of, set_conditions, subquery
 
-__all__ = ["leave_out", "with_single_calls"]
+__all__ = ["hide_calls", "read_below", "with_columns", "with_single_calls"]
 
 _KNOWN = {
     "kind", "hint", "expressions", "distinct", "from_", "where", "group", "having", "qualify", "windows", "order",
@@ -68,21 +68,14 @@ def _layer(scope: Scope, select: Node) -> Node | None:
     repeated = _repeated(scope, select)
     if not repeated:
         return None
-    names = {same: scope.hidden("call") for same in repeated}
     outer = select.copy()
-    for call in list(_calls(scope, source, outer)):
-        if (same := source.same(call)) in names:
-            call.replace(column(names[same]))
-    group = select.args["group"].copy() if select.args.get("group") else None
-    keep_names(source, select, outer, group)
-    alias = relation.alias_or_name or scope.hidden("rows")
-    leave_out(source, outer, list(names.values()), alias)
+    calls = [call for call in _calls(scope, source, outer) if source.same(call) in repeated]
+    made = hide_calls(scope, source, calls)
     below, above = _conditions(scope, select, outer)
-    made = [exp.alias_(_made(scope, repeated[same]), name, quoted=True) for same, name in names.items()]
-    inner = exp.Select(expressions=[exp.Star(), *made], from_=exp.From(this=relation.copy()))
+    inner = with_columns(relation.copy(), made)
     set_conditions(inner, below)
+    read_below(source, select, outer, subquery(inner, relation.alias_or_name or scope.hidden("rows")), made)
     set_conditions(outer, above)
-    outer.set("from_", exp.From(this=subquery(inner, alias)))
     return outer
 
 
@@ -110,7 +103,7 @@ def _calls(scope: Scope, source: SelectSource, tree: Node) -> Iterator[Node]:
     """Calls of remote functions on the columns of a row, without queries inside the tree."""
     aliases = _aliases(source, tree) if isinstance(tree, exp.Select) else set()
     for node in walk_query(tree):
-        if not isinstance(node, exp.Anonymous) or isinstance(node.parent, exp.Dot) or not _is_remote(scope, node):
+        if not is_scalar(node, scope.functions) or scope.functions.once(node.name) is None:
             continue
         nodes = list(node.walk())
         columns = [each for each in nodes if isinstance(each, exp.Column)]
@@ -123,14 +116,33 @@ def _calls(scope: Scope, source: SelectSource, tree: Node) -> Iterator[Node]:
             yield node
 
 
-def _is_remote(scope: Scope, node: Node) -> bool:
-    return scope.functions.is_remote_scalar(node.name) and scope.functions.once(node.name) is not None
+def hide_calls(scope: Scope, source: SelectSource, calls: Iterable[Node]) -> dict[str, Node]:
+    """Replace calls by hidden columns. Returns the call of each column, once for equal calls.
+
+    The calls are registered as nondeterministic, so that Spark makes them where they are written.
+    """
+    names: dict[str, str] = {}
+    made: dict[str, Node] = {}
+    for call in calls:
+        name = names.setdefault(source.same(call), scope.hidden("call"))
+        if name not in made:
+            made[name] = call.copy()
+            made[name].set("this", exp.to_identifier(scope.functions.once(call.name) or call.name, quoted=True))
+        call.replace(column(name))
+    return made
 
 
-def _made(scope: Scope, call: Node) -> Node:
-    copy = call.copy()
-    copy.set("this", exp.to_identifier(scope.functions.once(call.name), quoted=True))
-    return copy
+def with_columns(rows: Node, calls: Mapping[str, Node]) -> exp.Select:
+    """The rows of a table or subquery with the values of calls as further columns."""
+    values = [exp.alias_(call, name, quoted=True) for name, call in calls.items()]
+    return exp.Select(expressions=[exp.Star(), *values], from_=exp.From(this=rows))
+
+
+def read_below(source: SelectSource, select: Node, outer: Node, below: exp.Subquery, hidden: Collection[str]) -> None:
+    """Have a changed SELECT read the query below it. The items keep their names, and no star has hidden columns."""
+    keep_names(source, select, outer, select.args["group"].copy() if select.args.get("group") else None)
+    _leave_out(source, outer, hidden, below.alias)
+    outer.set("from_", exp.From(this=below))
 
 
 def _conditions(scope: Scope, select: Node, outer: Node) -> tuple[list[Node], list[Node]]:
@@ -169,7 +181,7 @@ def _clause(node: Node, select: Node) -> str:
     return str(node.arg_key)
 
 
-def leave_out(source: SelectSource, select: Node, hidden: Collection[str], alias: str) -> None:
+def _leave_out(source: SelectSource, select: Node, hidden: Collection[str], alias: str) -> None:
     """Exclude hidden columns from every star except that of `count(*)`, which counts rows."""
     for star in [node for node in walk_query(select) if isinstance(node, exp.Star)]:
         holder = star.parent

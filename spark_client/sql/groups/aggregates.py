@@ -15,11 +15,17 @@ from spark_client.base.identifiers import error_column, hidden
 from spark_client.functions.aggregate import AggregateExpression
 from spark_client.planning.aggregate.planner import plan_group_by
 from spark_client.planning.aggregate.query import GroupBy
-from spark_client.sql.groups.grouping import read_grouping
+from spark_client.sql.groups.grouping import (
+    groups_windows,
+    key_names,
+    names_window,
+    over_panes,
+    read_grouping,
+    with_time,
+)
 from spark_client.sql.groups.hidden import HiddenColumns, is_computed, named_as_written
-from spark_client.sql.groups.key_conditions import split_having
-from spark_client.sql.groups.over_groups import OverGroups, tables_of_keys
-from spark_client.sql.groups.window_groups import groups_windows, key_names, names_window, over_panes, with_time
+from spark_client.sql.groups.over_groups import OverGroups, split_having, tables_of_keys
+from spark_client.sql.groups.window_frames import sort_of
 from spark_client.sql.rows.calls import (
     CLAUSES,
     RemoteCall,
@@ -32,6 +38,7 @@ from spark_client.sql.rows.calls import (
 )
 from spark_client.sql.rows.scope import Scope
 from spark_client.sql.rows.sources import (
+    aliased,
     distinct_outputs,
     is_column,
     output_names,
@@ -100,9 +107,7 @@ class GroupedSelect:
             earlier.append(self._source.key(name))
         outer = without_rows(select)
         if (having := outer.args.pop("having", None)) is not None:
-            written = {
-                self._source.key(item.alias): item.this for item in select.expressions if isinstance(item, exp.Alias)
-            }
+            written = aliased(self._source, select)
             condition = over.condition(having.this, written, aliases_first=self._grouping.sets is not None)
             above = self._checked_before(condition)
             set_conditions(outer, above)
@@ -252,11 +257,8 @@ class GroupedSelect:
         tree = ordered.this
         if guard is not None and not isinstance(tree, exp.Column):
             tree = exp.Case().when(guard.copy(), tree.copy())
-        name = F.col(self._hidden.name(tree))
-        nulls_first = ordered.args.get("nulls_first")
-        if ordered.args.get("desc"):
-            return name.desc_nulls_first() if nulls_first else name.desc_nulls_last()
-        return name.asc_nulls_first() if nulls_first else name.asc_nulls_last()
+        name = self._hidden.name(tree)
+        return sort_of(ordered, name).applied(F.col(name))
 
     def _of_hidden(self, tree: Node) -> Node:
         """An aggregate of Spark's over hidden columns. Constants stay, because Spark may require a constant there."""

@@ -14,7 +14,7 @@ from sqlglot import exp
 from remote_udf.errors import UnsupportedType
 from spark_client.base.errors import PlanError
 from spark_client.functions.aggregate import AggregateExpression
-from spark_client.sql.rows.calls import RemoteCall, call_of
+from spark_client.sql.rows.calls import RemoteCall, call_of, is_scalar
 from spark_client.sql.rows.scope import HIDDEN, Scope
 from spark_client.sql.rows.sources import SelectSource
 from spark_client.sql.text.nodes import Node, column
@@ -60,7 +60,7 @@ class HiddenColumns:
         return tree.transform(visit)
 
     def guarded(self, tree: Node) -> Node:
-        """Like `over`, for an expression of the DataFrame API, which supports neither parameters nor subqueries."""
+        """The expression over hidden columns, without parameters and subqueries, which DataFrames do not support."""
         if any(isinstance(node, exp.Star) for node in tree.walk()):
             return column(self.name(tree))
 
@@ -71,7 +71,7 @@ class HiddenColumns:
 
     def is_call(self, node: Node) -> bool:
         """Whether a node is a call of a remote scalar function, which Spark makes for every row in any position."""
-        return isinstance(node, exp.Anonymous) and self._scope.functions.is_remote_scalar(node.name)
+        return is_scalar(node, self._scope.functions)
 
     def aggregate(self, read: RemoteCall) -> AggregateExpression:
         """Create the call of a remote aggregate. FILTER also prevents the evaluation of its arguments."""

@@ -16,7 +16,7 @@ from spark_client.sql.text.nodes import Node
 from spark_client.sql.text.parsing import error_at
 from spark_client.sql.text.writers import canonical
 
-__all__ = ["named_windows", "read_window"]
+__all__ = ["named_windows", "read_window", "sort_of"]
 
 
 def named_windows(select: Node) -> dict[str, Node]:
@@ -58,13 +58,17 @@ def _refers_to(definition: Node) -> str | None:
     return str(alias.name)
 
 
+def sort_of(ordered: Node, column: str) -> Ordered:
+    """The order of a column with the direction of a sort expression. Without NULLS, nulls are the smallest values."""
+    down = bool(ordered.args.get("desc"))
+    return Ordered(column, descending=down, nulls_first=bool(ordered.args.get("nulls_first", not down)))
+
+
 def _order(ordered: Node, hide: Callable[[Node], str]) -> str | Ordered:
     """The column of one sort expression, with its direction unless that is Spark's default."""
-    tree = ordered.this if isinstance(ordered, exp.Ordered) else ordered
-    down = bool(ordered.args.get("desc"))
-    first = bool(ordered.args.get("nulls_first", not down))
-    name = hide(tree)
-    return Ordered(name, descending=down, nulls_first=first) if down or not first else name
+    name = hide(ordered.this if isinstance(ordered, exp.Ordered) else ordered)
+    sort = sort_of(ordered, name)
+    return sort if sort.descending or not sort.nulls_first else name
 
 
 def _bound(frame: Node, side: str, window: Node, scope: Scope) -> int | float | datetime.timedelta | Months:

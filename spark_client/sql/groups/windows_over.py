@@ -18,6 +18,7 @@ from spark_client.sql.rows.calls import has_remote, is_remote_window, read_remot
 from spark_client.sql.rows.scope import Scope
 from spark_client.sql.rows.sources import (
     alias_in,
+    aliased,
     distinct_outputs,
     is_column,
     output_names,
@@ -79,10 +80,7 @@ class _WindowedSelect:
         outer.set("windows", None)
         if (qualify := outer.args.pop("qualify", None)) is not None:
             # QUALIFY becomes a WHERE over the values, which are columns there.
-            written = {
-                self._source.key(item.alias): item.this for item in select.expressions if isinstance(item, exp.Alias)
-            }
-            outer.set("where", exp.Where(this=self._outer(self._written(qualify.this, written))))
+            outer.set("where", exp.Where(this=self._outer(self._written(qualify.this, aliased(self._source, select)))))
         for part in _CLAUSES:
             if (clause := select.args.get(part)) is not None:
                 outer.set(part, self._clause(clause, distinct_outputs(aliases)))

@@ -8,14 +8,26 @@ from sqlglot import exp
 
 from spark_client.base.errors import PlanError
 from spark_client.functions.aggregate import AggregateExpression
-from spark_client.sql.rows.names import FunctionNames
+from spark_client.sql.rows.functions import SqlFunctions
 from spark_client.sql.text.nodes import Node
 from spark_client.sql.text.parsing import error_at
 from spark_client.sql.text.writers import canonical
 
 __all__ = [
-    "CLAUSES", "RemoteCall", "aggregate_of", "call_of", "has_aggregate", "has_remote", "is_aggregate", "is_remote",
-    "is_remote_window", "read_remote", "remote_in", "walk_query",
+    "CLAUSES",
+    "RemoteCall",
+    "aggregate_of",
+    "call_of",
+    "has_aggregate",
+    "has_remote",
+    "is_aggregate",
+    "is_qualified",
+    "is_remote",
+    "is_remote_window",
+    "is_scalar",
+    "read_remote",
+    "remote_in",
+    "walk_query",
 ]  # fmt: skip
 
 CLAUSES = ("having", "qualify", "order", "sort", "cluster", "distribute")
@@ -59,14 +71,14 @@ def aggregate_of(tree: Node) -> Node:
     return tree
 
 
-def is_aggregate(tree: Node, names: FunctionNames) -> bool:
+def is_aggregate(tree: Node, names: SqlFunctions) -> bool:
     """Whether the tree itself is a call of an aggregate, remote or Spark's."""
     return isinstance(tree, exp.Anonymous) and (
         names.is_remote_aggregate(tree.name) or names.is_built_in_aggregate(tree.name)
     )
 
 
-def has_aggregate(tree: Node, names: FunctionNames, *, remote: bool = False) -> bool:
+def has_aggregate(tree: Node, names: SqlFunctions, *, remote: bool = False) -> bool:
     """Whether a tree contains an aggregate outside of windows; with `remote`, a remote one.
 
     In a SELECT, the items and CLAUSES are searched.
@@ -80,27 +92,37 @@ def has_aggregate(tree: Node, names: FunctionNames, *, remote: bool = False) -> 
     return any(id(node) not in windows and test(node, names) for node in walk_query(tree))
 
 
-def is_remote(tree: Node, names: FunctionNames) -> bool:
+def is_scalar(tree: Node, names: SqlFunctions) -> bool:
+    """Whether the tree itself is a call of a remote scalar function; `db.f(x)` is none."""
+    return isinstance(tree, exp.Anonymous) and not is_qualified(tree) and names.is_remote_scalar(tree.name)
+
+
+def is_qualified(call: Node) -> bool:
+    """Whether the name of a call has a part before it, as in `db.f(x)`, so that it is a function of Spark's."""
+    return isinstance(call.parent, exp.Dot) and call.arg_key == "expression"
+
+
+def is_remote(tree: Node, names: SqlFunctions) -> bool:
     """Whether the tree itself is a call of a remote aggregate."""
     return isinstance(tree, exp.Anonymous) and names.is_remote_aggregate(tree.name)
 
 
-def remote_in(tree: Node, names: FunctionNames) -> Iterator[Node]:
+def remote_in(tree: Node, names: SqlFunctions) -> Iterator[Node]:
     """The calls of remote aggregates in a tree, without queries inside it."""
     return (node for node in walk_query(tree) if is_remote(node, names))
 
 
-def has_remote(names: FunctionNames) -> Callable[[Node], bool]:
+def has_remote(names: SqlFunctions) -> Callable[[Node], bool]:
     """Return a predicate for trees."""
     return lambda tree: any(True for _ in remote_in(tree, names))
 
 
-def is_remote_window(tree: Node, names: FunctionNames) -> bool:
+def is_remote_window(tree: Node, names: SqlFunctions) -> bool:
     """Whether the tree is a remote aggregate with OVER."""
     return isinstance(tree, exp.Window) and is_remote(aggregate_of(tree.this), names)
 
 
-def read_remote(tree: Node, names: FunctionNames) -> RemoteCall:
+def read_remote(tree: Node, names: SqlFunctions) -> RemoteCall:
     """Read the call in a tree in which `aggregate_of` finds it. Raises PlanError for unsupported clauses around it."""
     condition, order = None, ()
     call = aggregate_of(tree)

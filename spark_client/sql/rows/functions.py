@@ -1,28 +1,42 @@
-"""SqlFunctions: resolves names in SQL to remote functions and calls them."""
+"""SqlFunctions: resolves the function names of a query to remote functions or Spark's own, and calls remote ones.
+
+A name of a built-in function of Spark always means Spark's, so that no plugin changes the meaning of a query. A remote
+function with such a name is called with its version, `` `median@1`(x) ``.
+"""
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
 
 from remote_udf.errors import StreamError
-from remote_udf.functions import FunctionSpec
+from remote_udf.functions import FunctionKind, FunctionSpec
 from remote_udf.options import OnError
 from spark_client.base.call_costs import CallCost
 from spark_client.base.errors import PlanError
+from spark_client.base.identifiers import quoted
 from spark_client.base.options import session_options
 from spark_client.functions.aggregate import AggregateExpression, RemoteAggregate
 from spark_client.functions.directory import Functions
 from spark_client.functions.fused import FusedFunctions
 from spark_client.functions.registration import register_empty, register_function, register_lateral, register_once
 from spark_client.functions.scalar import RemoteFunction, plan_call
-from spark_client.sql.rows.names import FunctionNames
 
 __all__ = ["SqlFunctions", "SqlSession"]
 
 Kept = TypeVar("Kept")
+_BUILT_IN = "org.apache.spark.sql.catalyst.expressions."
+_AGGREGATES = f"{_BUILT_IN}aggregate."
+_OVER_AGGREGATES = frozenset({"grouping", "grouping_id"})
+_VARYING = frozenset({
+    "CallMethodViaReflection", "InputFileBlockLength", "InputFileBlockStart", "InputFileName",
+    "MonotonicallyIncreasingID", "Rand", "RandStr", "Randn", "Shuffle", "SparkPartitionID", "TryReflect", "Uniform",
+    "Uuid",
+})  # fmt: skip
+"""The classes of Spark's functions whose values may differ at each evaluation."""
 
 
 @dataclass
@@ -55,13 +69,14 @@ class SqlSession:
         return self._kept.setdefault(kind, kind())
 
 
-class SqlFunctions(FunctionNames):
-    """Resolves and calls the functions of one session. Every name may have a version: "name@version"."""
+class SqlFunctions:
+    """Resolves and calls the functions of one session. Case does not matter. Any name may be "name@version"."""
 
     def __init__(self, session: SqlSession, *, estimate: bool = False) -> None:
         """`estimate` tells that the costs of the calls of the text are estimated."""
-        super().__init__(session.spark, session.functions, session.classes)
         self.session = session
+        self.spark = session.spark
+        self.functions = session.functions
         self.estimate = estimate
         self.scalar = functools.cache(self._as_registered)
         """The scalar function with the options of its registration."""
@@ -69,6 +84,64 @@ class SqlFunctions(FunctionNames):
         """Whether a call with a number of arguments can be one of several in one operator."""
         self.once = functools.cache(self._once)
         """Registers a function as nondeterministic and returns the new name; None if equal calls may differ."""
+
+    def remote(self, name: str) -> str | None:
+        """The name of the remote function that `name` calls, "name" or "name@version"; None if it calls none.
+
+        Raises UnknownFunction if the version does not exist, PlanError if the name is ambiguous.
+        """
+        plain, at, version = name.partition("@")
+        known = {spec.name for spec in self.functions}
+        same = [plain] if plain in known else sorted(each for each in known if each.casefold() == plain.casefold())
+        if not same or (not at and self._class_of(name).startswith(_BUILT_IN)):
+            return None
+        if len(same) > 1:
+            raise PlanError(f"function {name!r} could be {', '.join(same)}: write it as one of them")
+        found = same[0] + at + version
+        return found if self.functions.find(found) else None
+
+    def kind(self, name: str) -> FunctionKind | None:
+        """The kind of the remote function that `name` calls; None if it calls none."""
+        found = self.remote(name)
+        return self.functions.find(found).kind if found is not None else None
+
+    def of_kind(self, kind: FunctionKind, names: Iterable[str]) -> list[str]:
+        """The remote functions of a kind among these names, without repetitions."""
+        called = dict.fromkeys(name for name in names if self.kind(name) is kind)
+        return list(dict.fromkeys(found for name in called if (found := self.remote(name)) is not None))
+
+    def is_remote_aggregate(self, name: str) -> bool:
+        return self.kind(name) is FunctionKind.AGGREGATE
+
+    def is_remote_scalar(self, name: str) -> bool:
+        return self.kind(name) is FunctionKind.SCALAR
+
+    def is_built_in(self, name: str) -> bool:
+        """Whether a name is a function of Spark's."""
+        return self._class_of(name).startswith(_BUILT_IN)
+
+    def is_built_in_aggregate(self, name: str) -> bool:
+        """Whether a name is an aggregate of Spark's, or `grouping` or `grouping_id`, which are used like aggregates."""
+        known = self._class_of(name)
+        # Some aggregates, of bitmaps and variants, stand outside the package of the others.
+        return name.lower() in _OVER_AGGREGATES or known.startswith(_AGGREGATES) or known.endswith("Agg")
+
+    def is_deterministic(self, name: str) -> bool | None:
+        """Whether equal arguments give equal values, for Spark's planner; None if that is unknown."""
+        found = self.remote(name)
+        if found is not None:
+            return self.functions.find(found).deterministic
+        known = self._class_of(name)
+        return known.rpartition(".")[2] not in _VARYING if known.startswith(_BUILT_IN) else None
+
+    def _class_of(self, name: str) -> str:
+        """The class that implements a function in Spark; "" if Spark does not have it."""
+        # Spark's built-in functions stay the same while a session exists, and only they matter here, so functions
+        # that users register later change no answer.
+        key, known = name.casefold(), self.session.classes
+        if key not in known:
+            known[key] = _class_in_spark(self.spark, name)
+        return known[key]
 
     def spec(self, name: str) -> FunctionSpec:
         """The declaration of a function. Raises UnknownFunction."""
@@ -149,3 +222,12 @@ class SqlFunctions(FunctionNames):
 
     def _as_registered(self, name: str) -> RemoteFunction:
         return self.with_options(self.remote(name) or name, self.session.registered.get(name.casefold(), {}))
+
+
+def _class_in_spark(spark: SparkSession, name: str) -> str:
+    try:
+        # PySpark takes tens of round trips to the JVM to convert an exception.
+        found = spark.catalog.functionExists(quoted(name)) and spark.catalog.getFunction(quoted(name)).className
+        return found or ""
+    except PySparkException:
+        return ""

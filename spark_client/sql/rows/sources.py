@@ -22,6 +22,7 @@ from spark_client.sql.text.writers import canonical
 __all__ = [
     "SelectSource",
     "alias_in",
+    "aliased",
     "distinct_outputs",
     "is_column",
     "keep_names",
@@ -49,10 +50,10 @@ class SelectSource:
     """The rows of one SELECT, made by `Scope.source`."""
 
     def __init__(self, select: Node, key: Callable[[str], str], run: Callable[..., DataFrame]) -> None:
-        """`run` runs a query that refers to the same tables; `whole` tells it that every column is computed."""
         self.key = key
         """Two names are the same for Spark if their keys are equal."""
-        self._run = run
+        self.run = run
+        """Runs a query that replaces this SELECT. `whole` tells that every column is computed."""
         self._select = select
         tables = [select.args.get("from_"), *(select.args.get("joins") or ())]
         named = [table.this for table in tables if table is not None] + list(select.args.get("laterals") or ())
@@ -125,13 +126,13 @@ class SelectSource:
         return source.this if alone and source is not None and isinstance(source.this, exp.Table) else None
 
     def over(self, table: Node) -> "SelectSource":
-        """The same SELECT with another table in place of `only_table`."""
+        """The rows of the SELECT with another table in place of `only_table`."""
         select = self._select.copy()
         own = select.args["from_"].this
         alias = own.args.get("alias") or alias_of(own.name)
         table.set("alias", alias.copy())
         own.replace(table)
-        return SelectSource(select, self.key, self._run)
+        return SelectSource(select, self.key, self.run)
 
     def where(self, conditions: Sequence[Node]) -> "SelectSource":
         """The rows for which these conditions hold as well."""
@@ -140,7 +141,7 @@ class SelectSource:
         select, own = self._select.copy(), self.condition
         first = [] if own is None else [exp.paren(own.this.copy(), copy=False)]
         select.set("where", exp.Where(this=exp.and_(*first, *conditions)))
-        return SelectSource(select, self.key, self._run)
+        return SelectSource(select, self.key, self.run)
 
     @property
     def condition(self) -> Node | None:
@@ -154,7 +155,7 @@ class SelectSource:
     def constant_name(self, node: Node) -> str | None:
         """The name of a value that no column is: CURRENT_DATE, or a variable of the session; None if it is none."""
         try:
-            return self._run(exp.select(node.copy())).columns[0]
+            return self.run(exp.select(node.copy())).columns[0]
         except AnalysisException:
             return None
 
@@ -170,7 +171,7 @@ class SelectSource:
         query = self.selecting(columns or [exp.Literal.number(1)])
         if windows:
             query.set("windows", [window.copy() for window in windows])
-        return self._run(query, whole=True)
+        return self.run(query, whole=True)
 
     def selecting(self, columns: Sequence[Node]) -> Node:
         """A SELECT of these columns from the rows."""
@@ -198,10 +199,6 @@ class SelectSource:
         while isinstance(tree, exp.Paren):
             tree = tree.this
         return tree.transform(plain).sql(dialect="spark", normalize_functions="upper", comments=False)
-
-    def run(self, select: Node) -> DataFrame:
-        """Run a query that replaces this SELECT."""
-        return self._run(select)
 
     def _needs_no_qualifier(self, node: exp.Column) -> bool:
         if not node.table:
@@ -247,6 +244,11 @@ def alias_in(node: Node, aliases: Collection[str], key: Callable[[str], str]) ->
     return isinstance(node, exp.Column) and key(node.parts[0].name) in aliases
 
 
+def aliased(source: SelectSource, select: Node) -> dict[str, Node]:
+    """The items of a SELECT that have an alias, without it, by the keys of their aliases."""
+    return {source.key(item.alias): item.this for item in select.expressions if isinstance(item, exp.Alias)}
+
+
 def distinct_outputs(outputs: Sequence[str]) -> set[str]:
     """The keys that belong to one item. In ORDER BY a name of several items refers to a column below them."""
     return {key for key in outputs if outputs.count(key) == 1}
@@ -260,7 +262,7 @@ def output_names(
     `is_ours` returns whether Spark cannot name a tree because it contains a remote aggregate. `group` is the GROUP BY
     clause without ordinals and aliases.
     """
-    aliases = {source.key(item.alias) for item in select.expressions if isinstance(item, exp.Alias)}
+    aliases = aliased(source, select)
     names: list[str | None] = []
     asked: dict[int, Node] = {}
     lateral: list[int] = []

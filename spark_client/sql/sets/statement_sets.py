@@ -21,9 +21,14 @@ from spark_client.sql.text.nodes import Node
 from spark_client.sql.text.parsing import Text, error_at, place_of_token
 from spark_client.sql.text.writers import canonical
 
-__all__ = ["run_set", "statements_of"]
+__all__ = ["BEGINNINGS", "query_of", "run_set", "statements_of"]
 
-_BEGINNINGS = ("EXECUTE STATEMENT SET BEGIN", "BEGIN STATEMENT SET ;")
+_STATEMENTS = (TokenType.INSERT, TokenType.CREATE)
+_QUERIES = (TokenType.SELECT, TokenType.WITH, TokenType.FROM, TokenType.VALUES)
+BEGINNINGS = (*_QUERIES, *_STATEMENTS, TokenType.TABLE, TokenType.L_PAREN)
+"""The first tokens of queries, and of statements with a query."""
+
+_SETS = ("EXECUTE STATEMENT SET BEGIN", "BEGIN STATEMENT SET ;")
 _CHECKPOINTS = "spark.sql.streaming.checkpointLocation"
 _ROWS = "{rows}"
 _PER_ROW = {"kind", "hint", "expressions", "from_", "where", "operation_modifiers"}
@@ -36,7 +41,7 @@ def statements_of(text: Text) -> list[Text] | None:
     Raises PlanError, with the position, if END is missing or if a statement is not an INSERT.
     """
     beginning, inside = text.tokens[:4], text.tokens[4:]
-    if " ".join(token.text.upper() for token in beginning) not in _BEGINNINGS:
+    if " ".join(token.text.upper() for token in beginning) not in _SETS:
         return None
     where = place_of_token(beginning[0])
     if not inside or inside[-1].text.upper() != "END":
@@ -52,6 +57,30 @@ def statements_of(text: Text) -> list[Text] | None:
     if not found:
         raise PlanError(f"{where}a statement set needs at least one INSERT")
     return found
+
+
+def query_of(text: Text) -> Text:
+    """The query of an INSERT or a CREATE, which Spark would run at once; any other query and statement set unchanged.
+
+    Raises PlanError for a statement that has no query, or several.
+    """
+    tokens = text.tokens
+    if not tokens or statements_of(text) is not None:
+        return text
+    depth, head = 0, None
+    for index, token in enumerate(tokens):
+        depth += (token.token_type is TokenType.L_PAREN) - (token.token_type is TokenType.R_PAREN)
+        after_with = tokens[0].token_type is TokenType.WITH and tokens[index - 1].token_type is TokenType.R_PAREN
+        if not depth and head is None and (not index or after_with) and token.token_type in _STATEMENTS:
+            head = index
+        elif not depth and index and token.token_type in _QUERIES:
+            if head is None:
+                break
+            return replace(text, part=[*tokens[:head], *tokens[index:]], cut=tokens[head].start)
+    several = tokens[0].token_type is TokenType.FROM and isinstance(text.tree, exp.MultitableInserts)
+    if head is None and tokens[0].token_type in BEGINNINGS and not several:
+        return text
+    raise PlanError(f"{tokens[0].text.upper()} without a query has no plan to explain")
 
 
 def run_set(shared: SharedOperators, trees: Sequence[tuple[Scope, Node]], stages: list[str] | None) -> DataFrame:

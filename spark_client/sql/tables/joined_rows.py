@@ -17,10 +17,10 @@ from sqlglot import exp
 
 from spark_client.base.errors import PlanError
 from spark_client.sql.rows.scope import Scope
-from spark_client.sql.text.nodes import Node, conjuncts
+from spark_client.sql.text.nodes import Node
 from spark_client.sql.text.parsing import error_at
 
-__all__ = ["JoinedRows", "conditions_of", "keep_structs_whole", "without_common_parts"]
+__all__ = ["JoinedRows", "keep_structs_whole", "without_common_parts"]
 
 
 @dataclass(frozen=True)
@@ -136,22 +136,17 @@ def without_common_parts(tree: Node) -> Node:
 
     Spark computes what they use twice in an operator of its own, which it refuses below a lateral join.
     """
-    for node in reversed(list(tree.find_all(exp.Between, exp.Nullif))):  # the inner ones first
-        value = exp.paren(node.this)
+    for node in reversed(list(tree.find_all(exp.Between, exp.Anonymous))):  # the inner ones first
         if isinstance(node, exp.Between):
+            value = exp.paren(node.this)
             low = exp.GTE(this=value, expression=exp.paren(node.args["low"]))
             high = exp.LTE(this=value.copy(), expression=exp.paren(node.args["high"]))
             node.replace(exp.paren(exp.and_(low, high)))
-        else:
-            same = exp.EQ(this=value, expression=exp.paren(node.expression))
+        elif node.name.lower() == "nullif" and len(node.expressions) == 2:
+            value, other = map(exp.paren, node.expressions)
+            same = exp.EQ(this=value, expression=other)
             node.replace(exp.If(this=same, true=exp.null(), false=value.copy()))
     return tree
-
-
-def conditions_of(join: exp.Join) -> list[Node]:
-    """The parts of the ON clause of a join that AND joins, without TRUE."""
-    on = join.args.get("on")
-    return [] if on is None else [part for part in conjuncts(on) if part != exp.true()]
 
 
 def keep_structs_whole(generator: Node, key: Callable[[str], str]) -> None:

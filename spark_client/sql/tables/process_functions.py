@@ -39,7 +39,7 @@ _CONSTANTS = {
 }  # fmt: skip
 """The other arguments of every call, with their types."""
 _BY_NAME_ONLY = ("changelog_mode", "key_only_deletes", "upsert_key")
-"""Those without a position. A function may have parameters with these names, which are then meant."""
+"""Arguments of every call without a position. If a function has a parameter of such a name, the parameter is meant."""
 
 
 def with_process_functions(scope: Scope, tree: Node) -> Node:

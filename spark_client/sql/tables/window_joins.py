@@ -37,6 +37,9 @@ class _Side:
     def column(self, name: str) -> Node:
         return column(name, self.name)
 
+    def all_columns(self) -> Node:
+        return exp.Column(this=exp.Star(), table=exp.to_identifier(self.name, quoted=True))
+
     def over(self, table: Node) -> Node:
         """Another table under the same name."""
         table.set("alias", alias_of(self.name))
@@ -190,12 +193,7 @@ def _replace(scope: Scope, select: Node, left: _Side, right: _Side, part: Node) 
             equal = exp.or_(equal, *(exp.Is(this=each.copy(), expression=exp.Null()) for each in (value, item)))
         on = exp.and_(on, equal)
     rest = [left.qualified(each) for each in conditions_of(select) if each is not same]
-    items = [
-        exp.Column(this=exp.Star(), table=exp.to_identifier(left.name, quoted=True))
-        if isinstance(item, exp.Star)
-        else left.qualified(item)
-        for item in select.expressions
-    ]
+    items = [left.all_columns() if isinstance(item, exp.Star) else left.qualified(item) for item in select.expressions]
     select.set("expressions", items)
     if anti:
         select.append("joins", exp.Join(this=right.table.copy(), side="LEFT", on=on))
@@ -214,8 +212,7 @@ def _with_partner(scope: Scope, left: _Side, right: _Side, on: Node) -> DataFram
     rows = left.frame if once else with_row_ids(left.frame)
     names = [name for name in right.frame.columns if right.key(name) in equal]
     partners = without_repeats(right.frame, names) if once else right.frame
-    star = exp.Column(this=exp.Star(), table=exp.to_identifier(left.name, quoted=True))
-    select = exp.Select(expressions=[star]).from_(left.over(scope.table(rows)))
+    select = exp.Select(expressions=[left.all_columns()]).from_(left.over(scope.table(rows)))
     select.append("joins", exp.Join(this=right.over(scope.table(partners)), on=on))
     joined = scope.run(select)
     return joined if once else each_once(joined, left.time)

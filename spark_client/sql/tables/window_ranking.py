@@ -20,7 +20,7 @@ from spark_client.sql.rows.calls import CLAUSES
 from spark_client.sql.rows.scope import Scope
 from spark_client.sql.rows.sources import SelectSource
 from spark_client.sql.rows.stream_times import TIME, is_stream, time_fields, time_name
-from spark_client.sql.text.nodes import Node, column, set_conditions
+from spark_client.sql.text.nodes import Node, column, conditions_of, set_conditions
 from spark_client.windows.columns import WINDOW_END, WINDOW_START, WINDOW_TIME
 from spark_client.windows.ranking import window_deduplicate, window_top_n
 
@@ -52,7 +52,7 @@ def rank_windows(scope: Scope, select: Node) -> Node:
         for place, item in enumerate(inner.expressions)
         if isinstance(item, exp.Alias) and isinstance(item.this, exp.Window) and _by_windows(scope, item.this)
     ]
-    kept, rest = _ranks(scope, select.args.get("where"), ranked[0][1].alias) if ranked else (None, [])
+    kept, rest = _ranks(scope, select, ranked[0][1].alias) if ranked else (None, [])
     missed = _missed(scope, inner, ranked, kept)
     if missed or kept is None:
         if missed and is_stream(scope, inner):
@@ -84,7 +84,7 @@ def _missed(scope: Scope, inner: Node, ranked: Sequence[tuple[int, exp.Alias]], 
     """Why a SELECT that ranks rows is not a window top-N; "" if it is one, or does not rank rows."""
     if not ranked:
         ranks = [each for item in inner.expressions for each in item.find_all(exp.Window) if _ranks_rows(each)]
-        return _missed_window(scope, ranks[0]) if ranks else ""
+        return (_lacks(scope, ranks[0]) or "the rank has no alias") if ranks else ""
     for part in ("group", "distinct", "limit", "offset", *CLAUSES):
         if inner.args.get(part):
             return f"the SELECT that ranks has {part.upper()}; put it in a subquery"
@@ -94,7 +94,8 @@ def _missed(scope: Scope, inner: Node, ranked: Sequence[tuple[int, exp.Alias]], 
     return "" if kept is not None else f"WHERE keeps no ranks up to a constant, as in {name} <= 3"
 
 
-def _missed_window(scope: Scope, window: Node) -> str:
+def _lacks(scope: Scope, window: Node) -> str:
+    """Why the window of a rank is not one of rows of a window of time; "" if it is one."""
     keys = _keys(scope, window)
     lacking = [name for name in (WINDOW_START, WINDOW_END) if name not in keys]
     if lacking:
@@ -107,7 +108,7 @@ def _missed_window(scope: Scope, window: Node) -> str:
         return "the window has a frame"
     if not all(_is_plain(each) for each in window.args["order"].expressions):
         return "NULLS FIRST or NULLS LAST differs from Spark's default"
-    return "the rank has no alias"
+    return ""
 
 
 def _ranks_rows(window: Node) -> bool:
@@ -115,18 +116,7 @@ def _ranks_rows(window: Node) -> bool:
 
 
 def _by_windows(scope: Scope, window: Node) -> bool:
-    call = window.this
-    keys = _keys(scope, window)
-    return (
-        isinstance(call, exp.Anonymous)
-        and call.name.lower() in _RANKS
-        and not call.expressions
-        and {WINDOW_START, WINDOW_END} <= set(keys)
-        and len(keys) == len(window.args["partition_by"])
-        and window.args.get("order") is not None
-        and not window.args.get("spec")
-        and all(_is_plain(each) for each in window.args["order"].expressions)
-    )
+    return _ranks_rows(window) and not window.this.expressions and not _lacks(scope, window)
 
 
 def _keys(scope: Scope, window: Node) -> list[str]:
@@ -140,10 +130,10 @@ def _is_plain(ordered: Node) -> bool:
     return bool(ordered.args.get("nulls_first")) is not bool(ordered.args.get("desc"))
 
 
-def _ranks(scope: Scope, where: Node | None, name: str) -> tuple[tuple[int, int] | None, list[Node]]:
-    """The first and the last rank that a condition keeps, and the remaining conditions."""
+def _ranks(scope: Scope, select: Node, name: str) -> tuple[tuple[int, int] | None, list[Node]]:
+    """The first and the last rank that WHERE keeps, and the remaining conditions."""
     first, last, rest, bounded = 1, _MOST, [], False
-    for part in [] if where is None else [*where.this.flatten()] if isinstance(where.this, exp.And) else [where.this]:
+    for part in conditions_of(select):
         bound = _bound(scope, part.unnest(), name)
         if bound is None:
             rest.append(part.copy())

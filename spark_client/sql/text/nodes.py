@@ -52,10 +52,11 @@ def conjuncts(condition: Node) -> list[Node]:
     return [condition]
 
 
-def conditions_of(select: Node) -> list[Node]:
-    """The parts of WHERE that AND joins."""
-    where = select.args.get("where")
-    return [] if where is None else conjuncts(where.this)
+def conditions_of(tree: Node) -> list[Node]:
+    """The parts, without TRUE, of the WHERE of a SELECT or of the ON of a join that AND joins."""
+    where = tree.args.get("where")
+    condition = tree.args.get("on") if where is None else where.this
+    return [] if condition is None else [part for part in conjuncts(condition) if part != exp.true()]
 
 
 def set_conditions(select: Node, conditions: Iterable[Node]) -> None:

@@ -29,6 +29,12 @@ def known(x: int) -> int:
     return x
 
 
+@udf.scalar(returns="struct<a bigint, b bigint>")
+def pair(x: int) -> dict:
+    CALLS.append(x)
+    return {"a": x, "b": 2 * x}
+
+
 @udf.scalar(deterministic=False)
 def dice(x: int) -> int:
     CALLS.append(x)
@@ -37,7 +43,7 @@ def dice(x: int) -> int:
 
 @pytest.fixture(scope="module")
 def functions(spark):
-    with ten_rows(spark, seen, half, known, dice) as remote:
+    with ten_rows(spark, seen, half, known, pair, dice) as remote:
         yield remote
 
 
@@ -62,6 +68,7 @@ def counted(run, query, **values):
         ("WITH ten AS (SELECT k, seen(k) AS x FROM ten WHERE seen(k) > 12) SELECT x FROM ten", 10),
         ("SELECT CASE WHEN seen(id) > 12 THEN 1 END FROM range(5) WHERE seen(id) IN (SELECT k + 10 FROM ten)", 5),
         ("SELECT count(*), sum(seen(k)) FROM ten WHERE seen(k) > 12 GROUP BY ALL", 10),
+        ("SELECT pair(k).a, pair(k).b + 1 FROM ten WHERE pair(k).a > 1 AND v > 0", 6),
     ],
 )
 def test_a_call_in_several_clauses_is_made_once_per_row(functions, query, calls):

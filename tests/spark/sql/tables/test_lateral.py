@@ -101,7 +101,7 @@ def test_arguments_and_conditions_may_have_between_and_nullif(session, spark):
     fruit = [(1, "plum"), (2, "apple"), (3, "melon")]
     spark.createDataFrame(fruit, "n int, item string").createOrReplaceTempView("fruit")
     rows = session.sql("""
-        SELECT t.n, r.shop FROM fruit AS t LEFT JOIN LATERAL TABLE(offers(nullif(t.item, 'melon'))) AS r
+        SELECT t.n, r.shop FROM fruit AS t LEFT JOIN LATERAL TABLE(offers(nullif(lower(t.item), 'melon'))) AS r
         ON r.price + 1 BETWEEN 1 AND nullif(t.n, 1) AND NOT t.n - 1 BETWEEN 5 AND 6 ORDER BY ALL
     """).collect()
     assert rows == [(1, None), (2, "apple0"), (2, "apple1"), (3, None)]

@@ -93,7 +93,7 @@ def test_deduplication_keeps_the_last_row_of_a_window(sql):
     query = f"""
         SELECT v, {START} FROM (
           SELECT *, ROW_NUMBER() OVER (PARTITION BY window_start, window_end ORDER BY at DESC) AS n FROM {TUMBLED}
-        ) WHERE n = 1 AND v > 1
+        ) WHERE (n = 1 AND v > 1)
     """
     assert sql(query) == [(2, 10), (5, 0), (50, 80), (7, 30)]
 
