@@ -13,6 +13,7 @@ from udf_server.base.errors import DeclarationError, InvalidSetting
 
 __all__ = ["InvalidSetting", "from_environment", "setting"]
 
+T = TypeVar("T")
 Settings = TypeVar("Settings")
 _TRUE, _FALSE = {"1", "true", "yes", "on"}, {"0", "false", "no", "off"}
 
@@ -63,7 +64,7 @@ def from_environment(
     return settings(**values)
 
 
-def _read(name: str, text: str, read: Callable[[str], Any]) -> Any:
+def _read(name: str, text: str, read: Callable[[str], T]) -> T:
     try:
         return read(text)
     except InvalidSetting as reason:
@@ -72,11 +73,17 @@ def _read(name: str, text: str, read: Callable[[str], Any]) -> Any:
         raise InvalidSetting(f"{name} is not valid: {read.__name__} rejects it") from None
 
 
-def _reader(settings: type, field: str, hint: Any) -> Callable[[str], Any]:
+def _reader(settings: type, field: str, hint: type) -> Callable[[str], str | float | Path]:
     kinds = {hint}
     if typing.get_origin(hint) in {typing.Union, types.UnionType}:
         kinds = set(typing.get_args(hint)) - {types.NoneType}
-    readers: dict[Any, Callable[[str], Any]] = {str: str, int: _whole_number, float: _number, bool: _truth, Path: Path}
+    readers: dict[type, Callable[[str], str | float | Path]] = {
+        str: str,
+        int: _whole_number,
+        float: _number,
+        bool: _truth,
+        Path: Path,
+    }
     if len(kinds) != 1 or not kinds <= readers.keys():
         raise DeclarationError(
             f"{settings.__name__}.{field}: expected str, int, float, bool or Path, or a setting(..., read=...), "

@@ -1,5 +1,6 @@
 """Draws the scenario of a seed: tasks or jobs with their rows, servers with their limits and guards, and faults."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from random import Random
 
@@ -130,7 +131,9 @@ def _guarded(random: Random, scenario: Scenario) -> Scenario:
         return scenario
     tasks = tuple(replace(task, functions=("slow",)) if random.random() < 0.7 else task for task in scenario.tasks)
     places = random.choice((None, 1, 3, 10))
-    table: dict[str, object] = {} if places is None else {"max-concurrency": places, "adaptive": random.random() < 0.3}
+    table: dict[str, str | float | Sequence[str]] = (
+        {} if places is None else {"max-concurrency": places, "adaptive": random.random() < 0.3}
+    )
     if random.random() < 0.5:
         table["rate"] = random.choice(("5/second", "20/second", "10/5 second"))
     if random.random() < 0.5:
@@ -145,7 +148,7 @@ def _guarded(random: Random, scenario: Scenario) -> Scenario:
     return _spending(replace(scenario, tasks=tasks, shared=True, faults=tuple(faults), quiet=quiet), table)
 
 
-def _spending(scenario: Scenario, table: dict[str, object]) -> Scenario:
+def _spending(scenario: Scenario, table: dict[str, str | float | Sequence[str]]) -> Scenario:
     """The same scenario with this guard, perhaps with calls that spend tokens."""
     random = Random(f"spending {scenario.mode} {scenario.seed}")
     if random.random() >= SPENDING or not scenario.tasks:
@@ -173,7 +176,7 @@ def _spending(scenario: Scenario, table: dict[str, object]) -> Scenario:
     return replace(scenario, tasks=tasks, guard=_paced(scenario, table), budget=budget)
 
 
-def _paced(scenario: Scenario, table: dict[str, object]) -> GuardSettings:
+def _paced(scenario: Scenario, table: dict[str, str | float | Sequence[str]]) -> GuardSettings:
     """The settings of a guard, perhaps with another burst than the default: up to the whole rate."""
     random = Random(f"burst {scenario.mode} {scenario.seed}")
     settings = GuardSettings.parse("slow", table)

@@ -36,7 +36,7 @@ class _Verbs:
         function = self._function
         accumulator = self._before(segment.accumulators)
         starting = self._value(accumulator) if self._starting else None
-        updated: list[Any] = []
+        updated = []
         if segment.row_kinds is None and not segment.updated_values_after_each_row:
             accumulate = function.accumulate
             for row in segment.rows:

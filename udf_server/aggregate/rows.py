@@ -2,7 +2,7 @@
 
 import itertools
 from collections.abc import Sequence
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import pyarrow as pa
 
@@ -14,7 +14,7 @@ from udf_server.aggregate.declaration import Aggregate
 from udf_server.aggregate.segments import BundledKeySegment, BundledKeySegmentApplied
 from udf_server.base.codecs import Codec
 from udf_server.base.failures import describe
-from udf_server.base.values import ListCodec, codec_for_type
+from udf_server.base.values import Key, ListCodec, codec_for_type
 from udf_server.runners.returned import MalformedResult, WrongResult, require_length
 
 __all__ = ["applied_arrays", "read_segments"]
@@ -94,7 +94,7 @@ def _updated(values: Sequence[Sequence[T]], segments: Sequence[BundledKeySegment
     return lists
 
 
-def _keys(bundle: Bundle) -> list[tuple[Any, ...]]:
+def _keys(bundle: Bundle) -> list[Key]:
     if not bundle.key.type.num_fields:
         return [()] * bundle.segments
     return list(zip(*(codec_for_type(part.type).decode(part) for part in bundle.key.flatten()), strict=True))

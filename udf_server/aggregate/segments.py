@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from remote_udf.row_kinds import RowKind
+from udf_server.base.values import Key
 
 __all__ = ["BundledKeySegment", "BundledKeySegmentApplied"]
 
@@ -19,7 +20,7 @@ class BundledKeySegment:
     asks for a new one, several are merged before the first row.
     """
 
-    key: tuple[Any, ...]
+    key: Key
     rows: Sequence[tuple[Any, ...]]
     accumulators: list[Any] = field(default_factory=list)
     updated_values_after_each_row: bool = False

@@ -11,7 +11,7 @@ import contextlib
 import heapq
 import itertools
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from enum import StrEnum
 from typing import Any, Generic, TypeVar
 
@@ -39,7 +39,7 @@ class Party:
         """
         self.caller, self.job, self.share, self.priority = caller, job, share, priority
         self.closed = False
-        self._leaves: dict[FairQueue[Any], _Node] = {}
+        self._leaves: dict[FairQueue[Any], _Node[Any]] = {}
         self._watching: dict[object, Callable[[], object]] = {}
 
     def close(self) -> None:
@@ -65,19 +65,19 @@ ANYONE = Party()
 """For calls outside of a stream."""
 
 
-class _Node:
+class _Node(Generic[T]):
     """A node of a tree: the root, a caller, a job or a stream."""
 
     __slots__ = ("children", "heap", "held", "items", "key", "now", "parent", "queued", "served", "share", "waiting")
 
-    def __init__(self, key: Any = None, parent: "_Node | None" = None, share: float = 1.0) -> None:
+    def __init__(self, key: Any = None, parent: "_Node[T] | None" = None, share: float = 1.0) -> None:
         self.key, self.parent, self.share = key, parent, share
-        self.children: dict[Any, _Node] = {}
-        self.heap: list[tuple[float, int, _Node]] = []
+        self.children: dict[Hashable, _Node[T]] = {}
+        self.heap: list[tuple[float, int, _Node[T]]] = []
         """Children with waiting items, each once. Some entries may have no waiting items any more."""
         self.queued = False
         """Whether the node is in its parent's heap."""
-        self.items: collections.deque[Any] = collections.deque()
+        self.items: collections.deque[T] = collections.deque()
         """The waiting items of a stream."""
         self.held = False
         """Whether the items of a stream are passed over."""
@@ -93,7 +93,7 @@ class FairQueue(Generic[T]):
     """A queue of the items of parties. Safe to use from any thread."""
 
     def __init__(self) -> None:
-        self._roots = {priority: _Node() for priority in Priority}
+        self._roots: dict[Priority, _Node[T]] = {priority: _Node() for priority in Priority}
         """A tree for each priority, the highest one first."""
         self._lock = threading.Lock()
         self._order = itertools.count()
@@ -138,8 +138,8 @@ class FairQueue(Generic[T]):
             if not leaf.held:
                 self._wait(leaf, 1)
 
-    def _wait(self, leaf: _Node, items: int) -> None:
-        node: _Node | None = leaf
+    def _wait(self, leaf: _Node[T], items: int) -> None:
+        node: _Node[T] | None = leaf
         while node is not None:
             node.waiting += items
             if node.waiting == items and node.parent is not None:
@@ -155,7 +155,7 @@ class FairQueue(Generic[T]):
                 return
             leaf.items.appendleft(item)
             leaf.held, waiting = True, leaf.waiting
-            node: _Node | None = leaf
+            node: _Node[T] | None = leaf
             while node is not None:
                 node.waiting -= waiting
                 node.served -= cost / node.share
@@ -203,7 +203,7 @@ class FairQueue(Generic[T]):
     def remove(self, party: Party, item: T) -> None:
         """Remove an item that waits no more, if it is still there. Its party is not charged."""
         with self._lock:
-            node: _Node | None = party._leaves.get(self)  # noqa: SLF001 - of this module
+            node: _Node[T] | None = party._leaves.get(self)  # noqa: SLF001 - of this module
             if node is None:
                 return
             try:
@@ -253,7 +253,7 @@ class FairQueue(Generic[T]):
         if party.closed:
             self.leave(party)
 
-    def _next(self, node: _Node) -> _Node:
+    def _next(self, node: _Node[T]) -> _Node[T]:
         """Remove the next child to serve from the heap and return it."""
         while True:
             served, _, child = heapq.heappop(node.heap)
@@ -267,14 +267,14 @@ class FairQueue(Generic[T]):
             node.now = max(node.now, served)
             return child
 
-    def _enter(self, node: _Node) -> None:
+    def _enter(self, node: _Node[T]) -> None:
         assert node.parent is not None
         if node.queued:
             return
         node.queued = True
         heapq.heappush(node.parent.heap, (node.served, next(self._order), node))
 
-    def _leaf(self, party: Party) -> _Node:
+    def _leaf(self, party: Party) -> _Node[T]:
         found = party._leaves.get(self)  # noqa: SLF001 - of this module
         if found is not None:
             return found

@@ -3,9 +3,11 @@
 import asyncio
 import contextlib
 from collections.abc import Callable
-from typing import Any
+from typing import TypeVarTuple
 
 __all__ = ["poster"]
+
+Ts = TypeVarTuple("Ts")
 
 
 def poster(loop: asyncio.AbstractEventLoop) -> Callable[..., None]:
@@ -14,7 +16,7 @@ def poster(loop: asyncio.AbstractEventLoop) -> Callable[..., None]:
     If the loop is closed, the server has stopped, and the call is ignored.
     """
 
-    def post(callback: Callable[..., object], *arguments: Any) -> None:
+    def post(callback: Callable[[*Ts], object], *arguments: *Ts) -> None:
         with contextlib.suppress(RuntimeError):
             loop.call_soon_threadsafe(callback, *arguments)
 

@@ -20,9 +20,11 @@ from udf_server.base.codecs import VALUE_BYTES, Codec, Leaf
 from udf_server.base.failures import WrongField
 from udf_server.base.records import StructCodec
 
-__all__ = ["Failures", "ListCodec", "MapCodec", "canonical_key", "codec_for_type", "decode_rows", "encode_rows"]
+__all__ = ["Failures", "Key", "ListCodec", "MapCodec", "canonical_key", "codec_for_type", "decode_rows", "encode_rows"]
 
 T = TypeVar("T")
+Key = tuple[Any, ...]
+"""The values of a key of GROUP BY or PARTITION BY."""
 Failures = dict[int, Exception]
 """Row index to the error of that row's value."""
 

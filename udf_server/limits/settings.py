@@ -1,10 +1,9 @@
 """GuardSettings are the operator's settings in `[guards.NAME]` of the server's file."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import starmap
-from typing import Any
 
 from remote_udf.effective_options import canonical, resolve
 from remote_udf.errors import InvalidOption
@@ -68,7 +67,7 @@ class GuardSettings:
     )  # fmt: skip
 
     @classmethod
-    def parse(cls, name: str, table: Mapping[str, Any]) -> "GuardSettings":
+    def parse(cls, name: str, table: Mapping[str, str | float | Sequence[str]]) -> "GuardSettings":
         """The settings of a table. Raises InvalidConfig, which names the function and the key."""
         source = f"setting guards.{name}"
         if "rate-storage-variable" in table or "rate_storage_variable" in table:

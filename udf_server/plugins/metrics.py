@@ -3,11 +3,12 @@
 import re
 import threading
 from collections.abc import Iterable, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 import prometheus_client
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import Metric
+from prometheus_client.metrics import MetricWrapperBase
 from prometheus_client.registry import Collector
 
 from udf_server.base.errors import DeclarationError
@@ -28,7 +29,10 @@ _TAKEN = ("udf_", "python_", "process_")
 """Prefixes of names of the server and of Prometheus' client."""
 
 
-class _PluginMetric:
+MetricT = TypeVar("MetricT", bound=MetricWrapperBase)
+
+
+class _PluginMetric(Generic[MetricT]):
     """A metric of a plugin. Its labels are the author's, and `function` and `version` of the function that runs."""
 
     _make: ClassVar[Any]
@@ -36,11 +40,11 @@ class _PluginMetric:
     def __init__(self, name: str, doc: str, labels: Sequence[str], **settings: Any) -> None:
         self.declared = (type(self), name, doc, tuple(labels), settings)
         self._name, self._labels = name, tuple(labels)
-        self.metric = self._make(name, doc, ("function", "version", *labels), registry=None, **settings)
-        self._series: dict[tuple[str, ...], Any] = {}
+        self.metric: MetricT = self._make(name, doc, ("function", "version", *labels), registry=None, **settings)
+        self._series: dict[tuple[str, ...], MetricT] = {}
         self._lock = threading.Lock()
 
-    def _of(self, values: dict[str, object]) -> Any:
+    def _of(self, values: dict[str, object]) -> MetricT:
         """The series of the function that runs, and of these values of labels. Raises ValueError for other labels."""
         if values.keys() != set(self._labels):
             raise ValueError(
@@ -51,7 +55,7 @@ class _PluginMetric:
         found = self._series.get(key)
         return found if found is not None else self._new(key)
 
-    def _new(self, key: tuple[str, ...]) -> Any:
+    def _new(self, key: tuple[str, ...]) -> MetricT:
         with self._lock:
             # One value that cannot be written would be an error of every scrape.
             key = tuple(text.encode(errors="replace").decode()[:MOST_CHARACTERS] for text in key)
@@ -62,7 +66,7 @@ class _PluginMetric:
             return self._series[key]
 
 
-class Counter(_PluginMetric):
+class Counter(_PluginMetric[prometheus_client.Counter]):
     """A count that only grows. Make it with `udf.counter`."""
 
     _make = prometheus_client.Counter
@@ -72,7 +76,7 @@ class Counter(_PluginMetric):
         self._of(labels).inc(amount)
 
 
-class Gauge(_PluginMetric):
+class Gauge(_PluginMetric[prometheus_client.Gauge]):
     """A number that grows and shrinks. Make it with `udf.gauge`."""
 
     _make = prometheus_client.Gauge
@@ -90,7 +94,7 @@ class Gauge(_PluginMetric):
         self._of(labels).dec(amount)
 
 
-class Histogram(_PluginMetric):
+class Histogram(_PluginMetric[prometheus_client.Histogram]):
     """The distribution of observed values. Make it with `udf.histogram`."""
 
     _make = prometheus_client.Histogram
@@ -100,15 +104,18 @@ class Histogram(_PluginMetric):
         self._of(labels).observe(value)
 
 
+DeclaredT = TypeVar("DeclaredT", bound=_PluginMetric[Any])
+
+
 class PluginMetrics(Collector):
     """All metrics of the plugins of this process, by name."""
 
     def __init__(self) -> None:
-        self._metrics: dict[str, _PluginMetric] = {}
+        self._metrics: dict[str, _PluginMetric[MetricWrapperBase]] = {}
         self._registry = CollectorRegistry()
         self._lock = threading.Lock()
 
-    def declare(self, metric: _PluginMetric) -> Any:
+    def declare(self, metric: _PluginMetric[MetricWrapperBase]) -> Any:
         """The metric; the one that exists if it is declared again, as when a module is imported a second time.
 
         Raises DeclarationError if the name is used by a metric that is declared otherwise.
@@ -199,7 +206,7 @@ def histogram(name: str, doc: str, labels: Sequence[str] = (), *, buckets: Seque
     return _declared(Histogram, name, doc, labels, **settings)
 
 
-def _declared(make: type[Any], name: str, doc: str, labels: Sequence[str], **settings: Any) -> Any:
+def _declared(make: type[DeclaredT], name: str, doc: str, labels: Sequence[str], **settings: Any) -> DeclaredT:
     if not _NAME.fullmatch(name) or name.startswith(_TAKEN):
         raise DeclarationError(
             f"metric {name!r}: a name has lower-case letters, digits and underscores, and does not begin with "
@@ -218,6 +225,6 @@ def _declared(make: type[Any], name: str, doc: str, labels: Sequence[str], **set
     return PLUGIN_METRICS.declare(metric)
 
 
-def _told(metric: _PluginMetric) -> str:
+def _told(metric: _PluginMetric[MetricWrapperBase]) -> str:
     kind, _, doc, labels, settings = metric.declared
     return f"{kind.__name__.lower()}({doc!r}, {list(labels)}{''.join(f', {k}={v}' for k, v in settings.items())})"

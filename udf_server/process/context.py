@@ -11,6 +11,7 @@ import pyarrow as pa
 from remote_udf.functions import FunctionSpec
 from remote_udf.process_calls import OrderColumn, ProcessCall
 from remote_udf.table_arguments import ChangelogMode
+from udf_server.base.values import Key
 from udf_server.process.timers import Timers
 from udf_server.process.times import from_author, to_author
 
@@ -75,7 +76,7 @@ class ProcessContext:
         "_watermark", "cleared", "row_time",
     )  # fmt: skip
 
-    def __init__(self, facts: CallFacts, key: tuple[Any, ...], timers: Timers, collect: Callable[[Any], None]) -> None:
+    def __init__(self, facts: CallFacts, key: Key, timers: Timers, collect: Callable[[Any], None]) -> None:
         self._facts = facts
         self._key = key
         self._timers = timers
@@ -102,7 +103,7 @@ class ProcessContext:
         del self._collect, self._time_context
 
     @property
-    def key(self) -> tuple[Any, ...]:
+    def key(self) -> Key:
         """The values of PARTITION BY; empty if there is none."""
         return self._key
 

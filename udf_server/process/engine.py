@@ -9,6 +9,7 @@ from types import GeneratorType
 from typing import Any, TypeVar
 
 from remote_udf.row_kinds import RowKind
+from udf_server.base.values import Key
 from udf_server.process.context import CallFacts, ProcessContext
 from udf_server.process.declaration import ProcessFunction
 from udf_server.process.states import KeyState, StateEntry
@@ -27,7 +28,7 @@ Emitted = tuple[int | None, RowKind, int | None, Sequence[Any]]
 class Segment:
     """Rows of one key, with the state and timers before them. Times are in microseconds, `now` is in milliseconds."""
 
-    key: tuple[Any, ...]
+    key: Key
     state: list[Any]
     timers: list[Timer]
     rows: Sequence[Incoming]

@@ -11,7 +11,7 @@ from remote_udf.process_calls import TABLE, TIME, ProcessCall, segments_schema
 from remote_udf.row_kinds import ROW_KIND, RowKind
 from udf_server.base.codecs import Codec
 from udf_server.base.records import StructCodec
-from udf_server.base.values import codec_for_type
+from udf_server.base.values import Key, codec_for_type
 from udf_server.process.declaration import ProcessFunction
 from udf_server.process.engine import Incoming, Segment
 from udf_server.process.rows import row_class
@@ -48,7 +48,7 @@ class SegmentReader:
             for key, state, pending, start, stop, watermarks, advance_to, now in parts
         ]
 
-    def _keys(self, key: pa.Array) -> list[tuple[Any, ...]]:
+    def _keys(self, key: pa.Array) -> list[Key]:
         if not self._key:
             return [()] * len(key)
         return list(

@@ -14,7 +14,7 @@ from remote_udf.errors import ErrorCode, UnsupportedType
 from remote_udf.result_columns import depends_on_call
 from remote_udf.row_kinds import RowKind
 from remote_udf.table_arguments import ChangelogMode
-from udf_server.base.annotations import codecs_for, type_given
+from udf_server.base.annotations import GivenType, codecs_for, type_given
 from udf_server.base.codecs import Codec
 from udf_server.base.errors import DeclarationError
 from udf_server.base.failures import describe
@@ -120,7 +120,7 @@ class Results:
         return pa.StructArray.from_arrays(arrays, fields=list(self.type))
 
 
-def results_given(where: str, given: Any, returned: Any, mode: ChangelogMode) -> Results:
+def results_given(where: str, given: GivenType | None, returned: GivenType | None, mode: ChangelogMode) -> Results:
     """The result that `returns` declares, otherwise the return annotation of `eval`. Raises DeclarationError."""
     wanted = given if given is not None else _element(returned)
     if wanted is None:

@@ -69,11 +69,11 @@ class Row(tuple[Any, ...]):
     def __repr__(self) -> str:
         return shown(self)
 
-    def __reduce__(self) -> Any:
+    def __reduce__(self) -> str | tuple[Any, ...]:
         return (_made, (self.names, self.kind, tuple(self)))
 
 
-def _made(names: tuple[str, ...], kind: RowKind, values: tuple[Any, ...]) -> Row:
+def _made(names: tuple[str, ...], kind: RowKind, values: Iterable[Any]) -> Row:
     return (row_class(names, kind) if names else _plain(kind)).of(values)
 
 

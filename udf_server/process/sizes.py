@@ -1,7 +1,7 @@
 """Estimates the Arrow size of Python values without encoding them."""
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Collection, Sized
+from typing import Any, TypeVar
 
 import pyarrow as pa
 
@@ -12,6 +12,7 @@ from udf_server.base.values import ListCodec, MapCodec
 __all__ = ["FIXED_BYTES", "SizeOf", "size_of"]
 
 FIXED_BYTES = 8
+T = TypeVar("T")
 SizeOf = Callable[[Any], int]
 
 
@@ -37,7 +38,7 @@ def size_of(codec: Codec) -> SizeOf | None:
     return None
 
 
-def _length(value: Any) -> int:
+def _length(value: Sized | None) -> int:
     if value is None:
         return FIXED_BYTES
     try:
@@ -53,9 +54,9 @@ def _of_list(element: SizeOf | None) -> SizeOf:
     return lambda value: _sum(value, element) if isinstance(value, (list, tuple)) else FIXED_BYTES
 
 
-def _sum(values: Any, size: SizeOf | None) -> int:
+def _sum(values: Collection[T], size: Callable[[T], int] | None) -> int:
     return FIXED_BYTES * len(values) if size is None else FIXED_BYTES + sum(map(size, values))
 
 
-def _one(value: Any, size: SizeOf | None) -> int:
+def _one(value: T | None, size: Callable[[T], int] | None) -> int:
     return FIXED_BYTES if size is None or value is None else size(value)

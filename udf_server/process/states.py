@@ -8,7 +8,7 @@ import copy
 import functools
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import pyarrow as pa
 
@@ -31,6 +31,8 @@ class StateEntry(ABC):
     inner: Codec
     ttl: int | None = None
     broadcast: bool = False
+    view: ClassVar[type | None] = None
+    """The class of the object for the function, if it is a view of a plain value."""
 
     @property
     @abstractmethod
@@ -47,7 +49,7 @@ class StateEntry(ABC):
 
     def made_of(self, value: Any, now: int) -> Any:
         """Convert a plain value, which is a record, a list or a dictionary, to the stored form."""
-        return self.store(value, now)
+        return self.store(value if self.view is None else self.view(value), now)
 
     def fresh(self) -> Any:
         """The object for the function if the entry is empty."""
@@ -110,6 +112,8 @@ class RecordEntry(StateEntry):
 class ValueEntry(StateEntry):
     """An entry that is a ValueView."""
 
+    view = ValueView
+
     @property
     def codec(self) -> Codec:
         return self._timed()
@@ -120,9 +124,6 @@ class ValueEntry(StateEntry):
             stored, written = (stored[VALUE], stored[WRITTEN]) if self._lives(stored[WRITTEN], now) else (None, None)
         return ValueView(stored, written, name=self.name, writable=writable)
 
-    def made_of(self, value: Any, now: int) -> Any:
-        return self.store(ValueView(value), now)
-
     def store(self, given: ValueView[Any], now: int) -> Any:
         return None if given.value is None else self._stamped(given.value, given.written, now)
 
@@ -130,6 +131,8 @@ class ValueEntry(StateEntry):
 @dataclass(frozen=True, eq=False)
 class ListEntry(StateEntry):
     """An entry that is a ListView."""
+
+    view = ListView
 
     @property
     def codec(self) -> Codec:
@@ -143,9 +146,6 @@ class ListEntry(StateEntry):
             [each[VALUE] for each in living], [each[WRITTEN] for each in living], name=self.name, writable=writable
         )
 
-    def made_of(self, value: Any, now: int) -> Any:
-        return self.store(ListView(value), now)
-
     def store(self, given: ListView[Any], now: int) -> Any:
         if not len(given):
             return None
@@ -155,6 +155,8 @@ class ListEntry(StateEntry):
 @dataclass(frozen=True, eq=False)
 class MapEntry(StateEntry):
     """An entry that is a MapView."""
+
+    view = MapView
 
     key: Codec | None = None
 
@@ -171,9 +173,6 @@ class MapEntry(StateEntry):
             {key: each[VALUE] for key, each in living.items()}, {key: each[WRITTEN] for key, each in living.items()},
             name=self.name, writable=writable,
         )  # fmt: skip
-
-    def made_of(self, value: Any, now: int) -> Any:
-        return self.store(MapView(value), now)
 
     def store(self, given: MapView[Any, Any], now: int) -> Any:
         if not len(given):

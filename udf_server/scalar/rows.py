@@ -6,13 +6,15 @@ import inspect
 import types
 import typing
 from collections import abc
-from typing import Any, TypeVar
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
+from typing import ParamSpec, TypeVar
 
 from udf_server.base.annotations import AuthorCode, GivenType, type_given
 from udf_server.base.errors import DeclarationError
 
 __all__ = ["MOST_ROWS", "collecting", "row_of", "type_of_row"]
 
+P = ParamSpec("P")
 T = TypeVar("T")
 MOST_ROWS = 100_000
 """Maximum number of rows that a generator yields for one call: they are held until it ends."""
@@ -29,28 +31,32 @@ def collecting(code: AuthorCode) -> AuthorCode:
     It raises ValueError after MOST_ROWS rows, so that a generator without an end does not fill the memory.
     """
     if inspect.isasyncgenfunction(code):
+        return _awaited(code)
+    return _called(code) if inspect.isgeneratorfunction(code) else code
 
-        @functools.wraps(code)
-        async def awaited(*arguments: Any, **named: Any) -> list[Any]:
-            rows: list[Any] = []
-            async with contextlib.aclosing(code(*arguments, **named)) as yielded:
-                async for row in yielded:
-                    _add(rows, row)
-            return rows
 
-        return awaited
-    if inspect.isgeneratorfunction(code):
+def _awaited(code: Callable[P, AsyncGenerator[T, None]]) -> Callable[P, Awaitable[list[T]]]:
+    @functools.wraps(code)
+    async def awaited(*arguments: P.args, **named: P.kwargs) -> list[T]:
+        rows: list[T] = []
+        async with contextlib.aclosing(code(*arguments, **named)) as yielded:
+            async for row in yielded:
+                _add(rows, row)
+        return rows
 
-        @functools.wraps(code)
-        def called(*arguments: Any, **named: Any) -> list[Any]:
-            rows: list[Any] = []
-            with contextlib.closing(code(*arguments, **named)) as yielded:
-                for row in yielded:
-                    _add(rows, row)
-            return rows
+    return awaited
 
-        return called
-    return code
+
+def _called(code: Callable[P, Generator[T, None, None]]) -> Callable[P, list[T]]:
+    @functools.wraps(code)
+    def called(*arguments: P.args, **named: P.kwargs) -> list[T]:
+        rows: list[T] = []
+        with contextlib.closing(code(*arguments, **named)) as yielded:
+            for row in yielded:
+                _add(rows, row)
+        return rows
+
+    return called
 
 
 def _add(rows: list[T], row: T) -> None:

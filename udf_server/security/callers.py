@@ -3,7 +3,6 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 from remote_udf.effective_options import canonical, resolve
 from remote_udf.errors import InvalidOption
@@ -56,7 +55,7 @@ _BUDGET = {"budget": Option("budget", str, str, None, "")}
 """It is no text, so it is read apart; errors list its name."""
 
 
-def parse_callers(tables: Mapping[str, Any]) -> dict[str, CallerSettings]:
+def parse_callers(tables: Mapping[str, Mapping[str, str | float | Mapping[str, float]]]) -> dict[str, CallerSettings]:
     """The settings by name of the caller; those of OTHERS are the defaults.
 
     Raises InvalidConfig, which names the caller and the key.
@@ -69,7 +68,7 @@ def parse_callers(tables: Mapping[str, Any]) -> dict[str, CallerSettings]:
     }
 
 
-def _texts(name: str, table: Any) -> Mapping[str, str]:
+def _texts(name: str, table: Mapping[str, str | float | Mapping[str, float]]) -> Mapping[str, str]:
     source = f"setting callers.{name}"
     if not isinstance(table, dict):
         raise InvalidConfig(f"{source}: {table!r} is not a table; expected one with {', '.join((*_OPTIONS, 'budget'))}")
@@ -80,7 +79,7 @@ def _texts(name: str, table: Any) -> Mapping[str, str]:
         raise InvalidConfig(str(error)) from None
 
 
-def _budget(name: str, amounts: Mapping[str, float]) -> Terms:
+def _budget(name: str, amounts: str | float | Mapping[str, float]) -> Terms:
     source = f"setting callers.{name}: budget"
     if name == OTHERS:
         raise InvalidConfig(f"{source}: a budget needs the name of a caller: others may be known by their address only")

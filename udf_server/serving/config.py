@@ -45,7 +45,7 @@ def _functions(tables: Mapping[str, Mapping[str, str]]) -> Mapping[str, Mapping[
 
 
 @in_file
-def _guards(tables: Mapping[str, Mapping[str, Any]]) -> Mapping[str, GuardSettings]:
+def _guards(tables: Mapping[str, Mapping[str, str | float | Sequence[str]]]) -> Mapping[str, GuardSettings]:
     return {function: GuardSettings.parse(function, table) for function, table in tables.items()}
 
 

@@ -9,8 +9,8 @@ import json
 import logging
 import sys
 import threading
+from collections.abc import Callable
 from types import TracebackType
-from typing import Any
 
 import structlog
 from structlog.typing import EventDict
@@ -61,7 +61,7 @@ def _add_fields(logger: structlog.typing.WrappedLogger, name: str, line: EventDi
     return {**line, **{f"extra_{field}" if field in OURS else field: value for field, value in fields.items()}}
 
 
-def _as_json(line: EventDict, **_: Any) -> str:
+def _as_json(line: EventDict, **_: Callable[..., str]) -> str:
     try:
         return json.dumps(line, default=str, allow_nan=False)
     except (TypeError, ValueError):  # keys, numbers or cycles that JSON does not have

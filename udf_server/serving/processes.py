@@ -14,7 +14,6 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Sequence
-from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter
 
@@ -25,7 +24,7 @@ from udf_server.page.forwarding import ForwardedSource
 from udf_server.page.site import Site
 from udf_server.serving.config import ServerConfig
 from udf_server.serving.exposure import check_exposure, tokens_allowed
-from udf_server.serving.worker_process import WorkerProcess, page_of_workers
+from udf_server.serving.worker_process import ReadyLine, WorkerProcess, page_of_workers
 
 __all__ = ["Processes"]
 
@@ -53,7 +52,7 @@ class Processes:
         self._ledgers: LedgerServer | None = None
         """Where the workers share guards and budgets, unless servers do."""
 
-    def start(self) -> dict[str, Any]:
+    def start(self) -> ReadyLine:
         """Start the workers and wait until every one is ready. Returns the ready line. Raises InvalidConfig."""
         config = self._config
         self._port = self._reserve()
@@ -100,12 +99,17 @@ class Processes:
             raise InvalidConfig(f"cannot serve metrics at {where}: {error}") from error
         for worker in self._workers:
             threading.Thread(target=self._keep, args=(worker,), name=f"worker-{worker.number}", daemon=True).start()
-        first = self._workers[0].ready
-        return {
+        return self._ready_line()
+
+    def _ready_line(self) -> ReadyLine:
+        config, first = self._config, self._workers[0].ready
+        ready: ReadyLine = {
             "target": first["target"], "metrics": self._http.url, "pid": os.getpid(),
             "functions": first["functions"], "processes": [worker.process.pid for worker in self._workers],
-            **({"devices": list(config.devices)} if config.devices else {}),
         }  # fmt: skip
+        if config.devices:
+            ready["devices"] = list(config.devices)
+        return ready
 
     def stop(self) -> None:
         """Stop the workers: `wait` returns when they have ended, `start` raises InvalidConfig. Safe to call twice."""

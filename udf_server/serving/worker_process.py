@@ -10,7 +10,7 @@ import time
 import urllib.request
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from typing import IO, Any
+from typing import IO, TypedDict
 
 from prometheus_client.registry import Collector
 
@@ -29,6 +29,17 @@ CALL_SECONDS = 70.0
 """Timeout of a test call from the web UI. The worker's own timeout is shorter."""
 
 
+class ReadyLine(TypedDict, total=False):
+    """What a server prints once it is ready; nothing before that."""
+
+    target: str
+    metrics: str
+    pid: int
+    functions: list[str]
+    processes: list[int]
+    devices: list[str]
+
+
 class WorkerProcess:
     """One worker process and its successors after restarts."""
 
@@ -41,7 +52,7 @@ class WorkerProcess:
         if device is not None:
             command = [*command, "--worker-device", device]
             log.info("worker has a device", extra={"worker": number, "device": device, **variables})
-        self.ready: dict[str, Any] = {}
+        self.ready: ReadyLine = {}
         self._command = command
         self.process: subprocess.Popen[bytes]
         self.close: Callable[[], object] = lambda: None
@@ -67,7 +78,7 @@ class WorkerProcess:
         assert self.process.stdout is not None
         for line in self.process.stdout:
             try:
-                ready = json.loads(line)
+                ready: ReadyLine | None = json.loads(line)
             except ValueError:
                 ready = None
             if isinstance(ready, dict) and "metrics" in ready:

@@ -4,6 +4,7 @@ The parser of redis-py makes a list as soon as its length is announced, and keep
 complete. A length of two thousand million would hold up the event loop for seconds.
 """
 
+import asyncio
 from typing import Any
 
 __all__ = ["MOST_ELEMENTS", "AnswerSizes", "TooLarge", "bounded_parser"]
@@ -96,7 +97,7 @@ def bounded_parser(parser: Any, failed: type[Exception], most_bytes: int) -> Any
     class Checked:
         """A StreamReader whose data is checked as it is read."""
 
-        def __init__(self, stream: Any) -> None:
+        def __init__(self, stream: asyncio.StreamReader) -> None:
             self._stream, self._sizes = stream, AnswerSizes(most_bytes)
 
         async def read(self, size: int) -> bytes:

@@ -1,5 +1,6 @@
 """Opens the client of a Redis that a setting names. The library redis-py is needed only by servers that have one."""
 
+from types import ModuleType
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -13,14 +14,14 @@ CONNECTIONS = 16
 """Operations of a client beyond this number wait for a connection. Most versions of redis-py fail beyond 100."""
 
 
-def redis_client(url: str, setting: str, answer_bytes: int, **options: Any) -> tuple[Any, Any]:
+def redis_client(url: str, setting: str, answer_bytes: int, answer_seconds: float) -> tuple[Any, ModuleType]:
     """A client that is not connected yet, and the module of the library's errors.
 
     Args:
         url: The value of the setting.
         setting: Name of the setting, for messages.
         answer_bytes: An answer with more bytes is an error, and closes its connection.
-        **options: Further arguments of `redis.asyncio.from_url`.
+        answer_seconds: How long an operation may take.
 
     Raises:
         InvalidConfig: redis-py is not installed, or the URL is not valid. The message has no secret of the URL.
@@ -33,7 +34,9 @@ def redis_client(url: str, setting: str, answer_bytes: int, **options: Any) -> t
         raise InvalidConfig(f"setting {setting!r}: redis:// needs redis-py: pip install 'remote-udf[cache]'") from None
     try:
         parser = bounded_parser(DefaultParser, exceptions.InvalidResponse, answer_bytes)
-        client = redis.from_url(url, socket_connect_timeout=CONNECT_SECONDS, parser_class=parser, **options)
+        client = redis.from_url(
+            url, socket_connect_timeout=CONNECT_SECONDS, parser_class=parser, socket_timeout=answer_seconds
+        )
         pool = client.connection_pool
         pool.connection_class(**pool.connection_kwargs)  # raises TypeError for unknown parameters of the URL
         parts = urlsplit(url)

@@ -14,14 +14,14 @@ Rows = Sequence[Any]
 
 def bundles_of(
     rows: Rows, keys: Sequence[Hashable] | None, row_kinds: Sequence[RowKind | str] | None, size: int | None
-) -> Iterator[dict[Any, BundledKeySegment]]:
+) -> Iterator[dict[Hashable, BundledKeySegment]]:
     """Yield the segments by key, for each `size` rows of the input; rows of a key keep their order."""
     for name, column in (("keys", keys), ("row_kinds", row_kinds)):
         if column is not None and len(column) != len(rows):
             raise ValueError(f"{len(rows)} rows, but {len(column)} {name}")
     step = size or max(len(rows), 1)
     for first in range(0, len(rows), step):
-        bundle: dict[Any, BundledKeySegment] = {}
+        bundle: dict[Hashable, BundledKeySegment] = {}
         for index in range(first, min(first + step, len(rows))):
             key = () if keys is None else keys[index]
             if key not in bundle:

@@ -13,7 +13,7 @@ from remote_udf.segments import ACCUMULATORS, KEY, ROWS, list_of
 from udf_server.aggregate.declaration import Aggregate
 from udf_server.aggregate.segments import BundledKeySegment
 from udf_server.base.functions import Function
-from udf_server.base.values import codec_for_type
+from udf_server.base.values import Key, codec_for_type
 
 __all__ = ["argument_column", "segment_columns"]
 
@@ -54,7 +54,7 @@ def segment_columns(
     return columns
 
 
-def _keys(keys: Sequence[tuple[Any, ...]], given: str | pa.DataType | None) -> pa.Array:
+def _keys(keys: Sequence[Key], given: str | pa.DataType | None) -> pa.Array:
     width = len(keys[0]) if keys else 0
     if any(len(key) != width for key in keys):
         raise ValueError(f"keys of different widths: {sorted({len(key) for key in keys})}")

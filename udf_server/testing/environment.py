@@ -3,11 +3,12 @@
 import asyncio
 import random
 from collections.abc import Hashable, Mapping, Sequence
-from typing import Any
+from typing import Any, Unpack
 
 import pyarrow as pa
 
 from remote_udf.effective_options import canonical
+from remote_udf.option_types import AggregateCallOptions
 from remote_udf.options import AGGREGATE_OPTIONS
 from remote_udf.row_kinds import RowKind
 from remote_udf.segments import AppliedField
@@ -173,7 +174,7 @@ class FunctionEnvironment:
         *,
         applied: Sequence[AppliedField] = tuple(AppliedField),
         key: str | pa.DataType | None = None,
-        **options: Any,
+        **options: Unpack[AggregateCallOptions],
     ) -> AppliedResult:
         """Apply an aggregate function to one bundle of segments.
 
@@ -213,7 +214,7 @@ class FunctionEnvironment:
         size: int | None = None,
         merge: bool = False,
         **options: Any,
-    ) -> dict[Any, Any]:
+    ) -> dict[Hashable, Any]:
         """Aggregate plain rows. Returns the value of each key.
 
         With `size`, a key's accumulator is passed from bundle to bundle. With `merge` as well, every bundle begins with
@@ -236,7 +237,7 @@ class FunctionEnvironment:
             ValueError: `keys` or `row_kinds` have another length than `rows`.
         """
         aggregate = self._aggregate(function)
-        before: dict[Any, list[Any]] = {} if keys is not None else {(): []}
+        before: dict[Hashable, list[Any]] = {} if keys is not None else {(): []}
         for bundle in bundles_of(rows, keys, row_kinds, size):
             segments = [
                 BundledKeySegment(

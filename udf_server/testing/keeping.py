@@ -6,12 +6,11 @@ from typing import Any
 
 import pyarrow as pa
 
+from udf_server.base.values import Key
 from udf_server.process.states import StateEntry
 from udf_server.testing.ordering import SortBuffer
 
-__all__ = ["Kept", "Key", "StateEntries"]
-
-Key = tuple[Any, ...]
+__all__ = ["Kept", "StateEntries"]
 
 
 @dataclass

@@ -2,10 +2,11 @@
 
 import asyncio
 import dataclasses
+import datetime
 import functools
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,15 +19,16 @@ from remote_udf.process_planning import TableGiven, output_fields, plan_process_
 from remote_udf.row_kinds import ROW_KIND, RowKind
 from remote_udf.table_arguments import ArgumentTrait
 from udf_server.base.hooks import FunctionContext
-from udf_server.base.values import codec_for_type
+from udf_server.base.values import Key, codec_for_type
 from udf_server.process.base import ProcessTableFunction
 from udf_server.process.binding import ProcessBinding
+from udf_server.process.context import ProcessContext
 from udf_server.process.declaration import ProcessFunction, declare_process
 from udf_server.process.rows import Row, row_class
 from udf_server.process.times import from_author
 from udf_server.stores.key_values import KeyValueStores
 from udf_server.testing.given import table
-from udf_server.testing.keeping import Kept, Key, StateEntries
+from udf_server.testing.keeping import Kept, StateEntries
 from udf_server.testing.ordering import SortBuffer
 from udf_server.testing.stepping import Arrived, segment_columns
 
@@ -158,7 +160,7 @@ class ProcessTableHarness:
         """Make the only call of a function without tables."""
         self._process((), None, None)
 
-    def watermark(self, time: Any, table: str | None = None) -> None:
+    def watermark(self, time: int | datetime.datetime, table: str | None = None) -> None:
         """Advance the watermark. Rows that ORDER BY held are delivered, then timers fire.
 
         Args:
@@ -230,15 +232,15 @@ class ProcessTableHarness:
             for timer in pending[0].as_py()
         ]
 
-    def state(self, name: str, key: Any = ()) -> Any:
+    def state(self, name: str, key: Hashable = ()) -> Any:
         """Return a state entry as the function would get it now. An empty entry has its defaults."""
         return self._states.load(self._kept, name, _key(key))
 
-    def set_state(self, name: str, value: Any, key: Any = ()) -> None:
+    def set_state(self, name: str, value: Any, key: Hashable = ()) -> None:
         """Store a state entry as if a call had left it: a record, a list, a dictionary or a value."""
         self._states.store(self._kept, name, _key(key), value)
 
-    def clear_state(self, name: str | None = None, key: Any = ()) -> None:
+    def clear_state(self, name: str | None = None, key: Hashable = ()) -> None:
         """Clear one state entry of a key, or all of them."""
         self._states.clear(self._kept, name, _key(key))
 
@@ -267,7 +269,7 @@ class ProcessTableHarness:
         if timer is None:
             return function
 
-        def noted(context: Any, *states: Any) -> Any:
+        def noted(context: ProcessContext, *states: Any) -> Any:
             time = context.time_context(int).time()
             self.fired.append(PendingTimer(context.key, context.current_timer, time))
             return timer(context, *states) if has_context else timer(*states)
@@ -359,7 +361,7 @@ class ProcessTableHarness:
         return prefix
 
 
-def _key(key: Any) -> Key:
+def _key(key: Hashable) -> Key:
     """The key as a tuple. As in Spark, NaN equals NaN: Python compares one object with itself only."""
     parts = key if isinstance(key, tuple) else (key,)
     return tuple(math.nan if isinstance(part, float) and math.isnan(part) else part for part in parts)
@@ -369,7 +371,7 @@ def _milliseconds(time: int) -> int:
     return time if time == 2**63 - 1 else time // 1000
 
 
-def _time_value(time: int | None, type_: pa.DataType) -> Any:
+def _time_value(time: int | None, type_: pa.DataType) -> int | datetime.datetime | None:
     """Convert a time to a datetime, or return its microseconds if Python has no datetime for it."""
     try:
         return codec_for_type(type_).decode(pa.array([time], type_))[0]

@@ -5,8 +5,8 @@ import pyarrow as pa
 from remote_udf.functions import FunctionSpec
 from remote_udf.process_calls import STATE, TIMERS, ProcessCall, segments_schema
 from remote_udf.row_kinds import ROW_KIND, RowKind
-from udf_server.base.values import codec_for_type
-from udf_server.testing.keeping import Kept, Key
+from udf_server.base.values import Key, codec_for_type
+from udf_server.testing.keeping import Kept
 
 __all__ = ["Arrived", "segment_columns"]
 
