@@ -57,16 +57,7 @@ def declare_process(given: ProcessTableFunction | type[ProcessTableFunction]) ->
     """Check and declare the function. Raises DeclarationError, which names function and parameter."""
     made = implementation_of(given)
     implementation, where = made.instance, made.where
-    written = f"class {type(implementation).__name__}"
-    call = getattr(implementation, "eval", None)
-    if not callable(call):
-        raise DeclarationError(f"{where}: {written} has no method 'eval'")
-    if callable(getattr(implementation, "terminate", None)):
-        raise DeclarationError(
-            f"{where}: {written} has a method 'terminate', which is never called, unlike in a UDTF of "
-            "PySpark's: let eval register a timer, and emit the last rows of a key in on_timer"
-        )
-    _require_one_eval(where, implementation, call)
+    call = _evaluated(where, implementation)
     read = read_arguments(where, call)
     returned = hints_of(inspect.unwrap(getattr(call, "__func__", call)), where).get("return")
     mode = implementation.changelog_mode
@@ -104,6 +95,21 @@ def declare_process(given: ProcessTableFunction | type[ProcessTableFunction]) ->
         timer=timer,
         timer_has_context=timer_has_context,
     )
+
+
+def _evaluated(where: str, implementation: ProcessTableFunction) -> AuthorCode:
+    """The method `eval`. Raises DeclarationError."""
+    written = f"class {type(implementation).__name__}"
+    call = getattr(implementation, "eval", None)
+    if not callable(call):
+        raise DeclarationError(f"{where}: {written} has no method 'eval'")
+    if callable(getattr(implementation, "terminate", None)):
+        raise DeclarationError(
+            f"{where}: {written} has a method 'terminate', which is never called, unlike in a UDTF of "
+            "PySpark's: let eval register a timer, and emit the last rows of a key in on_timer"
+        )
+    _require_one_eval(where, implementation, call)
+    return call
 
 
 def _require_one_eval(where: str, implementation: ProcessTableFunction, call: AuthorCode) -> None:

@@ -76,8 +76,6 @@ class ServedCall:
         party = self._caller.party(self._request.context.job[:200])
         held.callback(party.close)
         self.shared = self._attached()
-        ordered = opening.options.output_mode is OutputMode.ORDERED
-        emits = opening.function.emits
         self.room = room = Room(
             self._limits.result_bytes,
             self._services.admission.rooms,
@@ -93,22 +91,14 @@ class ServedCall:
             context=opening.context,
             options=opening.options,
             arguments=opening.arguments,
-            writer=OutputWriter(
-                opening.function.spec.result,
-                ordered=ordered,
-                max_message_bytes=self._limits.message_bytes,
-                room=room,
-                shared=self.shared,
-                what="state and timers of this segment take" if emits else "the value of this row takes",
-                spending=opening.context.spending,
-            ),
+            writer=self._writer(room),
             emit=outbox.emit,
             began=self.accounts.began,
             retried=self.accounts.retried,
             fail=fail,
             post=poster(asyncio.get_running_loop()),
             room=room,
-            takes_parts=emits and self._request.takes_parts,
+            takes_parts=opening.function.emits and self._request.takes_parts,
             spawn=spawn,
             metrics=self.metrics,
             party=party,
@@ -117,6 +107,18 @@ class ServedCall:
         )
         self.runner = self._made_runner(setup)
         return self.runner
+
+    def _writer(self, room: Room) -> OutputWriter:
+        opening = self._opening
+        return OutputWriter(
+            opening.function.spec.result,
+            ordered=opening.options.output_mode is OutputMode.ORDERED,
+            max_message_bytes=self._limits.message_bytes,
+            room=room,
+            shared=self.shared,
+            what=("state and timers of this segment take" if opening.function.emits else "the value of this row takes"),
+            spending=opening.context.spending,
+        )
 
     def _made_runner(self, setup: RunnerSetup) -> Runner:
         """The runner of the stream's calls, behind the cache if the call has one.
