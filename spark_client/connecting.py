@@ -10,13 +10,11 @@ from remote_udf.errors import InvalidOption
 from spark_client.base.budget import Budget, OverBudget
 from spark_client.base.config import ClientConfig
 from spark_client.base.ipython import cancel_on_interrupt, shorten_tracebacks
-from spark_client.base.paths import require_no_credentials
 from spark_client.base.security import Security
-from spark_client.base.targets import require_target
+from spark_client.base.targets import require_no_credentials, require_target
 from spark_client.embedded import embedded_server, require_local_executors
 from spark_client.executor.stream.in_process import local_transport
-from spark_client.functions.directory import list_functions
-from spark_client.functions.version_pins import pinned
+from spark_client.functions.directory import list_functions, pinned
 from spark_client.session import RemoteSession
 from spark_client.summary.collector import collecting
 

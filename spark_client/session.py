@@ -10,15 +10,14 @@ from remote_udf.option_types import AggregateCallOptions, CallOptions, ProcessCa
 from spark_client.base.config import ClientConfig
 from spark_client.base.errors import PlanError
 from spark_client.base.identifiers import identifiers_of
-from spark_client.base.ignored_settings import note_functions
 from spark_client.base.notebooks import Explanation, FunctionList, how_connected, session_html
+from spark_client.base.options import note_functions
 from spark_client.base.settings import planning
 from spark_client.embedded import EmbeddedServer
 from spark_client.functions.aggregate import OverExpression, RemoteAggregate
-from spark_client.functions.any_function import AnyFunction
 from spark_client.functions.directory import Functions
 from spark_client.functions.registration import register_function
-from spark_client.functions.scalar import RemoteFunction, SparkFunction
+from spark_client.functions.scalar import AnyFunction, RemoteFunction, SparkFunction
 from spark_client.planning.aggregate.grouping import RemoteGrouping, positions_of
 from spark_client.planning.dead_letters import replayed
 from spark_client.planning.over.planner import add_over, computed_over, select_over

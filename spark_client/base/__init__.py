@@ -2,7 +2,7 @@
 
 config       the arguments of `connect`, which are sent to executors; security: certificates and tokens
 calls        what a task must know to open the stream of one call; options: reading the options of a call
-errors       the error classes that users see; paths: refuses those with credentials
+errors       the error classes that users see; targets: addresses and paths that users give
 statistics   what a task counts
 types        Spark types as Arrow types; identifiers: names of columns by the rules of the session
 changelogs   the column `row_kind`; grouped: Spark's own groupings

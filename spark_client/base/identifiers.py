@@ -4,6 +4,7 @@ These rules do not apply to names of functions, whose case Spark always ignores,
 whose case always counts.
 """
 
+import difflib
 import itertools
 import re
 from collections.abc import Collection, Iterable, Sequence
@@ -16,6 +17,7 @@ from spark_client.base.settings import read_once
 
 __all__ = [
     "Identifiers",
+    "alike",
     "are_plain",
     "column_named",
     "error_column",
@@ -27,6 +29,8 @@ __all__ = [
     "unique_names",
 ]
 
+NEAR = 0.7
+"""How like a known name a name must be to be suggested, from 0 to 1."""
 _CASE = "spark.sql.caseSensitive"
 _HIDDEN = f"{GENERATED}udf_"
 _PLAIN = re.compile(r"\w+")
@@ -116,3 +120,9 @@ def is_hidden(name: str) -> bool:
 def error_column(name: str) -> str:
     """The name of the column that holds the errors of the column `name`, for a call with on-error `column`."""
     return f"{name}_error"
+
+
+def alike(name: str, known: Iterable[str]) -> list[str]:
+    """The known names that may be meant by a name, for a message about it."""
+    by_case = {each.casefold(): each for each in known}
+    return [by_case[each] for each in difflib.get_close_matches(name.casefold(), by_case, cutoff=NEAR)]

@@ -1,11 +1,16 @@
-"""Reading the options of a call from the call itself and from the Spark session, and the caller's error policy."""
+"""Reading the options of a call from the call itself and from the Spark session, and the caller's error policy.
 
-from collections.abc import Mapping
+A warning names the settings of the Spark session that apply to no function, because nothing else shows them.
+"""
+
+import logging
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping
 
 from pyspark.sql import SparkSession
 
 from remote_udf.effective_options import canonical, resolve
-from remote_udf.functions import FunctionKind
+from remote_udf.functions import FunctionKind, FunctionSpec
 from remote_udf.options import (
     AGGREGATE_OPTIONS,
     CALLER_OPTIONS,
@@ -16,12 +21,15 @@ from remote_udf.options import (
     StreamOptions,
 )
 from spark_client.base.errors import PlanError
-from spark_client.base.ignored_settings import warn_of_function, warn_of_group
+from spark_client.base.identifiers import alike
 from spark_client.base.settings import read_once
 
 __all__ = [
-    "EMIT_PREFIX", "KNOWN_OPTIONS", "SESSION_PREFIXES", "all_settings", "buckets_of", "call_options", "session_options",
+    "EMIT_PREFIX", "KNOWN_OPTIONS", "SESSION_PREFIXES", "all_settings", "buckets_of", "call_options", "note_functions",
+    "session_options",
 ]  # fmt: skip
+
+log = logging.getLogger(__name__)
 
 SESSION_PREFIXES = {
     FunctionKind.SCALAR: "spark.remoteudf.async-scalar",
@@ -41,6 +49,10 @@ KNOWN_OPTIONS = {
 }
 """By kind of function: the options that the server uses and those that the caller uses."""
 
+_kinds: defaultdict[str, set[FunctionKind]] = defaultdict(set)
+"""The kinds of functions by name, of all remote sessions of this process: a setting may be for another server."""
+_warned: set[str] = set()
+
 
 def all_settings(spark: SparkSession) -> dict[str, str]:
     """Return every setting of the session, as it is now."""
@@ -59,7 +71,7 @@ def session_options(spark: SparkSession, kind: FunctionKind, function: str) -> d
     for key, value in read_once(spark, all_settings).items():
         if not key.startswith(prefix):
             if key.startswith("spark.remoteudf.") and not key.startswith(tuple(f"{group}." for group in _GROUPS)):
-                warn_of_group(key, _GROUPS)
+                _warn_of_group(key, _GROUPS)
             continue
         owner, _, option = key.removeprefix(prefix).rpartition(".")
         checked = canonical({option: value}, source=f"session setting {key}", known=KNOWN_OPTIONS[kind])
@@ -68,7 +80,7 @@ def session_options(spark: SparkSession, kind: FunctionKind, function: str) -> d
         elif owner == function:
             special |= checked
         else:
-            warn_of_function(key, owner, kind, SESSION_PREFIXES)
+            _warn_of_function(key, owner, kind, SESSION_PREFIXES)
     source = f"session settings below {prefix}"
     return canonical(general | special, source=source, known=KNOWN_OPTIONS[kind])
 
@@ -98,3 +110,40 @@ def buckets_of(given: Mapping[str, object], session: Mapping[str, str], function
     """The option `buckets`; the call's value overrides the session's. Raises InvalidOption."""
     called = canonical(given, source=f"call of {function}", known=KNOWN_OPTIONS[FunctionKind.PROCESS])
     return resolve(StreamOptions, session, called).buckets
+
+
+def note_functions(functions: Iterable[FunctionSpec]) -> None:
+    """Note that a remote session has these functions."""
+    for spec in functions:
+        _kinds[spec.name].add(spec.kind)
+
+
+def _warn_of_function(key: str, name: str, kind: FunctionKind, groups: Mapping[FunctionKind, str]) -> None:
+    """Warn, once, if `key` sets an option of a function of this name and kind, and no server has one."""
+    if key in _warned or kind in _kinds.get(name, ()):
+        return
+    plain, known = name.partition("@")[0], [each for each, kinds in _kinds.items() if kind in kinds]
+    if plain in known:
+        why = f"it is for all versions of a function, so write {plain!r} instead of {name!r}"
+    elif name in _kinds:
+        why = f"options of function {name!r} are below {' and '.join(groups[each] for each in sorted(_kinds[name]))}"
+    else:
+        why = f"no function of kind {kind} has the name {name!r}{_meant(plain, known)}"
+    _warn(key, why)
+
+
+def _warn_of_group(key: str, groups: Collection[str]) -> None:
+    """Warn, once, of a key that is below none of the groups of settings."""
+    if key not in _warned:
+        near = _meant(key.split(".")[2], (group.rpartition(".")[2] for group in groups))
+        _warn(key, f"the settings are those below {', '.join(sorted(groups))}{near}")
+
+
+def _warn(key: str, why: str) -> None:
+    _warned.add(key)
+    log.warning("session setting %s has no effect: %s", key, why)
+
+
+def _meant(name: str, known: Iterable[str]) -> str:
+    near = alike(name, known)
+    return f"; did you mean {' or '.join(map(repr, near))}?" if near else ""

@@ -1,18 +1,21 @@
-"""Targets: a check of the address of a server, before anything waits for one."""
+"""Targets and paths: checks of the addresses that users give, before anything waits for one or shows it."""
 
 import re
 import socket
 import ssl
 
-from remote_udf.credentials import without_credentials
+from remote_udf.credentials import has_credentials, without_credentials
+from spark_client.base.errors import PlanError
 
-__all__ = ["require_target", "speaks_tls"]
+__all__ = ["require_no_credentials", "require_target", "tls_mismatch"]
 
 _URL = re.compile(r"[a-z][a-z0-9+.-]*://(?!/)", re.IGNORECASE)
 _WITHOUT_PORT = ("unix:", "unix-abstract:", "vsock:", "xds:", "local:")
 """Schemes of targets that do not end with a port."""
 _HOST_PORT = re.compile(r"(?:dns:(?://[^/]*/)?|ipv4:|ipv6:)?(\[[^\]]+\]|[^:/\[\]]+):(\d+)")
 PROBE_SECONDS = 2.0
+_PLAINTEXT, _UNTRUSTED = "WRONG_VERSION_NUMBER", "CERTIFICATE_VERIFY_FAILED"
+"""Texts of gRPC if a handshake of TLS fails. There is no separate status code for that."""
 
 
 def require_target(target: str) -> None:
@@ -40,7 +43,7 @@ def _host(part: str) -> str:
     return host if re.fullmatch(r"[\w.-]+", host) else "host"
 
 
-def speaks_tls(target: str) -> bool:
+def _speaks_tls(target: str) -> bool:
     """Whether the first address of the target answers a TLS handshake. It reads no certificate and sends no secret."""
     found = _HOST_PORT.fullmatch(target.partition(",")[0].strip())
     if found is None:
@@ -58,3 +61,33 @@ def speaks_tls(target: str) -> bool:
             return True
     except (OSError, ValueError):
         return False
+
+
+def tls_mismatch(target: str, problem: Exception, *, encrypted: bool) -> str | None:
+    """What to correct if only one side uses TLS, or if the certificate is not accepted; otherwise None.
+
+    `encrypted` says whether this side uses TLS, and `problem` is what gRPC has reported.
+    """
+    if encrypted:
+        if _PLAINTEXT in str(problem):
+            return f"the server at {target} does not use TLS: connect without tls, ca_file and the like"
+        if _UNTRUSTED in str(problem):
+            return (
+                f"the certificate of the server at {target} is not accepted: set ca_file of Security to the "
+                f"file of its authority, or server_name to the name in the certificate: {problem}"
+            )
+    elif _speaks_tls(target):
+        return (
+            f"the server at {target} uses TLS: connect(..., security=Security(tls=True)), with ca_file if its "
+            "authority is your own"
+        )
+    return None
+
+
+def require_no_credentials(path: str, where: str) -> None:
+    """Raise PlanError, which does not show the path, if it has credentials. `where` is the function of the user."""
+    if has_credentials(str(path)):
+        raise PlanError(
+            f"{where}: the path has credentials, such as a password, a key or a token; set them in the environment of "
+            "the workers instead"
+        )

@@ -8,8 +8,7 @@ from typing import Any, Unpack
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from remote_udf.errors import StreamError
-from remote_udf.functions import FunctionKind, FunctionSpec
+from remote_udf.functions import FunctionSpec
 from remote_udf.option_types import AggregateCallOptions
 from remote_udf.segments import AppliedField
 from spark_client.base.calls import AggregateCall
@@ -17,8 +16,9 @@ from spark_client.base.config import ClientConfig
 from spark_client.base.errors import PlanError
 from spark_client.base.notebooks import function_html
 from spark_client.base.options import call_options, session_options
+from spark_client.functions.arguments import column_of, require_count
 from spark_client.functions.column_values import ColumnValue, is_value, values_in
-from spark_client.functions.scalar import FunctionDoc, column_of
+from spark_client.functions.scalar import FunctionDoc
 from spark_client.functions.window import WindowSpec
 
 __all__ = ["AggregateExpression", "OverExpression", "RemoteAggregate"]
@@ -49,10 +49,7 @@ class RemoteAggregate:
                     "aggregate needs two groupings: compute the inner one under a name in remote.group_by(df, ...)"
                     ".agg(...), and group its result"
                 )
-        try:
-            self.spec.check_count(len(arguments))
-        except StreamError as error:
-            raise PlanError(error.message) from None
+        require_count(self.spec, len(arguments))
         return AggregateExpression(self, arguments)
 
     def __repr__(self) -> str:
@@ -155,19 +152,11 @@ class AggregateExpression(ColumnValue):
 
     def plan(self, applied: tuple[AppliedField, ...]) -> AggregateCall:
         """The call with the options of call and session. Raises InvalidOption or PlanError."""
-        function = self.function
-        kind = FunctionKind.AGGREGATE
-        session = session_options(function.spark, kind, self.spec.name)
-        options, policy = call_options(function.options, session, self.spec.key, kind)
-        return AggregateCall(
-            spec=self.spec,
-            arguments=len(self.arguments),
-            options=options,
-            operation_id=uuid.uuid4().hex,
-            config=function.config,
-            policy=policy,
-            applied=applied,
-        )
+        function, spec = self.function, self.spec
+        session = session_options(function.spark, spec.kind, spec.name)
+        options, policy = call_options(function.options, session, spec.key, spec.kind)
+        operation = uuid.uuid4().hex
+        return AggregateCall(spec, len(self.arguments), options, operation, function.config, policy, applied)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

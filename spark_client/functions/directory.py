@@ -1,6 +1,5 @@
 """Directory: the functions that the servers of a target have, and the versions of names without one."""
 
-import difflib
 import hashlib
 import logging
 import time
@@ -9,29 +8,30 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import reduce
 from typing import overload
 
+from pyspark.errors import AnalysisException
+from pyspark.sql import SparkSession
+
 from remote_udf.errors import ProtocolViolation
 from remote_udf.functions import FunctionSpec, split_name, version_key
 from remote_udf.option_values import percent
 from remote_udf.v1 import function_pb2
 from remote_udf.version import PROTOCOL_VERSION
 from spark_client.base.config import ClientConfig
-from spark_client.base.errors import NotARemoteUdfServer, ServerUnavailable, UnknownFunction
-from spark_client.base.targets import speaks_tls
+from spark_client.base.errors import NotARemoteUdfServer, PlanError, ServerUnavailable, UnknownFunction
+from spark_client.base.identifiers import alike
+from spark_client.base.targets import tls_mismatch
 from spark_client.base.transport import Transport, TransportLost
 from spark_client.executor.stream.transport import NoGrpcServer, transport_for
 
-__all__ = ["Functions", "chosen_version", "list_functions", "united_weights"]
+__all__ = ["Functions", "chosen_version", "list_functions", "pinned", "united_weights"]
 
 log = logging.getLogger(__name__)
 
 RETRY_SECONDS = 0.1
-NEAR = 0.7
-"""How like a known name a name must be to be suggested, from 0 to 1."""
+PINS_FOLDER = "remote_udf_versions"
+_PINS_SCHEMA = "name string, version string"
 MOST_NAMED = 50
 """Maximum number of functions that a message lists."""
-_PLAINTEXT, _UNTRUSTED = "WRONG_VERSION_NUMBER", "CERTIFICATE_VERIFY_FAILED"
-"""Texts of gRPC if a handshake of TLS fails. There is no separate status code for that."""
-log = logging.getLogger(__name__)
 
 
 class Functions(Sequence[FunctionSpec]):
@@ -93,8 +93,7 @@ class Functions(Sequence[FunctionSpec]):
     def near(self, name: str, others: Iterable[str] = ()) -> str:
         """In brackets for messages: the names like this one, of `others` too, and the server's as far as they fit."""
         names = sorted({spec.name for spec in self._functions})
-        by_case = {each.casefold(): each for each in [*others, *names]}
-        near = [by_case[each] for each in difflib.get_close_matches(name.casefold(), by_case, cutoff=NEAR)]
+        near = alike(name, [*others, *names])
         known = ", ".join(names[:MOST_NAMED]) + (f" and {rest} more" if (rest := len(names) - MOST_NAMED) > 0 else "")
         meant = f"did you mean {' or '.join(near)}? " if near else ""
         return f"({meant}known: {known or 'none'})"
@@ -123,11 +122,14 @@ def list_functions(
             answers = transport.list_functions(max(deadline - clock(), RETRY_SECONDS))
             break
         except NoGrpcServer as other:
-            what = _of_tls(config, other) or f"what answers at {config.target} is not a gRPC server: {other}"
+            what = (
+                tls_mismatch(config.target, other, encrypted=config.security.encrypted)
+                or f"what answers at {config.target} is not a gRPC server: {other}"
+            )
             raise NotARemoteUdfServer(what) from None
         except TransportLost as lost:
             if clock() + RETRY_SECONDS > deadline:
-                if (mismatch := _of_tls(config, lost)) is not None:
+                if (mismatch := tls_mismatch(config.target, lost, encrypted=config.security.encrypted)) is not None:
                     raise NotARemoteUdfServer(mismatch) from None
                 raise ServerUnavailable(
                     f"no remote-udf server at {config.target} within {config.connect_seconds:g} s: {lost}"
@@ -143,24 +145,6 @@ def list_functions(
     ledgers = {answer.budget for answer in usable}
     ledger = ledgers.pop() if len(ledgers) == 1 else ""
     return _united([_readable(answer.functions) for answer in usable], weights, config.session, ledger)
-
-
-def _of_tls(config: ClientConfig, problem: TransportLost) -> str | None:
-    """What to correct if only one side uses TLS, or if the certificate is not accepted; otherwise None."""
-    if config.security.encrypted:
-        if _PLAINTEXT in str(problem):
-            return f"the server at {config.target} does not use TLS: connect without tls, ca_file and the like"
-        if _UNTRUSTED in str(problem):
-            return (
-                f"the certificate of the server at {config.target} is not accepted: set ca_file of Security to the "
-                f"file of its authority, or server_name to the name in the certificate: {problem}"
-            )
-    elif speaks_tls(config.target):
-        return (
-            f"the server at {config.target} uses TLS: connect(..., security=Security(tls=True)), with ca_file if its "
-            "authority is your own"
-        )
-    return None
 
 
 def _readable(functions: Iterable[function_pb2.FunctionSpec]) -> list[FunctionSpec]:
@@ -232,3 +216,35 @@ def chosen_version(name: str, versions: Sequence[str], weights: Mapping[str, flo
 
 def _percent(share: float | None) -> str:
     return "none" if share is None else percent(share)
+
+
+def pinned(spark: SparkSession, checkpoint: str, functions: Functions) -> Functions:
+    """The functions; a name without a version means the version that it had when the checkpoint was first used.
+
+    A name that is new to the checkpoint is pinned to its current version. Pins are JSON files in
+    `<checkpoint>/remote_udf_versions`, which Spark writes and never changes. To use another version, remove the folder
+    or request "name@version". If two drivers pin one name at the same time, the lower version is used.
+
+    Raises PlanError if the files in the folder are not pins, and Spark's error if it cannot read or write them.
+    """
+    path = f"{checkpoint.rstrip('/')}/{PINS_FOLDER}"
+    pins = _pins(spark, path)
+    if new := {name: version for name, version in functions.versions.items() if name not in pins}:
+        spark.createDataFrame(list(new.items()), _PINS_SCHEMA).coalesce(1).write.mode("append").json(path)
+    return Functions(functions, {**functions.versions, **pins}, functions.weights, functions.ledger)
+
+
+def _pins(spark: SparkSession, path: str) -> Mapping[str, str]:
+    try:
+        rows = spark.read.schema(_PINS_SCHEMA).json(path).collect()
+    except AnalysisException as error:
+        if error.getCondition() != "PATH_NOT_FOUND":
+            raise
+        return {}
+    pins: dict[str, str] = {}
+    for row in rows:
+        try:
+            pins[row.name] = min(row.version, pins.get(row.name, row.version), key=version_key)
+        except (AttributeError, ValueError) as error:
+            raise PlanError(f"{path} does not hold versions of functions: {row.asDict()}") from error
+    return pins

@@ -1,18 +1,25 @@
-"""Registration of remote functions in Spark SQL."""
+"""Registration of remote functions in Spark SQL, also of several calls of a row as one function of Spark."""
 
 import dataclasses
+import itertools
+import re
+from collections.abc import Sequence
+from functools import partial
 
 from pyspark.sql import SparkSession
 
+from spark_client.base.calls import ErrorPolicy, ScalarCall
 from spark_client.base.errors import PlanError
 from spark_client.base.identifiers import hidden, quoted
-from spark_client.base.options import session_options
+from spark_client.base.types import spark_type
+from spark_client.executor.engine.planned_calls import PlannedCall
+from spark_client.executor.scalar.column import FusedPlan, evaluate_fused
 from spark_client.functions.aggregate import RemoteAggregate
-from spark_client.functions.scalar import RemoteFunction, SparkFunction
+from spark_client.functions.scalar import RemoteFunction, SparkFunction, new_spark_function
 
 __all__ = [
-    "EMPTY", "LATERAL", "ONCE", "carrier_of", "register_empty", "register_function", "register_lateral",
-    "register_once",
+    "EMPTY", "LATERAL", "ONCE", "CallOfColumns", "FusedFunctions", "carrier_of", "register_empty", "register_function",
+    "register_lateral", "register_once",
 ]  # fmt: skip
 
 ONCE = hidden("once_")
@@ -23,6 +30,9 @@ EMPTY = hidden("empty_")
 
 LATERAL = hidden("lateral_")
 """The prefix of nondeterministic functions that are registered as deterministic, for lateral joins."""
+
+_NUMBERS = itertools.count()
+_NAMES_LENGTH = 60
 
 
 def register_function(function: RemoteFunction | RemoteAggregate, name: str) -> str:
@@ -35,9 +45,7 @@ def register_function(function: RemoteFunction | RemoteAggregate, name: str) -> 
     if not isinstance(function, RemoteFunction):
         raise PlanError(f"function {function.spec.key} is an aggregate, which Spark SQL cannot call: use `remote.sql`")
     spec, spark = function.spec, function.spark
-    session = session_options(spark, spec.kind, spec.name)
-    options = {**function.options, "output_mode": "ordered"}
-    udf = function.user_defined_function(None if spec.parameters else 0, options, session)
+    udf = function.user_defined_function(None if spec.parameters else 0)
     if spec.parameters:
         spark.udf.register(name, udf)
         return name
@@ -52,9 +60,7 @@ def register_empty(function: RemoteFunction, name: str) -> str | None:
     spec = function.spec
     if not spec.parameters or spec.required_parameters:
         return None
-    session = session_options(function.spark, spec.kind, spec.name)
-    udf = function.user_defined_function(0, {**function.options, "output_mode": "ordered"}, session)
-    return _register_without_arguments(function.spark, f"{EMPTY}{name}", udf)
+    return _register_without_arguments(function.spark, f"{EMPTY}{name}", function.user_defined_function(0))
 
 
 def carrier_of(name: str) -> str:
@@ -79,11 +85,9 @@ def register_once(function: RemoteFunction, name: str) -> str | None:
     spec = function.spec
     if not spec.deterministic or not spec.parameters:
         return None
-    session = session_options(function.spark, spec.kind, spec.name)
     # asNondeterministic changes the object, so it must not be the object of the function's other calls.
     own = dataclasses.replace(function, _planned={})
-    udf = own.user_defined_function(None, {**function.options, "output_mode": "ordered"}, session)
-    function.spark.udf.register(f"{ONCE}{name}", udf.asNondeterministic())
+    function.spark.udf.register(f"{ONCE}{name}", own.user_defined_function(None).asNondeterministic())
     return f"{ONCE}{name}"
 
 
@@ -95,3 +99,68 @@ def register_lateral(function: RemoteFunction, name: str) -> str:
     """
     same = dataclasses.replace(function, spec=dataclasses.replace(function.spec, deterministic=True), _planned={})
     return register_function(same, f"{LATERAL}{name}")
+
+
+@dataclasses.dataclass(frozen=True)
+class CallOfColumns:
+    """A call among fused ones. `columns` are its arguments as in PlannedCall."""
+
+    function: RemoteFunction
+    columns: tuple[int, ...]
+
+
+class FusedFunctions:
+    """The functions of one session that were registered with Spark for fused calls. Equal calls share a function.
+
+    To Spark, each call of a function over an iterator of Arrow batches is an operator of its own, with its own
+    hand-over of the rows between JVM and Python. Fused calls are one operator, whose value is a struct of their values.
+    """
+
+    def __init__(self) -> None:
+        self._names: dict[object, str] = {}
+        self.templates: dict[str, list[str]] = {}
+        """By registered name, the calls that are made, such as "f({0}, g[{1}])" of the first two columns.
+
+        A call among the arguments of another has brackets, because it is listed itself.
+        """
+
+    def register(self, calls: Sequence[CallOfColumns], output: Sequence[int], width: int) -> str:
+        """Register the calls over `width` columns as a temporary function, and return its name.
+
+        Args:
+            calls: The calls, each after those among its arguments.
+            output: The positions of the calls whose values the function returns, in the fields `field_of(0)` and so on.
+            width: The number of columns.
+
+        """
+        planned = [each.function.plan(len(each.columns)) for each in calls]
+        parts = [(_identity(call), each.columns) for call, each in zip(planned, calls, strict=True)]
+        key = (tuple(parts), tuple(output))
+        if key not in self._names:
+            fused = FusedPlan(
+                tuple(
+                    PlannedCall(call, each.columns, names=tuple(f"a{place}" for place in range(len(each.columns))))
+                    for call, each in zip(planned, calls, strict=True)
+                ),
+                tuple(output),
+            )
+            self._names[key] = self._register(calls[0].function, fused, width)
+        return self._names[key]
+
+    def _register(self, function: RemoteFunction, fused: FusedPlan, width: int) -> str:
+        names = [planned.call.spec.name for planned in fused.calls]
+        readable = re.sub(r"\W", "_", "_".join(names))[:_NAMES_LENGTH]
+        name = hidden(f"fused_{next(_NUMBERS)}_{readable}")
+        run, result = partial(evaluate_fused, fused), spark_type(fused.type)
+        function.spark.udf.register(name, new_spark_function(run, "evaluate", result, deterministic=True))
+        shown = [f"{{{column}}}" for column in range(width)]
+        self.templates[name] = []
+        for planned in fused.calls:
+            arguments = ", ".join(shown[column] for column in planned.columns)
+            shown.append(f"{planned.call.spec.name}[{arguments}]")
+            self.templates[name].append(f"{planned.call.spec.name}({arguments})")
+        return name
+
+
+def _identity(call: ScalarCall) -> tuple[str, tuple[tuple[str, str], ...], ErrorPolicy]:
+    return call.spec.key, tuple(sorted(call.options.items())), call.policy

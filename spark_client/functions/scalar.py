@@ -2,16 +2,17 @@
 
 import dataclasses
 import uuid
-from collections.abc import Iterator, Mapping
-from typing import Protocol, Unpack
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from typing import Any, Protocol, Unpack
 
 import pyarrow as pa
 from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.types import DataType
 
-from remote_udf.errors import StreamError
 from remote_udf.functions import FunctionSpec
-from remote_udf.option_types import ScalarCallOptions
+from remote_udf.option_types import CallOptions, ScalarCallOptions
 from remote_udf.options import OnError, OutputMode
 from spark_client.base.calls import ScalarCall
 from spark_client.base.config import ClientConfig
@@ -20,10 +21,13 @@ from spark_client.base.notebooks import function_html
 from spark_client.base.options import call_options, session_options
 from spark_client.base.types import spark_type
 from spark_client.executor.scalar.column import evaluate_scalar, result_type
+from spark_client.functions.arguments import column_of, require_count
 from spark_client.functions.column_calls import ColumnCall, with_call
-from spark_client.functions.column_values import is_value
 
-__all__ = ["FunctionDoc", "RemoteFunction", "SparkFunction", "column_of", "plan_call"]
+__all__ = [
+    "AnyFunction", "FunctionDoc", "RemoteFunction", "SparkFunction", "new_spark_function", "plan_call",
+    "require_no_dead_letter", "spark_function",
+]  # fmt: skip
 
 
 class SparkFunction(Protocol):
@@ -34,9 +38,21 @@ class SparkFunction(Protocol):
     def asNondeterministic(self) -> "SparkFunction": ...  # noqa: N802 - Spark's name
 
 
-class _HasSpec(Protocol):
+class AnyFunction(Protocol):
+    """A RemoteFunction, whose calls are Columns, or a RemoteAggregate, whose calls are AggregateExpressions."""
+
     @property
-    def spec(self) -> FunctionSpec: ...
+    def spec(self) -> FunctionSpec:
+        """The name, the version, the kind and the types of the function."""
+        ...
+
+    def with_options(self, **options: Unpack[CallOptions]) -> "AnyFunction":
+        """Return the function with call options."""
+        ...
+
+    def __call__(self, *arguments: object, **named: object) -> Any:
+        """Return a call with columns, names of columns or literals as arguments."""
+        ...
 
 
 class FunctionDoc:
@@ -45,7 +61,7 @@ class FunctionDoc:
     def __init__(self, text: str | None) -> None:
         self._text = text
 
-    def __get__(self, instance: "_HasSpec | None", owner: type) -> str | None:
+    def __get__(self, instance: AnyFunction | None, owner: type) -> str | None:
         return self._text if instance is None else f"{instance.spec.signature}\n\n{instance.spec.description}"
 
 
@@ -86,11 +102,8 @@ class RemoteFunction:
             PlanError: The number or the names of the arguments are wrong.
         """
         positional = self._positional(arguments, named)
-        session = session_options(self.spark, self.spec.kind, self.spec.name)
-        # A scalar function in Spark must keep the order of rows, even if options allow another order.
-        options = {**self.options, "output_mode": OutputMode.ORDERED.value}
         columns = [column_of(argument) for argument in positional]
-        function = self.user_defined_function(len(positional), options, session)
+        function = self.user_defined_function(len(positional))
         # Spark has no scalar Arrow function without arguments: a constant column provides the number of rows. Spark
         # writes texts without quotes in the names of columns, so this one is named `now()`.
         column = function(*(columns or [F.lit("")]))
@@ -104,30 +117,18 @@ class RemoteFunction:
 
     __doc__ = FunctionDoc(__doc__)
 
-    def user_defined_function(
-        self, arguments: int | None, options: Mapping[str, object], session: Mapping[str, str]
-    ) -> SparkFunction:
-        """A Spark scalar Arrow-iterator UDF for calls with these options. Equal calls get the same object."""
-        call = plan_call(self.spec, self.config, arguments, options, session)
+    def plan(self, arguments: int | None) -> ScalarCall:
+        """A call by a function of Spark. It must keep the order of rows, even if options allow another order."""
+        options = {**self.options, "output_mode": OutputMode.ORDERED.value}
+        return plan_call(self.spec, self.config, arguments, options, self.spark)
+
+    def user_defined_function(self, arguments: int | None) -> SparkFunction:
+        """A Spark scalar Arrow-iterator UDF for such calls. Equal calls get the same object."""
+        call = self.plan(arguments)
         key = (self.spec.key, arguments, tuple(sorted(call.options.items())), call.policy)
         if key not in self._planned:
-            self._planned[key] = self._new_user_defined_function(call)
+            self._planned[key] = spark_function(call)
         return self._planned[key]
-
-    def _new_user_defined_function(self, call: ScalarCall) -> SparkFunction:
-        if call.policy.on_error is OnError.DEAD_LETTER:
-            raise PlanError(
-                f"call of {self.spec.key}: a dead letter holds whole rows; use with_columns or select of the "
-                "remote session"
-            )
-
-        def evaluate(batches: Iterator[tuple[pa.Array, ...]]) -> Iterator[pa.Array]:
-            return evaluate_scalar(call, batches)
-
-        evaluate.__name__ = evaluate.__qualname__ = self.spec.name
-        # Spark uses the annotations of `evaluate`, which its overloads do not have.
-        function = F.arrow_udf(evaluate, spark_type(result_type(call)))  # type: ignore[call-overload]
-        return function if self.spec.deterministic else function.asNondeterministic()
 
     def _positional(self, arguments: tuple[object, ...], named: Mapping[str, object]) -> list[object]:
         positional = list(arguments)
@@ -143,45 +144,47 @@ class RemoteFunction:
                 f"call of {self.spec.key}: {unknown} cannot be passed by name here; it is {self.spec.signature}, "
                 "and options go to with_options"
             )
-        try:
-            self.spec.check_count(len(positional))
-        except StreamError as error:
-            raise PlanError(error.message) from None
+        require_count(self.spec, len(positional))
         return positional
 
 
 def plan_call(
-    spec: FunctionSpec,
-    config: ClientConfig,
-    arguments: int | None,
-    options: Mapping[str, object],
-    session: Mapping[str, str],
-) -> ScalarCall:
-    """Return a call with the options of call and session, and with a new `operation_id`."""
+    spec: FunctionSpec, config: ClientConfig, arguments: int | None, options: Mapping[str, object],
+    spark: SparkSession | None,
+) -> ScalarCall:  # fmt: skip
+    """Return a call with these options and those of the session, if one is given, and with a new `operation_id`."""
+    session = {} if spark is None else session_options(spark, spec.kind, spec.name)
     server_options, policy = call_options(options, session, spec.key)
-    return ScalarCall(
-        spec=spec,
-        arguments=arguments,
-        options=server_options,
-        operation_id=uuid.uuid4().hex,
-        config=config,
-        policy=policy,
+    return ScalarCall(spec, arguments, server_options, uuid.uuid4().hex, config, policy)
+
+
+def spark_function(call: ScalarCall) -> SparkFunction:
+    """The function of Spark that makes a call. Raises PlanError for an error policy that needs whole rows."""
+    require_no_dead_letter(call)
+    result = spark_type(result_type(call))
+    return new_spark_function(
+        partial(evaluate_scalar, call), call.spec.name, result, deterministic=call.spec.deterministic
     )
 
 
-def column_of(argument: object) -> Column:
-    """Return the column of an argument: a Column itself, the column that a string names, or a literal.
+def require_no_dead_letter(call: ScalarCall) -> None:
+    """Raises PlanError if the errors of the call are to be written, because a column has no whole rows."""
+    if call.policy.on_error is OnError.DEAD_LETTER:
+        raise PlanError(
+            f"call of {call.spec.key}: a dead letter holds whole rows; use with_columns or select of the remote session"
+        )
 
-    Raises PlanError for a value that is no literal of Spark.
-    """
-    if is_value(argument):
-        return argument.as_column()
-    if isinstance(argument, Column):
-        return argument
-    if isinstance(argument, str):
-        return F.col(argument)
-    try:
-        return F.lit(argument)
-    except (AttributeError, TypeError, ValueError):  # Spark raises the first one for what it cannot send to the JVM
-        what = "a Python function" if callable(argument) else f"{argument!r} of type {type(argument).__name__}"
-        raise PlanError(f"expected a column, the name of a column or a literal as an argument, got {what}") from None
+
+def new_spark_function(
+    run: Callable[[Iterator[pa.Array | tuple[pa.Array, ...]]], Iterator[pa.Array]], name: str, result: DataType, *,
+    deterministic: bool,
+) -> SparkFunction:  # fmt: skip
+    """A function of Spark that `run` evaluates, under this name in Spark's plan."""
+
+    def evaluate(batches: Iterator[tuple[pa.Array, ...]]) -> Iterator[pa.Array]:
+        return run(batches)
+
+    evaluate.__name__ = evaluate.__qualname__ = name
+    # Spark uses the annotations of `evaluate`, which its overloads do not have.
+    function = F.arrow_udf(evaluate, result)  # type: ignore[call-overload]
+    return function if deterministic else function.asNondeterministic()

@@ -2,23 +2,20 @@
 
 import dataclasses
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
+from functools import partial
 
-import pyarrow as pa
 from pyspark.sql import Column, SparkSession
-from pyspark.sql import functions as F
 
-from remote_udf.errors import StreamError
-from remote_udf.options import OnError, OutputMode
+from remote_udf.options import OnError
 from spark_client.base.call_costs import CallCost, amounts_text
-from spark_client.base.calls import ErrorPolicy, ScalarCall
-from spark_client.base.errors import PlanError
-from spark_client.base.options import session_options
+from spark_client.base.calls import ErrorPolicy
 from spark_client.base.types import spark_type
 from spark_client.executor.engine.planned_calls import EarlierAnswers, PlannedCall
 from spark_client.executor.scalar.column import evaluate_last, result_type
+from spark_client.functions.arguments import column_of, require_count
 from spark_client.functions.column_calls import ColumnCall, EarlierCall, with_call
-from spark_client.functions.scalar import RemoteFunction, SparkFunction, column_of, plan_call
+from spark_client.functions.scalar import RemoteFunction, SparkFunction, new_spark_function, require_no_dead_letter
 from spark_client.models.thresholds import Deferral
 
 __all__ = ["Cascade"]
@@ -97,10 +94,7 @@ class Cascade:
             PlanError: The number of arguments is wrong.
         """
         for function in (self.cheap, self.dear):
-            try:
-                function.spec.check_count(len(arguments))
-            except StreamError as error:
-                raise PlanError(error.message) from None
+            require_count(function.spec, len(arguments))
         column = self._function(len(arguments))(*map(column_of, arguments))
         call = ColumnCall(self.dear.spec, arguments, self.dear.options, value_field=self._field)
         if self.threshold is not None:
@@ -161,25 +155,16 @@ class Cascade:
 
     def _function(self, arguments: int | None) -> SparkFunction:
         """The function of Spark that makes the calls. Equal calls get the same object, so that Spark merges them."""
-        dear = self._call(self.dear, arguments)
-        if dear.policy.on_error is OnError.DEAD_LETTER:
-            raise PlanError(
-                f"call of {self.dear.spec.key}: a dead letter holds whole rows; use with_columns or select of the "
-                "remote session"
-            )
+        dear = self.dear.plan(arguments)
+        require_no_dead_letter(dear)
         calls = [PlannedCall(dear, (), field=self._field)]
         if self.threshold is not None:
-            cheap = dataclasses.replace(self._call(self.cheap, arguments), policy=ErrorPolicy(OnError.NULL))
+            cheap = dataclasses.replace(self.cheap.plan(arguments), policy=ErrorPolicy(OnError.NULL))
             calls = [PlannedCall(cheap, ()), dataclasses.replace(calls[0], earlier=EarlierAnswers(0, self._rule))]
         key = tuple((tuple(sorted(each.call.options.items())), each.call.policy, arguments) for each in calls)
         if key not in self._planned:
             self._planned[key] = self._new_function(calls)
         return self._planned[key]
-
-    def _call(self, function: RemoteFunction, arguments: int | None) -> ScalarCall:
-        session = session_options(self._spark, function.spec.kind, function.spec.name)
-        options = {**function.options, "output_mode": OutputMode.ORDERED.value}
-        return plan_call(function.spec, function.config, arguments, options, session)
 
     def _name(self, first: str) -> str:
         """A name that no other cascade of the session has."""
@@ -189,11 +174,7 @@ class Cascade:
         return name
 
     def _new_function(self, calls: list[PlannedCall]) -> SparkFunction:
-        def evaluate(batches: Iterator[tuple[pa.Array, ...]]) -> Iterator[pa.Array]:
-            return evaluate_last(calls, batches)
-
-        evaluate.__name__ = evaluate.__qualname__ = self._name("_or_".join(each.call.spec.name for each in calls))
-        type_ = spark_type(result_type(calls[-1].call, calls[-1].result_type))
-        # Spark uses the annotations of `evaluate`, which its overloads do not have.
-        function = F.arrow_udf(evaluate, type_)  # type: ignore[call-overload]
-        return function if all(each.call.spec.deterministic for each in calls) else function.asNondeterministic()
+        name = self._name("_or_".join(each.call.spec.name for each in calls))
+        result = spark_type(result_type(calls[-1].call, calls[-1].result_type))
+        deterministic = all(each.call.spec.deterministic for each in calls)
+        return new_spark_function(partial(evaluate_last, calls), name, result, deterministic=deterministic)

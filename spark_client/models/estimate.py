@@ -12,8 +12,9 @@ from remote_udf.options import OutputMode
 from spark_client.base.config import ClientConfig
 from spark_client.base.errors import PlanError
 from spark_client.base.grouped import grouped
+from spark_client.functions.arguments import column_of
 from spark_client.functions.column_calls import call_of
-from spark_client.functions.scalar import RemoteFunction, column_of
+from spark_client.functions.scalar import plan_call, spark_function
 
 __all__ = ["Estimate", "counted", "estimated"]
 
@@ -79,8 +80,9 @@ def estimated(
             f"estimate of {spec.key}: its rows need calls of {', '.join(needed)}, which would be made; store their "
             "values first"
         )
-    function = RemoteFunction(dataclasses.replace(spec, result=AMOUNTS), spark, config).user_defined_function(
-        len(names), {"output_mode": OutputMode.ORDERED.value}, {}
+    amounts_of = dataclasses.replace(spec, result=AMOUNTS)
+    function = spark_function(
+        plan_call(amounts_of, config, len(names), {"output_mode": OutputMode.ORDERED.value}, None)
     )
     different = grouped(frame.select(*arguments), names, [F.count("*").alias("rows")])
     costs = different.select("rows", function(*names).alias("cost"))

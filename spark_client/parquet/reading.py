@@ -20,7 +20,7 @@ from remote_udf.errors import UnsupportedType
 from spark_client.base.errors import PlanError
 from spark_client.base.identifiers import Identifiers, column_named, identifiers_of
 from spark_client.base.passed_columns import passed_type
-from spark_client.base.paths import require_no_credentials
+from spark_client.base.targets import require_no_credentials
 from spark_client.base.types import arrow_type
 from spark_client.parquet.conditions import Conditions
 from spark_client.parquet.footers import Calendars

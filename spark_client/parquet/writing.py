@@ -22,7 +22,7 @@ from spark_client.base.errors import PlanError, WriteFailed
 from spark_client.base.identifiers import identifiers_of
 from spark_client.base.job_tags import JobTags
 from spark_client.base.passed_columns import passed_type
-from spark_client.base.paths import require_no_credentials
+from spark_client.base.targets import require_no_credentials
 from spark_client.base.types import arrow_type, spark_type
 from spark_client.parquet.committing import BeginPlan, CommitPlan, Replaced, abort, begin, commit
 from spark_client.parquet.output import FILE_COLUMNS, OutputFile, WritePlan, write_files

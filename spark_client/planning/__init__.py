@@ -5,7 +5,6 @@ over       aggregates with OVER
 aggregate  GROUP BY, in batch and on streams
 process    process table functions
 
-argument_types    checks columns against the parameters of a function
 key_columns       makes columns for keys and orders that compare as Spark compares them
 scans             DataFrames whose rows workers can read themselves, by whatever reads them
 sort_directions   distinguishes `desc` from a value

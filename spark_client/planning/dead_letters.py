@@ -8,7 +8,7 @@ from pyspark.sql import functions as F
 
 from spark_client.base.errors import PlanError
 from spark_client.base.grouped import grouped
-from spark_client.base.paths import require_no_credentials
+from spark_client.base.targets import require_no_credentials
 from spark_client.executor.scalar.dead_letter import LETTER_COLUMNS
 
 __all__ = ["replayed"]

@@ -9,7 +9,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql.types import StructField
 
 from spark_client.base.identifiers import identifiers_of, quoted, texts_of
-from spark_client.functions.scalar import column_of
+from spark_client.functions.arguments import column_of
 from spark_client.planning.scans import projected, selected
 
 __all__ = ["fields_of", "named_all", "selected_as"]

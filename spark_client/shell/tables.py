@@ -8,7 +8,7 @@ from pathlib import Path
 from pyspark.sql import DataFrame, SparkSession
 
 from spark_client.base.errors import PlanError
-from spark_client.base.paths import require_no_credentials
+from spark_client.base.targets import require_no_credentials
 
 __all__ = ["add_table"]
 

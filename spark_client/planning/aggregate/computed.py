@@ -7,8 +7,8 @@ from pyspark.sql import Column, DataFrame
 from remote_udf.options import OnError
 from spark_client.base.identifiers import column_named, error_column, hidden, identifiers_of
 from spark_client.functions.aggregate import AggregateExpression
+from spark_client.functions.arguments import column_of
 from spark_client.functions.column_values import computed, error_of, shown, values_in
-from spark_client.functions.scalar import column_of
 from spark_client.planning.operators import with_names
 
 __all__ = ["with_computed"]

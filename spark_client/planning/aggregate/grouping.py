@@ -13,7 +13,7 @@ from spark_client.base.identifiers import Identifiers, identifiers_of
 from spark_client.base.options import all_settings
 from spark_client.base.settings import planning, read_once
 from spark_client.functions.aggregate import AggregateExpression
-from spark_client.functions.scalar import column_of
+from spark_client.functions.arguments import column_of
 from spark_client.planning.aggregate.changes import plan_changes
 from spark_client.planning.aggregate.planner import plan_fired, plan_group_by
 from spark_client.planning.aggregate.query import GroupBy

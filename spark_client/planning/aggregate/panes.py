@@ -15,7 +15,7 @@ from pyspark.sql.types import StructField
 
 from spark_client.base.identifiers import identifiers_of
 from spark_client.functions.aggregate import AggregateExpression
-from spark_client.functions.scalar import column_of
+from spark_client.functions.arguments import column_of
 from spark_client.planning.aggregate.query import UPDATES, AggregateQuery, GroupBy, Strategy
 from spark_client.windows.columns import (
     WINDOW_COLUMNS,

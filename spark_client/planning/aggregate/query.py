@@ -18,9 +18,8 @@ from spark_client.base.errors import PlanError
 from spark_client.base.identifiers import hidden, identifiers_of, unique_names
 from spark_client.base.types import arrow_type
 from spark_client.functions.aggregate import AggregateExpression
-from spark_client.functions.scalar import column_of
+from spark_client.functions.arguments import column_of, require_arguments
 from spark_client.planning.aggregate.builtins import Builtin
-from spark_client.planning.argument_types import require_arguments
 from spark_client.planning.key_columns import has_floats, normalized, require_sorting
 from spark_client.planning.selections import fields_of
 from spark_client.windows.columns import WINDOW_END, WINDOW_START

@@ -7,7 +7,7 @@ from pyspark.sql import types as T
 from spark_client.base.changelogs import kind_code
 from spark_client.base.errors import PlanError
 from spark_client.base.identifiers import are_plain, hidden, identifiers_of, quoted
-from spark_client.functions.scalar import column_of
+from spark_client.functions.arguments import column_of
 from spark_client.planning.aggregate.query import AggregateQuery
 from spark_client.planning.key_columns import require_sorting, sorts
 from spark_client.planning.scans import selected

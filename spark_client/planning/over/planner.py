@@ -20,10 +20,9 @@ from spark_client.executor.aggregate.over import OverInput, OverPlan, map_over
 from spark_client.executor.aggregate.segment_columns import AggregateInput
 from spark_client.executor.engine.policy import ERROR_TYPE
 from spark_client.functions.aggregate import OverExpression
+from spark_client.functions.arguments import column_of, require_arguments
 from spark_client.functions.column_values import computed, error_of, is_value, shown, values_in
-from spark_client.functions.scalar import column_of
 from spark_client.functions.window import Ordered, WindowSpec
-from spark_client.planning.argument_types import require_arguments
 from spark_client.planning.key_columns import normalized, require_sorting
 from spark_client.planning.operators import OutputField, apply_operator, output_schema, with_hidden_names
 from spark_client.planning.sort_directions import is_direction

@@ -17,7 +17,6 @@ from spark_client.base.calls import ErrorPolicy, ScalarCall
 from spark_client.base.config import ClientConfig
 from spark_client.base.errors import PlanError
 from spark_client.base.identifiers import are_plain, error_column, hidden, identifiers_of, texts_of
-from spark_client.base.options import session_options
 from spark_client.base.types import spark_type
 from spark_client.executor.engine.planned_calls import EarlierAnswers
 from spark_client.executor.engine.policy import ERROR_TYPE
@@ -25,9 +24,9 @@ from spark_client.executor.engine.row_engine import PlannedCall
 from spark_client.executor.scalar.dead_letter import LETTER_COLUMNS, Operator
 from spark_client.executor.scalar.rows import OutputColumn, RowPlan, Source, map_rows, of_partition
 from spark_client.functions.aggregate import AggregateExpression, OverExpression
+from spark_client.functions.arguments import column_of, require_arguments
 from spark_client.functions.column_calls import ColumnCall, call_of
-from spark_client.functions.scalar import column_of, plan_call
-from spark_client.planning.argument_types import require_arguments
+from spark_client.functions.scalar import plan_call
 from spark_client.planning.operators import apply_operator, with_names
 from spark_client.planning.over.planner import with_hidden_over
 from spark_client.planning.scans import renamed, selected
@@ -195,8 +194,7 @@ class _CallPlanner:
             known.name = known.name or name
             return known
         own = {option.replace("-", "_"): value for option, value in written.options.items()}
-        session = session_options(self._spark, written.spec.kind, written.spec.name)
-        call = plan_call(written.spec, self._config, len(written.arguments), {**self._options, **own}, session)
+        call = plan_call(written.spec, self._config, len(written.arguments), {**self._options, **own}, self._spark)
         node = _CallNode(name, written, call)
         for argument in written.arguments:
             inner = call_of(argument)

@@ -22,7 +22,7 @@ from pyspark.errors import PySparkException
 from sqlglot import exp
 
 from spark_client.executor.scalar.column import field_of
-from spark_client.functions.fused import CallOfColumns
+from spark_client.functions.registration import CallOfColumns
 from spark_client.sql.fewer_calls.needed_items import AROUND, OPERATORS, Needed, needed_calls, needed_items
 from spark_client.sql.rows.calls import has_aggregate, is_scalar
 from spark_client.sql.rows.scope import Scope, columns_of

@@ -18,12 +18,17 @@ from remote_udf.options import OnError
 from spark_client.base.call_costs import CallCost
 from spark_client.base.errors import PlanError
 from spark_client.base.identifiers import quoted
-from spark_client.base.options import session_options
 from spark_client.functions.aggregate import AggregateExpression, RemoteAggregate
+from spark_client.functions.arguments import require_count
 from spark_client.functions.directory import Functions
-from spark_client.functions.fused import FusedFunctions
-from spark_client.functions.registration import register_empty, register_function, register_lateral, register_once
-from spark_client.functions.scalar import RemoteFunction, plan_call
+from spark_client.functions.registration import (
+    FusedFunctions,
+    register_empty,
+    register_function,
+    register_lateral,
+    register_once,
+)
+from spark_client.functions.scalar import RemoteFunction
 
 __all__ = ["SqlFunctions", "SqlSession"]
 
@@ -178,9 +183,7 @@ class SqlFunctions:
         Raises PlanError if the errors of its calls are columns, because only its values are joined.
         """
         function = self._as_registered(name)
-        session = session_options(self.spark, function.spec.kind, function.spec.name)
-        call = plan_call(function.spec, function.config, None, function.options, session)
-        if call.policy.on_error is OnError.COLUMN:
+        if function.plan(None).policy.on_error is OnError.COLUMN:
             raise PlanError(
                 f"{function.spec.key} has on-error column, but only its values are joined in SQL; choose fail or null, "
                 "or use remote.lateral_join"
@@ -200,10 +203,7 @@ class SqlFunctions:
         if not self.is_remote_scalar(name):
             return None
         function = self._as_registered(name)
-        try:
-            function.spec.check_count(0)
-        except StreamError as error:
-            raise PlanError(error.message) from None
+        require_count(function.spec, 0)
         return register_empty(function, name)
 
     def _once(self, name: str) -> str | None:
@@ -216,9 +216,7 @@ class SqlFunctions:
             spec.check_count(arguments)
         except StreamError:
             return False
-        session = session_options(self.spark, spec.kind, spec.name)
-        call = plan_call(spec, function.config, arguments, function.options, session)
-        return spec.deterministic and call.policy.on_error in (OnError.FAIL, OnError.NULL)
+        return spec.deterministic and function.plan(arguments).policy.on_error in (OnError.FAIL, OnError.NULL)
 
     def _as_registered(self, name: str) -> RemoteFunction:
         return self.with_options(self.remote(name) or name, self.session.registered.get(name.casefold(), {}))

@@ -7,8 +7,7 @@ import pytest
 import udf_server as udf
 from spark_client import connect
 from spark_client.base.errors import PlanError, UnknownFunction
-from spark_client.functions.directory import Functions
-from spark_client.functions.version_pins import pinned
+from spark_client.functions.directory import Functions, pinned
 from tests.versions import feels_1, feels_2
 
 
