@@ -13,7 +13,6 @@ from sqlglot import exp
 
 from remote_udf.amounts import add_amounts
 from remote_udf.errors import ErrorCode
-from spark_client.base.call_costs import CallCost, amounts_text
 from spark_client.base.errors import PlanError
 from spark_client.base.root_cause import root_cause
 from spark_client.functions.registration import ONCE
@@ -25,6 +24,7 @@ from spark_client.sql.rows.functions import SqlFunctions, SqlSession
 from spark_client.sql.rows.scope import Scope
 from spark_client.sql.text.nodes import Node, conditions_of, set_conditions
 from spark_client.sql.text.writers import canonical
+from spark_client.summary.call_costs import CallCost, amounts_text
 
 __all__ = ["with_estimates"]
 

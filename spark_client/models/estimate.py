@@ -15,6 +15,7 @@ from spark_client.base.grouped import grouped
 from spark_client.functions.arguments import column_of
 from spark_client.functions.column_calls import call_of
 from spark_client.functions.scalar import plan_call, spark_function
+from spark_client.summary.call_costs import amounts_text
 
 __all__ = ["Estimate", "counted", "estimated"]
 
@@ -41,8 +42,8 @@ class Estimate:
     def __str__(self) -> str:
         return (
             f"{self.function}: {self.rows:,} rows, {self.calls:,} calls, {self.distinct_calls:,} of them different\n"
-            f"  each different call once, as with a cache: {_listed(self.amounts)}\n"
-            f"  all calls, as without a cache: {_listed(self.amounts_without_cache)}\n"
+            f"  each different call once, as with a cache: {amounts_text(self.amounts)}\n"
+            f"  all calls, as without a cache: {amounts_text(self.amounts_without_cache)}\n"
         )
 
 
@@ -99,7 +100,7 @@ def estimated(
     once, all_rows = ({row.unit: row[place] for row in sums} for place in (1, 2))
     calls, different_calls = (int(amounts.pop(CALLS, 0)) for amounts in (all_rows, once))
     rows, _ = int(all_rows.pop(ROWS, 0)), once.pop(ROWS, 0)
-    return Estimate(spec.key, rows, calls, different_calls, _sorted(once), _sorted(all_rows))
+    return Estimate(spec.key, rows, calls, different_calls, dict(sorted(once.items())), dict(sorted(all_rows.items())))
 
 
 def counted(spec: FunctionSpec, frame: DataFrame) -> Estimate:
@@ -114,11 +115,3 @@ def counted(spec: FunctionSpec, frame: DataFrame) -> Estimate:
     assert found is not None  # an aggregate without keys has a row
     rows, calls, different = (number or 0 for number in found)
     return Estimate(spec.key, rows, calls, different, {}, {})
-
-
-def _sorted(amounts: Mapping[str, float]) -> dict[str, float]:
-    return dict(sorted(amounts.items()))
-
-
-def _listed(amounts: Mapping[str, float]) -> str:
-    return ", ".join(f"{amount:,.6g} {unit}" for unit, amount in amounts.items()) or "nothing"

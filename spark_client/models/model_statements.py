@@ -21,8 +21,7 @@ from spark_client.base.errors import PlanError
 from spark_client.base.options import KNOWN_OPTIONS
 from spark_client.base.types import spark_type
 from spark_client.functions.arguments import require_arguments
-from spark_client.models.model import Model, Models, model_of, outputs_of, require_scalar, type_name
-from spark_client.models.model_constants import constant
+from spark_client.models.model import Model, Models, constant, model_of, outputs_of, require_scalar, type_name
 from spark_client.sql.rows.functions import SqlFunctions
 from spark_client.sql.text.parsing import Text, place_of_token
 

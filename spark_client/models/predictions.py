@@ -13,8 +13,7 @@ from sqlglot import exp
 
 from spark_client.base.errors import PlanError
 from spark_client.base.identifiers import error_column, quoted
-from spark_client.models.model import Model, model_of
-from spark_client.models.model_constants import literal
+from spark_client.models.model import Model, literal, model_of
 from spark_client.planning.rows.planner import plan_with_columns
 from spark_client.sql.rows.scope import Scope
 from spark_client.sql.rows.stream_times import without_time

@@ -5,8 +5,8 @@ over       aggregates with OVER
 aggregate  GROUP BY, in batch and on streams
 process    process table functions
 
-key_columns       makes columns for keys and orders that compare as Spark compares them
-scans             DataFrames whose rows workers can read themselves, by whatever reads them
-sort_directions   distinguishes `desc` from a value
-dead_letters      reads dead letters back as rows
+key_columns   makes columns for keys and orders that compare as Spark compares them
+operators     what runs over Arrow batches in workers; selections: columns of frames, with few requests to the JVM
+scans         DataFrames whose rows workers can read themselves, by whatever reads them
+dead_letters  reads dead letters back as rows
 """

@@ -1,16 +1,24 @@
-"""Normalizes keys, so that values which Spark considers equal are equal byte for byte."""
+"""Columns of keys and orders, which compare as Spark compares them."""
 
-from pyspark.sql import Column
+import re
+
+from pyspark.errors import PySparkException
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from spark_client.base.errors import PlanError
 
-__all__ = ["has_floats", "micros_without_zone", "normalized", "require_sorting", "sorts"]
+__all__ = ["has_floats", "is_direction", "micros_without_zone", "normalized", "require_sorting", "sorts"]
+
+_DIRECTION = re.compile(r" (ASC|DESC) NULLS (FIRST|LAST)$")
 
 
 def normalized(column: Column, type_: T.DataType) -> Column:
-    """The column with -0.0 as 0.0 and with a single NaN, as in Spark's GROUP BY and windows."""
+    """The column with -0.0 as 0.0 and with a single NaN, as in Spark's GROUP BY and windows.
+
+    So values that Spark considers equal are equal byte for byte.
+    """
     if isinstance(type_, (T.FloatType, T.DoubleType)):
         return F.when(F.isnan(column), F.lit(float("nan"))).otherwise(column + F.lit(0.0)).cast(type_)
     if isinstance(type_, T.StructType) and has_floats(type_):
@@ -60,3 +68,17 @@ def _parts(type_: T.DataType) -> list[T.DataType]:
     if isinstance(type_, T.StructType):
         return [field.dataType for field in type_.fields]
     return [type_.elementType] if isinstance(type_, T.ArrayType) else []
+
+
+def is_direction(frame: DataFrame, column: Column | str) -> bool:
+    """Whether the column can be used for sorting only, and not be selected.
+
+    Spark has no public way to ask. If a direction is selected, classic Spark analyzes it as a column named
+    "x DESC NULLS LAST" and fails at run time; Spark Connect rejects it at once.
+    """
+    if isinstance(column, str):
+        return False
+    try:
+        return _DIRECTION.search(frame.select(column).columns[0]) is not None
+    except PySparkException:
+        return True

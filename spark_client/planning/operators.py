@@ -16,14 +16,18 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, StructField, StructType
 
-from spark_client.base.identifiers import hidden
+from remote_udf.options import OnError
+from spark_client.base.calls import ScalarCall
+from spark_client.base.identifiers import error_column, hidden
 from spark_client.base.passed_columns import map_in_arrow
+from spark_client.base.types import spark_type
+from spark_client.executor.engine.policy import ERROR_TYPE
 from spark_client.executor.numbered import number_of, without_number
 from spark_client.planning.scans import Batches, renamed, scan_of
 
 __all__ = [
-    "Batches", "OutputField", "apply_after_operator", "apply_operator", "output_schema", "with_hidden_names",
-    "with_names",
+    "Batches", "OutputField", "apply_after_operator", "apply_operator", "output_schema", "value_fields",
+    "with_hidden_names", "with_names",
 ]  # fmt: skip
 
 Plan = TypeVar("Plan")
@@ -57,6 +61,14 @@ def output_schema(fields: Sequence[OutputField]) -> StructType:
     ])  # fmt: skip
 
 
+def value_fields(name: str, call: ScalarCall) -> list[OutputField]:
+    """The column of a call's values, and that of its errors if on-error is `column`."""
+    fields = [OutputField(name, spark_type(call.spec.result))]
+    if call.policy.on_error is OnError.COLUMN:
+        fields.append(OutputField(error_column(name), spark_type(ERROR_TYPE)))
+    return fields
+
+
 def apply_operator(
     frame: DataFrame,
     run: Callable[[Plan, Batches], Batches],
@@ -84,13 +96,7 @@ def apply_operator(
     # Workers get the reader alone, so that they import no planners.
     read = None if scan is None else scan.reader
 
-    if read is not None:
-
-        def operate(batches: Batches) -> Batches:
-            number, tasks = number_of(batches)
-            own = plan if of_partition is None else of_partition(plan, number)
-            return read(partial(run, own), tasks)
-    elif of_partition is None:
+    if read is None and of_partition is None:
 
         def operate(batches: Batches) -> Batches:
             return run(plan, batches)
@@ -98,7 +104,8 @@ def apply_operator(
 
         def operate(batches: Batches) -> Batches:
             number, rows = number_of(batches)
-            return run(of_partition(plan, number), without_number(rows))
+            own = plan if of_partition is None else of_partition(plan, number)
+            return run(own, without_number(rows)) if read is None else read(partial(run, own), rows)
 
     operate.__name__ = f"operate[{', '.join(dict.fromkeys(calls))}]" if calls else "operate"
     source = frame if scan is None else scan.tasks(frame)

@@ -1,1 +1,1 @@
-"""Statistics of calls for `remote.summary()`: tasks report them, and the driver collects the reports."""
+"""Statistics of calls, and what they have cost: tasks report them, and the driver collects the reports."""

@@ -1,21 +1,32 @@
 """Collecting: the driver receives the statistics of tasks by an accumulator or in files, for open summaries."""
 
+import dataclasses
+import json
+import logging
+import posixpath
 import threading
 import uuid
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
+import pyarrow as pa
+from pyarrow import fs
 from pyspark import Accumulator, SparkContext
 from pyspark.accumulators import AccumulatorParam
 from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
-from spark_client.base.call_costs import CallCost, SessionCosts
 from spark_client.base.errors import SummaryUnavailable
-from spark_client.base.statistics import Reporter, TaskReport
-from spark_client.executor.report_files import FiledReports, read_report
+from spark_client.base.statistics import Reporter, Statistics, TaskReport
+from spark_client.executor.files import file_system
+from spark_client.summary.call_costs import CallCost, SessionCosts
 
-__all__ = ["Collector", "ReportFiles", "ReportSink", "collecting", "context_of", "require_reports"]
+__all__ = [
+    "Collector", "FiledReports", "ReportFiles", "ReportSink", "collecting", "context_of", "read_report",
+    "require_reports",
+]  # fmt: skip
+
+log = logging.getLogger(__name__)
 
 
 class ReportSink(Protocol):
@@ -97,6 +108,40 @@ class _Accumulated:
 
     def report(self, report: TaskReport) -> None:
         self._accumulator.add((report,))
+
+
+@dataclasses.dataclass(frozen=True)
+class FiledReports:
+    """Writes a small file of JSON per report into the directory `path`. Travels with the plan."""
+
+    path: str
+
+    def report(self, report: TaskReport) -> None:
+        """The file is there in full or not at all. Failing to write is logged: it must not cost the task."""
+        identity = uuid.uuid4().hex
+        text = json.dumps({"id": identity, **dataclasses.asdict(report)})
+        try:
+            system, base = file_system(self.path)
+            system.create_dir(base, recursive=True)
+            self._write(system, base, identity, text.encode())
+        except (OSError, pa.ArrowException) as error:
+            log.warning("the statistics of a task are lost, because %s cannot be written: %s", self.path, error)
+
+    @staticmethod
+    def _write(system: fs.FileSystem, base: str, identity: str, content: bytes) -> None:
+        # Spark ignores files whose names start with an underscore.
+        temporary = posixpath.join(base, f"_{identity}")
+        with system.open_output_stream(temporary) as sink:
+            sink.write(content)
+        system.move(temporary, posixpath.join(base, f"{identity}.json"))
+
+
+def read_report(text: str) -> tuple[str, TaskReport]:
+    """Read a report that `FiledReports` has written. Returns its unique identity and the report."""
+    values = json.loads(text)
+    identity, statistics = values.pop("id"), values.pop("statistics")
+    latencies = {int(bucket): count for bucket, count in statistics.pop("latencies").items()}
+    return identity, TaskReport(**values, statistics=Statistics(**statistics, latencies=latencies))
 
 
 class ReportFiles:

@@ -8,6 +8,7 @@ from remote_udf.option_values import percent
 from spark_client.base.budget import Budget
 from spark_client.base.notebooks import bar
 from spark_client.base.statistics import Statistics
+from spark_client.summary.call_costs import amounts_text
 
 __all__ = ["COLUMNS", "HEAD", "SummaryRow", "budget_lines", "cells", "paragraph"]
 
@@ -76,7 +77,7 @@ def paragraph(row: SummaryRow) -> Iterator[str]:
             f"shared; {statistics.calls_saved:,} calls saved"
         )
     if statistics.spent:
-        yield f"  spent: {', '.join(f'{amount:,.6g} {unit}' for unit, amount in sorted(statistics.spent.items()))}"
+        yield f"  spent: {amounts_text(statistics.spent)}"
     yield (
         f"  {row.tasks:,} tasks of {statistics.task_seconds:.2f} s in all: {statistics.spark_seconds:.2f} s in Spark, "
         f"{statistics.waiting_seconds:.2f} s waiting for the server"

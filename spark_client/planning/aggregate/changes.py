@@ -9,19 +9,15 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from remote_udf.options import OnError
 from remote_udf.row_kinds import ROW_KIND
 from remote_udf.segments import AppliedField
 from spark_client.base.errors import PlanError
-from spark_client.base.identifiers import column_named, error_column, hidden
-from spark_client.base.types import spark_type
+from spark_client.base.identifiers import column_named, hidden
 from spark_client.executor.aggregate.changes import ChangesPlan, map_changes
-from spark_client.executor.aggregate.segment_columns import AggregateInput
-from spark_client.executor.engine.policy import ERROR_TYPE
 from spark_client.functions.aggregate import AggregateExpression
 from spark_client.planning.aggregate.query import AggregateQuery, GroupBy, Strategy
 from spark_client.planning.aggregate.rows import Rows
-from spark_client.planning.operators import OutputField, apply_operator, output_schema
+from spark_client.planning.operators import OutputField, apply_operator, output_schema, value_fields
 
 __all__ = ["plan_changes"]
 
@@ -59,19 +55,10 @@ def _planned(query: AggregateQuery, per: str | Column) -> DataFrame:
     shown = [*query.key_names, *([] if query.sets is None else [hidden("grouping_id")])]
     output += [OutputField(name, key.dataType, key.metadata) for name, key in zip(shown, keys, strict=True)]
     for remote in query.remotes:
-        output.append(OutputField(remote.name, spark_type(remote.call.spec.result)))
-        if remote.call.policy.on_error is OnError.COLUMN:
-            output.append(OutputField(error_column(remote.name), spark_type(ERROR_TYPE)))
+        output += value_fields(remote.name, remote.call)
     schema = output_schema(output)
     plan = ChangesPlan(
-        inputs=tuple(
-            AggregateInput(
-                remote.applying(AppliedField.FINAL_VALUE),
-                tuple(place[name] for name in remote.arguments),
-                None if remote.condition is None else place[remote.condition],
-            )
-            for remote in query.remotes
-        ),
+        inputs=tuple(remote.over(place, AppliedField.FINAL_VALUE) for remote in query.remotes),
         keys=tuple(place[key.name] for key in keys),
         key_names=query.shown_key_names,
         kinds=None if query.kind is None else place[hidden("kind")],

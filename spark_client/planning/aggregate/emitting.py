@@ -17,6 +17,7 @@ from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
 from pyspark.sql.types import StructField, StructType
 
 from remote_udf.row_kinds import ROW_KIND
+from remote_udf.segments import AppliedField
 from spark_client.base.changelogs import FIRED, require_no_fires
 from spark_client.base.errors import PlanError
 from spark_client.base.identifiers import column_named, hidden
@@ -25,7 +26,6 @@ from spark_client.executor.aggregate.fired import BUCKET, LAST, OVER, PACKED, fi
 from spark_client.executor.aggregate.fired_state import FirePlan
 from spark_client.executor.aggregate.firing import EmitOptions
 from spark_client.executor.aggregate.running import Running
-from spark_client.executor.aggregate.segment_columns import AggregateInput
 from spark_client.executor.packed_batches import unpacked
 from spark_client.functions.aggregate import AggregateExpression
 from spark_client.planning.aggregate.builtins import Builtin, known_builtin
@@ -175,13 +175,7 @@ def _fire_plan(
     keys = query.group_keys
     return FirePlan(
         options=options,
-        remotes=tuple(
-            AggregateInput(
-                remote.call, tuple(place[name] for name in remote.arguments),
-                None if remote.condition is None else place[remote.condition],
-            )
-            for remote in query.remotes
-        ),
+        remotes=tuple(remote.over(place, AppliedField.ACCUMULATOR) for remote in query.remotes),
         runnings=tuple(
             Running(
                 each.function, None if each.column is None else place[_argument(number)], each.distinct,

@@ -4,10 +4,10 @@
 accumulators of a key and computes its own aggregates. (c) mapInArrow turns accumulators into values. If a function
 needs the rows of a key in one place or in order, (a) receives them sorted by key and processes them in chains of
 bundles. If Spark's own aggregates need the rows, (a) passes them on, with the accumulators in the last row of each
-segment, so that the data is read once.
+segment, so that the data is read once. Expressions around remote aggregates are computed from their values.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from pyspark.sql import Column, DataFrame
@@ -17,23 +17,34 @@ from remote_udf.options import OnError
 from remote_udf.segments import ACCUMULATORS, KEY, ROWS, AppliedField
 from spark_client.base.changelogs import kind_column, require_no_fires
 from spark_client.base.errors import PlanError
-from spark_client.base.identifiers import error_column, hidden, is_hidden
-from spark_client.base.types import spark_type
+from spark_client.base.identifiers import column_named, error_column, hidden, identifiers_of, is_hidden
 from spark_client.executor.aggregate.firing import EmitOptions
 from spark_client.executor.aggregate.merge import FinishPlan, map_finish
-from spark_client.executor.engine.policy import ERROR_TYPE
 from spark_client.executor.engine.row_engine import PlannedCall
 from spark_client.executor.scalar.rows import OutputColumn, Source
 from spark_client.functions.aggregate import AggregateExpression, OverExpression
+from spark_client.functions.arguments import column_of
+from spark_client.functions.column_values import computed, error_of, shown, values_in
 from spark_client.planning.aggregate.builtins import is_distinct, known_builtin, of_stream
-from spark_client.planning.aggregate.changelogs import changelog_query
-from spark_client.planning.aggregate.computed import with_computed
 from spark_client.planning.aggregate.emitting import plan_emitting
-from spark_client.planning.aggregate.panes import pane_query, with_updates, with_window_time, with_zone
 from spark_client.planning.aggregate.query import AggregateQuery, GroupBy, Remote, Strategy
+from spark_client.planning.aggregate.rewrites import (
+    changelog_query,
+    pane_query,
+    with_updates,
+    with_window_time,
+    with_zone,
+)
 from spark_client.planning.aggregate.rows import Rows
 from spark_client.planning.aggregate.steps import Steps
-from spark_client.planning.operators import OutputField, apply_operator, output_schema, with_hidden_names
+from spark_client.planning.operators import (
+    OutputField,
+    apply_operator,
+    output_schema,
+    value_fields,
+    with_hidden_names,
+    with_names,
+)
 from spark_client.windows.columns import WINDOW_TIME, emitted
 from spark_client.windows.updates import is_only_updated, without_updates
 
@@ -42,7 +53,7 @@ __all__ = ["plan_fired", "plan_group_by"]
 
 def plan_group_by(group_by: GroupBy, expressions: Sequence[AggregateExpression | Column]) -> DataFrame:
     """Return keys, then a column per expression in their order. Raises PlanError, InvalidOption or UnsupportedType."""
-    return with_computed(group_by.frame, expressions, partial(_plan_group_by, group_by))
+    return _with_computed(group_by.frame, expressions, partial(_plan_group_by, group_by))
 
 
 def _plan_group_by(group_by: GroupBy, expressions: Sequence[AggregateExpression | Column]) -> DataFrame:
@@ -82,7 +93,7 @@ def plan_fired(
     timed = with_zone(with_window_time(group_by))
     if not expressions:
         raise PlanError("agg needs an aggregate")
-    result = with_computed(timed.frame, expressions, lambda calls: plan_emitting(timed, calls, options))
+    result = _with_computed(timed.frame, expressions, lambda calls: plan_emitting(timed, calls, options))
     return result if len(timed.keys) == len(group_by.keys) else result.drop(WINDOW_TIME)
 
 
@@ -149,11 +160,9 @@ class _GroupByPlanner:
                 continue
             number = next(i for i, remote in enumerate(self._query.remotes) if remote.expression is expression)
             remote = self._query.remotes[number]
-            output.append(OutputField(remote.name, spark_type(remote.call.spec.result)))
-            sources.append((Source.VALUE, number))
-            if remote.call.policy.on_error is OnError.COLUMN:
-                output.append(OutputField(error_column(remote.name), spark_type(ERROR_TYPE)))
-                sources.append((Source.ERROR, number))
+            fields_of_call = value_fields(remote.name, remote.call)
+            output += fields_of_call
+            sources += [(Source.VALUE, number), (Source.ERROR, number)][: len(fields_of_call)]
         schema = output_schema(output)
         plan = FinishPlan(
             calls=calls,
@@ -171,3 +180,51 @@ class _GroupByPlanner:
             columns, names = [key_struct, *columns], [KEY, *names]
         errors = (place[remote.error],) if remote.error in place else ()
         return PlannedCall(remote.applying(AppliedField.FINAL_VALUE), tuple(columns), errors, tuple(names))
+
+
+def _with_computed(
+    source: DataFrame, expressions: Sequence[AggregateExpression | Column],
+    plan: Callable[[Sequence[AggregateExpression | Column]], DataFrame],
+) -> DataFrame:  # fmt: skip
+    """Return what `plan` returns for these expressions, of which it need not know those around remote aggregates.
+
+    `plan` returns some columns, then one for each expression, each followed by its error column if it has one. An
+    expression has an error column with the first error of its calls. Raises PlanError for what cannot be computed from
+    the columns that `plan` returns.
+    """
+    inside = [values_in(each, AggregateExpression) for each in expressions]
+    calls = {name: call for found in inside for name, call in found.items()}
+    if not calls:
+        return plan(expressions)
+    alone = [each for each, found in zip(expressions, inside, strict=True) if not found]
+    planned = plan([*alone, *(call.alias(name) for name, call in calls.items())])
+    last = {*calls, *map(error_column, calls)}
+    titles = [name for name in planned.columns if name not in last]
+    identifiers = identifiers_of(planned)
+    repeated = identifiers.repeated(titles)
+    own = [hidden(f"own_{i}") if identifiers.key(name) in repeated else name for i, name in enumerate(titles)]
+    if own != titles:
+        planned = planned.toDF(*own, *planned.columns[len(own) :])
+    passed = iter(own)
+    chosen = [column_named(next(passed)) for _ in range(len(own) - sum(map(_width, alone)))]
+    for each, found in zip(expressions, inside, strict=True):
+        if not found:
+            chosen += [column_named(next(passed)) for _ in range(_width(each))]
+            continue
+        chosen.append(column_of(each))
+        if (error := error_of(planned, found)) is not None:
+            name = computed(planned, [column_of(each)], source, calls).columns[-1]
+            chosen.append(error.alias(error_column(shown(source, name, calls))))
+    # With a column of the rows, an aggregate among the expressions is an error, and not one row over all of them.
+    row = {hidden(f"call_{number}"): column_named(name) for number, name in enumerate(calls)}
+    wide = computed(planned, [*chosen, *(call.alias(name) for name, call in row.items())], source, calls)
+    result = wide.drop(*row)
+    names = dict(zip(own, titles, strict=True))
+    shown_names = [names.get(name) or shown(source, name, calls) for name in result.columns]
+    return result if shown_names == result.columns else with_names(result, shown_names)
+
+
+def _width(expression: AggregateExpression | Column) -> int:
+    if not isinstance(expression, AggregateExpression):
+        return 1
+    return 2 if expression.plan(()).policy.on_error is OnError.COLUMN else 1

@@ -17,6 +17,7 @@ from spark_client.base.changelogs import kind_column, require_retract
 from spark_client.base.errors import PlanError
 from spark_client.base.identifiers import hidden, identifiers_of, unique_names
 from spark_client.base.types import arrow_type
+from spark_client.executor.aggregate.segment_columns import AggregateInput
 from spark_client.functions.aggregate import AggregateExpression
 from spark_client.functions.arguments import column_of, require_arguments
 from spark_client.planning.aggregate.builtins import Builtin
@@ -89,6 +90,11 @@ class Remote:
 
     def applying(self, *applied: AppliedField) -> AggregateCall:
         return dataclasses.replace(self.call, applied=applied)
+
+    def over(self, place: Mapping[str, int], applied: AppliedField) -> AggregateInput:
+        """The call over rows whose columns are at these places."""
+        condition = None if self.condition is None else place[self.condition]
+        return AggregateInput(self.applying(applied), tuple(place[name] for name in self.arguments), condition)
 
 
 class AggregateQuery:

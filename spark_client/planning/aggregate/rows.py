@@ -9,10 +9,9 @@ from spark_client.base.errors import PlanError
 from spark_client.base.identifiers import are_plain, hidden, identifiers_of, quoted
 from spark_client.functions.arguments import column_of
 from spark_client.planning.aggregate.query import AggregateQuery
-from spark_client.planning.key_columns import require_sorting, sorts
+from spark_client.planning.key_columns import is_direction, require_sorting, sorts
 from spark_client.planning.scans import selected
 from spark_client.planning.selections import named_all, selected_as
-from spark_client.planning.sort_directions import is_direction
 
 __all__ = ["Rows"]
 

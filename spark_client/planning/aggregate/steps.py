@@ -97,14 +97,7 @@ class Steps:
         renamed = self._query.own_names
         place |= {name: place[column] for name, column in renamed.items()}
         fields |= {name: fields[column] for name, column in renamed.items()}
-        inputs = tuple(
-            AggregateInput(
-                remote.applying(applied),
-                tuple(place[name] for name in remote.arguments),
-                None if remote.condition is None else place[remote.condition],
-            )
-            for remote in mapped
-        )
+        inputs = tuple(remote.over(place, applied) for remote in mapped)
         keys = self._query.group_keys
         own = {name for remote in mapped for name in (*remote.arguments, remote.condition)}
         passed = [name for name in fields if name not in own] if self._query.passes_rows else None

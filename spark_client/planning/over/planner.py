@@ -11,21 +11,18 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 from pyspark.sql.types import StructType
 
-from remote_udf.options import OnError
 from remote_udf.segments import AppliedField
 from spark_client.base.errors import PlanError
 from spark_client.base.identifiers import error_column, hidden, identifiers_of, quoted, unique_names
-from spark_client.base.types import arrow_type, spark_type
+from spark_client.base.types import arrow_type
 from spark_client.executor.aggregate.over import OverInput, OverPlan, map_over
 from spark_client.executor.aggregate.segment_columns import AggregateInput
-from spark_client.executor.engine.policy import ERROR_TYPE
 from spark_client.functions.aggregate import OverExpression
 from spark_client.functions.arguments import column_of, require_arguments
 from spark_client.functions.column_values import computed, error_of, is_value, shown, values_in
 from spark_client.functions.window import Ordered, WindowSpec
-from spark_client.planning.key_columns import normalized, require_sorting
-from spark_client.planning.operators import OutputField, apply_operator, output_schema, with_hidden_names
-from spark_client.planning.sort_directions import is_direction
+from spark_client.planning.key_columns import is_direction, normalized, require_sorting
+from spark_client.planning.operators import OutputField, apply_operator, output_schema, value_fields, with_hidden_names
 from spark_client.windows.intervals import interval_column
 from spark_client.windows.netting import net_rows
 
@@ -205,9 +202,7 @@ class _OverOperator:
                     (limits.get((calendar, start)), limits.get((calendar, end))),
                 )
             )
-            output.append(OutputField(name, spark_type(call.expression.spec.result)))
-            if planned.policy.on_error is OnError.COLUMN:
-                output.append(OutputField(error_column(name), spark_type(ERROR_TYPE)))
+            output += value_fields(name, planned)
         schema = output_schema(output)
         plan = OverPlan(
             inputs=tuple(inputs),

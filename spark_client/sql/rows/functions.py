@@ -15,7 +15,6 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from remote_udf.errors import StreamError
 from remote_udf.functions import FunctionKind, FunctionSpec
 from remote_udf.options import OnError
-from spark_client.base.call_costs import CallCost
 from spark_client.base.errors import PlanError
 from spark_client.base.identifiers import quoted
 from spark_client.functions.aggregate import AggregateExpression, RemoteAggregate
@@ -29,6 +28,7 @@ from spark_client.functions.registration import (
     register_once,
 )
 from spark_client.functions.scalar import RemoteFunction
+from spark_client.summary.call_costs import CallCost
 
 __all__ = ["SqlFunctions", "SqlSession"]
 

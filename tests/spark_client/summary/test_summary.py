@@ -14,8 +14,15 @@ from pyspark.serializers import CPickleSerializer
 from spark_client.base.errors import SummaryUnavailable
 from spark_client.base.statistics import Statistics, TaskReport
 from spark_client.executor.files import file_system
-from spark_client.executor.report_files import FiledReports, read_report
-from spark_client.summary.collector import Collector, _Accumulated, _ReportsParam, collecting, require_reports
+from spark_client.summary.collector import (
+    Collector,
+    FiledReports,
+    _Accumulated,
+    _ReportsParam,
+    collecting,
+    read_report,
+    require_reports,
+)
 from spark_client.summary.job_summary import JobSummary
 from spark_client.summary.progress import Progress
 from tests.spark_client.bucket import bucket_of

@@ -1,21 +1,24 @@
-"""Computes window aggregates by panes: rows of overlapping windows are sent once, accumulators are merged per window.
+"""Rewrites a GROUP BY before it is planned: over panes of windows, or over signed or net rows of a changelog.
 
-When a row is sent, its window columns contain the bounds of its pane, and the function sees these in the key.
-Before the shuffle, the accumulator of a pane is copied to each window that contains the pane. See
-spark_client.windows.panes.
+Window aggregates by panes: rows of overlapping windows are sent once, accumulators are merged per window. When a row is
+sent, its window columns contain the bounds of its pane, and the function sees these in the key. Before the shuffle, the
+accumulator of a pane is copied to each window that contains the pane. See spark_client.windows.panes.
 """
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructField
 
-from spark_client.base.identifiers import identifiers_of
+from spark_client.base.errors import PlanError
+from spark_client.base.identifiers import column_named, identifiers_of, texts_of
 from spark_client.functions.aggregate import AggregateExpression
 from spark_client.functions.arguments import column_of
+from spark_client.planning.aggregate.builtins import Builtin, known_builtin, over_signs
 from spark_client.planning.aggregate.query import UPDATES, AggregateQuery, GroupBy, Strategy
 from spark_client.windows.columns import (
     WINDOW_COLUMNS,
@@ -26,10 +29,13 @@ from spark_client.windows.columns import (
     watermark_of,
     zone_of,
 )
+from spark_client.windows.netting import ARRIVAL, changes_of, net_changes, sign_of
 from spark_client.windows.panes import PANE, PANE_END, PANE_START, in_panes, later, windowed
-from spark_client.windows.updates import updates
+from spark_client.windows.updates import update_times, updates
 
-__all__ = ["pane_query", "with_updates", "with_window_time", "with_zone"]
+__all__ = ["changelog_query", "pane_query", "with_updates", "with_window_time", "with_zone"]
+
+_WHY = "on a changelog"
 
 
 def with_window_time(group_by: GroupBy) -> GroupBy:
@@ -100,6 +106,58 @@ def pane_query(group_by: GroupBy, expressions: Sequence[AggregateExpression | Co
         return None
     fits = not query.builtins and query.remotes
     return query if fits and all(remote.strategy is Strategy.PARTIAL for remote in query.remotes) else None
+
+
+def changelog_query(group_by: GroupBy, expressions: Sequence[AggregateExpression | Column]) -> AggregateQuery | None:
+    """The query in which Spark's own aggregates retract rows; None if it has none, or the frame is no changelog.
+
+    A count or a sum retracts a row by adding its opposite. The minimum, the maximum and distinct values need each
+    value, so equal rows are summed up first. On a stream this works for windows only, because they end.
+
+    Raises PlanError if an aggregate cannot retract rows.
+    """
+    kind = changes_of(group_by.frame, group_by.changelog, "agg")
+    if kind is None or all(isinstance(each, AggregateExpression) for each in expressions):
+        return None
+    known = [
+        None if isinstance(each, AggregateExpression) else known_builtin(group_by.frame, each, _WHY)
+        for each in expressions
+    ]
+    if any(each is not None and each.needs_values for each in known):
+        names = [key if isinstance(key, str) else "" for key in group_by.keys]
+        of_windows = {WINDOW_START, WINDOW_END} <= identifiers_of(group_by.frame).keys(names)
+        if group_by.frame.isStreaming and not of_windows:
+            raise PlanError(f"{_WHY} of a stream, min, max and DISTINCT are supported over windows only")
+        # Net rows have other columns, so Spark would not resolve columns that belong to the original frame.
+        frame = _needed(group_by, known, kind)
+        group_by = dataclasses.replace(group_by, frame=net_changes(frame, kind).drop(ARRIVAL))
+    sign = sign_of(kind)
+    signed = [
+        each if builtin is None else over_signs(builtin, sign) for each, builtin in zip(expressions, known, strict=True)
+    ]
+    allowed: Mapping[int, Builtin] = MappingProxyType(
+        {id(each): builtin for each, builtin in zip(signed, known, strict=True) if builtin is not None}
+    )
+    return AggregateQuery(group_by, signed, known=allowed)
+
+
+def _needed(group_by: GroupBy, known: Sequence[Builtin | None], kind: str) -> DataFrame:
+    """The frame without unused columns: they may differ between a row and its retraction."""
+    if any(builtin is None for builtin in known) or not all(isinstance(key, str) for key in group_by.keys):
+        return group_by.frame
+    identifiers, columns = identifiers_of(group_by.frame), group_by.frame.columns
+    named = {identifiers.key(text): name for name in columns for text in texts_of(name)}
+    texts = identifiers.keys(map(str, group_by.keys))
+    if not texts <= named.keys():
+        return group_by.frame  # a key may be a field of a struct
+    asked = {named[text] for text in texts} | {each.column for each in known if each is not None and each.column}
+    keys = identifiers.keys([*asked, kind])
+    if group_by.updates is not None:
+        keys |= identifiers.keys(update_times(group_by.frame))
+    if WINDOW_TIME in columns and group_by.frame.isStreaming:
+        keys.add(WINDOW_TIME)
+    names = [name for name in columns if identifiers.key(name) in keys]
+    return group_by.frame.select(*map(column_named, names))
 
 
 def _bounds(start: Column, end: Column, time: StructField) -> dict[str, Column]:
