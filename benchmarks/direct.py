@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from spark_client.base.budget import Budget
+from spark_client.base.budget import SessionBudget
 from spark_client.base.calls import ScalarCall
 from spark_client.base.config import ClientConfig
 from spark_client.base.security import Security
@@ -24,7 +24,7 @@ __all__ = ["Client", "process_of_calls"]
 class Client:
     """Sends batches to functions of one server and waits for every answer."""
 
-    def __init__(self, target: str, budget: Budget | None = None, security: Security | None = None) -> None:
+    def __init__(self, target: str, budget: SessionBudget | None = None, security: Security | None = None) -> None:
         self._config = ClientConfig(target, security=security or Security(), budget=budget)
         self._functions: Functions = list_functions(self._config)
 

@@ -19,7 +19,7 @@ from benchmarks.fleet_functions import LOOKUP_SECONDS, WAIT_SECONDS
 from benchmarks.results import Results
 from benchmarks.server import server_process
 from benchmarks.timing import alternating
-from spark_client.base.budget import Budget
+from spark_client.base.budget import SessionBudget
 from tests.simulation.fleet.many import run_scenario
 from tests.simulation.fleet.scenarios import SCENARIOS, STEADY, Size
 
@@ -105,7 +105,7 @@ def _measure_budgets(results: Results, quick: bool, url: str, folder: Path) -> N
         for number in range(1 if quick else 3):
             place = f"{name}{number}"
             with _servers(SERVERS, "", url, folder, place, coordinated=True) as targets:
-                _stream(targets, "priced", 2 * calls // STREAMS, Budget.of({name: amount}, "on-error"))
+                _stream(targets, "priced", 2 * calls // STREAMS, SessionBudget.of({name: amount}, "on-error"))
             amounts = [float(line) for line in _lines(folder, place)]
             spent = sum(amounts) if name == "usd" else len(amounts)
             worst[name] = max(worst.get(name, 0.0), spent / amount - 1)
@@ -157,7 +157,7 @@ def _measure_servers(results: Results, quick: bool, folder: Path) -> None:
     results.add("four_servers_vs_one", times["one"] / times["four"], note)
 
 
-def _stream(targets: Sequence[str], function: str, rows: int, budget: Budget | None = None) -> None:
+def _stream(targets: Sequence[str], function: str, rows: int, budget: SessionBudget | None = None) -> None:
     """Send rows over 64 streams at once, in turn to each server."""
     clients = [Client(target, budget) for target in targets]
     chosen = [clients[number % len(clients)] for number in range(STREAMS)]

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pyspark.sql import SparkSession
 
 from remote_udf.errors import InvalidOption
-from spark_client.base.budget import Budget, OverBudget
+from spark_client.base.budget import OverBudget, SessionBudget
 from spark_client.base.config import ClientConfig
 from spark_client.base.ipython import cancel_on_interrupt, shorten_tracebacks
 from spark_client.base.security import Security
@@ -86,7 +86,7 @@ def connect(
     _require_session(spark)
     if short_tracebacks:
         shorten_tracebacks()
-    bound = None if budget is None else Budget.of(budget, over_budget)
+    bound = None if budget is None else SessionBudget.of(budget, over_budget)
     if bound is None and over_budget != "fail":
         raise InvalidOption("over_budget needs a budget")
     if bound is not None and (target or "").startswith("local:"):

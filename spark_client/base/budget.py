@@ -1,4 +1,4 @@
-"""Budget is what the calls of one remote session may spend, over all its queries, tasks and servers."""
+"""SessionBudget is what the calls of one remote session may spend, over all its queries, tasks and servers."""
 
 import math
 import uuid
@@ -11,7 +11,7 @@ from remote_udf.errors import InvalidOption
 from remote_udf.option_values import fraction, percent
 from remote_udf.v1 import message_pb2 as pb
 
-__all__ = ["Budget", "OverBudget"]
+__all__ = ["OverBudget", "SessionBudget"]
 
 OverBudget = Literal["fail", "on-error"]
 """What happens to the calls that are left once a budget is spent."""
@@ -19,7 +19,7 @@ ERRORS = "errors"
 
 
 @dataclass(frozen=True)
-class Budget:
+class SessionBudget:
     """Maximum amounts by unit. `of` makes it."""
 
     amounts: Mapping[str, float]
@@ -33,7 +33,7 @@ class Budget:
     """Where the servers that `connect` has met count budgets; empty if they have not said so."""
 
     @classmethod
-    def of(cls, given: Mapping[str, object], over: OverBudget) -> "Budget":
+    def of(cls, given: Mapping[str, object], over: OverBudget) -> "SessionBudget":
         """The budget that a user has written. Raises InvalidOption."""
         if not isinstance(given, Mapping) or not given:
             raise InvalidOption(f"budget={given!r} is not a mapping with units, such as {{'usd': 10, 'errors': '1 %'}}")

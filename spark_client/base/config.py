@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from spark_client.base.budget import Budget
+from spark_client.base.budget import SessionBudget
 from spark_client.base.security import Security
 from spark_client.base.statistics import Reporter
 from spark_client.base.transport import Transport
@@ -27,7 +27,7 @@ class ClientConfig:
     """How often rows are sent again before they fail as SERVER_UNAVAILABLE. A poison row would crash every server."""
     shared_memory: bool = True
     """Whether to exchange rows with a server on the same host through shared memory, if both sides support it."""
-    budget: Budget | None = None
+    budget: SessionBudget | None = None
     """What the calls of the remote session may spend; None for any amount."""
     estimates: bool = False
     """Whether servers return what calls would cost in place of their values."""

@@ -10,7 +10,7 @@ from types import TracebackType
 from pyspark import SparkContext
 from pyspark.sql import DataFrame, SparkSession
 
-from spark_client.base.budget import Budget
+from spark_client.base.budget import SessionBudget
 from spark_client.base.notebooks import table
 from spark_client.base.statistics import Statistics, TaskReport
 from spark_client.summary.collector import Collector
@@ -36,7 +36,7 @@ class JobSummary:
 
     def __init__(
         self, spark: SparkSession, context: SparkContext | None, collector: Collector, progress: bool | float = False,
-        live: LiveRows | None = None, budget: Budget | None = None,
+        live: LiveRows | None = None, budget: SessionBudget | None = None,
     ) -> None:  # fmt: skip
         """`budget` is that of the session.
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from html import escape
 
 from remote_udf.option_values import percent
-from spark_client.base.budget import Budget
+from spark_client.base.budget import SessionBudget
 from spark_client.base.notebooks import bar
 from spark_client.base.statistics import Statistics
 from spark_client.summary.call_costs import amounts_text
@@ -92,7 +92,7 @@ def paragraph(row: SummaryRow) -> Iterator[str]:
     )
 
 
-def budget_lines(budget: Budget, total: Statistics) -> Iterator[str]:
+def budget_lines(budget: SessionBudget, total: Statistics) -> Iterator[str]:
     """Lines that compare a budget with what the tasks have spent that the summary knows."""
     # Rows that a budget refuses are no errors for it.
     failed, rows = total.failed - total.over_budget, total.rows - total.over_budget

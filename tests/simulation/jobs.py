@@ -20,7 +20,7 @@ from spark_client.executor.aggregate.segment_columns import AggregateInput
 from spark_client.executor.process.processing import map_processed
 from spark_client.executor.process.state.plan import StatePlan
 from spark_client.executor.scalar.dead_letter import Operator
-from spark_client.executor.scalar.rows import OutputColumn, RowPlan, Source, map_rows, of_partition
+from spark_client.executor.scalar.rows import ColumnSource, OutputColumn, RowPlan, map_rows, of_partition
 from spark_client.executor.stream.runtime import Runtime
 from spark_client.executor.stream.task import TaskInfo
 from tests.simulation.application import Application, TaskAttempt
@@ -44,8 +44,8 @@ def row_plan(plan: JobPlan, columns: Sequence[str], operation: str, driver: str)
     """Scalar calls with the first of these columns, whose failed rows become dead letters."""
     policy = ErrorPolicy(OnError.DEAD_LETTER, dead_letter=LETTERS)
     calls = scalar_calls(plan.calls, policy)
-    output = [OutputColumn(name, Source.INPUT, index) for index, name in enumerate(columns)]
-    output += [OutputColumn(f"value{index}", Source.VALUE, index) for index in range(len(calls))]
+    output = [OutputColumn(name, ColumnSource.INPUT, index) for index, name in enumerate(columns)]
+    output += [OutputColumn(f"value{index}", ColumnSource.VALUE, index) for index in range(len(calls))]
     operator = Operator(operation, driver)
     return RowPlan(calls, tuple(output), tuple(columns), plan.calls.ordered, operator)
 

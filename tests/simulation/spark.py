@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from remote_udf.outcomes import RowError
 from remote_udf.spans import NoSpan
-from spark_client.base.budget import Budget
+from spark_client.base.budget import SessionBudget
 from spark_client.base.calls import ErrorPolicy, ScalarCall
 from spark_client.base.config import ClientConfig
 from spark_client.executor.engine.row_engine import PlannedCall, RowEngine
@@ -76,7 +76,7 @@ def config_of(plan: TaskPlan, budget: float | None = None) -> ClientConfig:
     return ClientConfig(
         "simulated", connect_seconds=plan.connect_seconds, max_stream_seconds=plan.stream_seconds,
         max_replays=plan.max_replays, shared_memory=False,
-        budget=None if budget is None else Budget({TOKENS: budget}, None, fails=False, job="job"),
+        budget=None if budget is None else SessionBudget({TOKENS: budget}, None, fails=False, job="job"),
     )  # fmt: skip
 
 

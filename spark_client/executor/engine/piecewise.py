@@ -14,7 +14,7 @@ from spark_client.executor.stream.parts import Parts
 __all__ = ["PiecewiseGroup"]
 
 
-class _Run(NamedTuple):
+class _Stretch(NamedTuple):
     """Outcomes of consecutive rows, indexed from the first."""
 
     values: pa.Array
@@ -27,7 +27,7 @@ class PiecewiseGroup(Group):
 
     def __init__(self, table: pa.Table) -> None:
         super().__init__(table, [0])
-        self._runs: dict[int, _Run] = {}
+        self._runs: dict[int, _Stretch] = {}
         """First row to the outcomes that were received and not returned."""
         self._next = 0
         self._run_bytes = 0
@@ -43,7 +43,7 @@ class PiecewiseGroup(Group):
     ) -> None:  # fmt: skip
         """Add outcomes."""
         for start, stop in _runs(rows):
-            run = _Run(
+            run = _Stretch(
                 values.slice(start, stop - start),
                 {row - start: error for row, error in errors.items() if start <= row < stop},
                 {row - start: each for row, each in (parts or {}).items() if start <= row < stop},

@@ -15,13 +15,13 @@ from spark_client.executor.engine.row_engine import PlannedCall, RowEngine
 from spark_client.executor.scalar.dead_letter import DeadLetterWriter, Operator
 from spark_client.executor.stream.runtime import RUNTIME, Runtime
 
-__all__ = ["OutputColumn", "RowPlan", "Source", "map_rows", "of_partition", "output_table"]
+__all__ = ["ColumnSource", "OutputColumn", "RowPlan", "map_rows", "of_partition", "output_table"]
 
 NO_OPERATOR = Operator("")
 """The operator of a plan without dead letters."""
 
 
-class Source(Enum):
+class ColumnSource(Enum):
     """The source of an output column."""
 
     INPUT = auto()
@@ -34,7 +34,7 @@ class OutputColumn:
     """`index` is the position of a column of the input, or of a call."""
 
     name: str
-    source: Source
+    source: ColumnSource
     index: int
 
 
@@ -80,9 +80,9 @@ def output_table(output: Sequence[OutputColumn], completed: Completed) -> pa.Tab
     """The output columns of complete rows."""
     columns = []
     for column in output:
-        if column.source is Source.INPUT:
+        if column.source is ColumnSource.INPUT:
             columns.append(completed.table.column(column.index))
-        elif column.source is Source.VALUE:
+        elif column.source is ColumnSource.VALUE:
             columns.append(completed.values[column.index])
         else:
             columns.append(error_array(completed.table.num_rows, completed.errors[column.index]))

@@ -16,7 +16,7 @@ from spark_client.base.identifiers import column_named, hidden
 from spark_client.executor.aggregate.changes import ChangesPlan, map_changes
 from spark_client.functions.aggregate import AggregateExpression
 from spark_client.planning.aggregate.query import AggregateQuery, GroupBy, Strategy
-from spark_client.planning.aggregate.rows import Rows
+from spark_client.planning.aggregate.rows import GroupedRows
 from spark_client.planning.operators import OutputField, apply_operator, output_schema, value_fields
 
 __all__ = ["plan_changes"]
@@ -46,7 +46,7 @@ def _planned(query: AggregateQuery, per: str | Column) -> DataFrame:
         remote.strategy = Strategy.CHAIN
     if not isinstance(per, str):
         query.hidden[VERSION] = per
-    rows = Rows(query).frame()
+    rows = GroupedRows(query).frame()
     fields = {field.name: field for field in rows.schema.fields}
     place = {name: index for index, name in enumerate(fields)}
     keys = [fields[name] for name in query.group_keys]

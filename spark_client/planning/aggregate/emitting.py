@@ -30,7 +30,7 @@ from spark_client.executor.packed_batches import unpacked
 from spark_client.functions.aggregate import AggregateExpression
 from spark_client.planning.aggregate.builtins import Builtin, known_builtin
 from spark_client.planning.aggregate.query import AggregateQuery, GroupBy
-from spark_client.planning.aggregate.rows import Rows
+from spark_client.planning.aggregate.rows import GroupedRows
 from spark_client.planning.key_columns import require_sorting
 from spark_client.windows.columns import WINDOW_END, WINDOW_START, WINDOW_TIME, watermark_of
 from spark_client.windows.row_windows import SESSION
@@ -98,7 +98,7 @@ def _planned(query: AggregateQuery, builtins: Sequence[Builtin], options: EmitOp
         if builtin.column is not None:
             query.hidden[_argument(number)] = column_named(builtin.column)
     passes, query.builtins = query.builtins, []
-    base = Rows(query).frame()
+    base = GroupedRows(query).frame()
     query.builtins = passes
     fields = {field.name: field for field in base.schema.fields}
     keys = query.group_keys

@@ -21,7 +21,7 @@ from spark_client.base.identifiers import column_named, error_column, hidden, id
 from spark_client.executor.aggregate.firing import EmitOptions
 from spark_client.executor.aggregate.merge import FinishPlan, map_finish
 from spark_client.executor.engine.row_engine import PlannedCall
-from spark_client.executor.scalar.rows import OutputColumn, Source
+from spark_client.executor.scalar.rows import ColumnSource, OutputColumn
 from spark_client.functions.aggregate import AggregateExpression, OverExpression
 from spark_client.functions.arguments import column_of
 from spark_client.functions.column_values import computed, error_of, shown, values_in
@@ -35,7 +35,7 @@ from spark_client.planning.aggregate.rewrites import (
     with_window_time,
     with_zone,
 )
-from spark_client.planning.aggregate.rows import Rows
+from spark_client.planning.aggregate.rows import GroupedRows
 from spark_client.planning.aggregate.steps import Steps
 from spark_client.planning.operators import (
     OutputField,
@@ -102,7 +102,7 @@ class _GroupByPlanner:
         self._query = query
 
     def plan(self) -> DataFrame:
-        query, rows, steps = self._query, Rows(self._query), Steps(self._query)
+        query, rows, steps = self._query, GroupedRows(self._query), Steps(self._query)
         base = rows.unchanged() or rows.frame()
         in_lists = not query.keys or query.passes_rows or query.frame.isStreaming or query.only_updated
         if in_lists or not (query.chained or rows.sorts_keys(base)):
@@ -151,18 +151,18 @@ class _GroupByPlanner:
             OutputField(name, fields[index].dataType, fields[index].metadata)
             for index, name in enumerate(self._query.key_names)
         ]
-        sources = [(Source.INPUT, index) for index in range(len(output))]
+        sources = [(ColumnSource.INPUT, index) for index in range(len(output))]
         for expression in self._query.expressions:
             if not isinstance(expression, AggregateExpression):
                 at = builtin_at[id(expression)]
                 output.append(OutputField(names[at], fields[at].dataType, fields[at].metadata))
-                sources.append((Source.INPUT, at))
+                sources.append((ColumnSource.INPUT, at))
                 continue
             number = next(i for i, remote in enumerate(self._query.remotes) if remote.expression is expression)
             remote = self._query.remotes[number]
             fields_of_call = value_fields(remote.name, remote.call)
             output += fields_of_call
-            sources += [(Source.VALUE, number), (Source.ERROR, number)][: len(fields_of_call)]
+            sources += [(ColumnSource.VALUE, number), (ColumnSource.ERROR, number)][: len(fields_of_call)]
         schema = output_schema(output)
         plan = FinishPlan(
             calls=calls,

@@ -1,4 +1,4 @@
-"""Rows: the input of a GROUP BY, with hidden columns for everything it refers to, gathered and sorted if necessary."""
+"""GroupedRows: the input of a GROUP BY, with hidden columns for what it refers to, gathered and sorted if necessary."""
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -13,10 +13,10 @@ from spark_client.planning.key_columns import is_direction, require_sorting, sor
 from spark_client.planning.scans import selected
 from spark_client.planning.selections import named_all, selected_as
 
-__all__ = ["Rows"]
+__all__ = ["GroupedRows"]
 
 
-class Rows:
+class GroupedRows:
     """The input of step (a)."""
 
     def __init__(self, query: AggregateQuery) -> None:

@@ -1,1 +1,1 @@
-"""Scalar calls over whole rows: `with_columns` and `select` of the session."""
+"""Scalar calls over whole rows: `with_columns`, `select` and `lateral_join` of the session."""

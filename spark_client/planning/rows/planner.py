@@ -1,81 +1,26 @@
-"""Runs calls over whole rows: plans all remote calls of a `select` or `with_columns` as one mapInArrow operator.
+"""Runs calls over whole rows: plans a `with_columns`, a `select` or a `lateral_join` of the session."""
 
-The engine passes the values of a call on to the calls that have it among their arguments.
-"""
-
-import dataclasses
-import os
-import uuid
 from collections.abc import Mapping, Sequence
+from typing import Literal
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
-from pyspark.sql.types import StructField, StructType
+from pyspark.sql import functions as F
 
-from remote_udf.options import OnError, OutputMode
-from spark_client.base.calls import ErrorPolicy, ScalarCall
 from spark_client.base.config import ClientConfig
 from spark_client.base.errors import PlanError
-from spark_client.base.identifiers import are_plain, error_column, hidden, identifiers_of, texts_of
+from spark_client.base.identifiers import error_column, hidden, identifiers_of, texts_of
 from spark_client.base.types import spark_type
-from spark_client.executor.engine.planned_calls import EarlierAnswers
-from spark_client.executor.engine.policy import ERROR_TYPE
-from spark_client.executor.engine.row_engine import PlannedCall
-from spark_client.executor.scalar.dead_letter import LETTER_COLUMNS, Operator
-from spark_client.executor.scalar.rows import OutputColumn, RowPlan, Source, map_rows, of_partition
+from spark_client.executor.scalar.rows import ColumnSource
 from spark_client.functions.aggregate import AggregateExpression, OverExpression
-from spark_client.functions.arguments import column_of, require_arguments
 from spark_client.functions.column_calls import ColumnCall, call_of
-from spark_client.functions.scalar import plan_call
-from spark_client.planning.operators import apply_operator, with_names
 from spark_client.planning.over.planner import with_hidden_over
-from spark_client.planning.scans import renamed, selected
+from spark_client.planning.rows.calls import CallNode, CallPlanner, Item, columns_of
 
-__all__ = ["plan_select", "plan_with_columns"]
+__all__ = ["How", "plan_lateral_join", "plan_select", "plan_with_columns"]
 
-_DRIVER = uuid.uuid4().hex
-_CONNECT_WORKER = "SPARK_CONNECT_LOCAL_URL"
-"""The variable of the environment that Spark sets where it runs functions of foreachBatch on Spark Connect."""
-
-
-@dataclasses.dataclass(eq=False)
-class _CallNode:
-    """A planned call. `name` is its column's; None for a call that is only an argument of another."""
-
-    name: str | None
-    written: ColumnCall
-    call: ScalarCall
-    index: int = 0
-    """Its position among the calls of the operator, behind those among its arguments."""
-    arguments: list["int | str | _CallNode"] = dataclasses.field(default_factory=list)
-    """Per argument: the column of the base frame, by position or name, or the call whose value it is."""
-    earlier: EarlierAnswers | None = None
-    """Which rows an earlier call answers."""
-
-    @property
-    def result(self) -> pa.DataType:
-        """The type of its value."""
-        result, name = self.written.spec.result, self.written.value_field
-        return result if name is None else result.field(name).type
-
-    @property
-    def shown(self) -> str:
-        """The call in Spark's plan."""
-        name = self.written.spec.name
-        return name if self.earlier is None else f"{name} {self.earlier.rule}"
-
-    @property
-    def error_name(self) -> str:
-        return error_column(self.name or "")
-
-    @property
-    def has_error(self) -> bool:
-        """Whether the call has an error column."""
-        return self.call.policy.on_error is OnError.COLUMN
-
-
-_Item = tuple[Source, int | _CallNode]
-"""An output column: a column of the base frame by position, or a call's value or error."""
+How = Literal["inner", "left"]
+_ROWS = hidden("rows")
 
 
 def plan_with_columns(
@@ -91,25 +36,25 @@ def plan_with_columns(
     position. One with the name of an error column is removed. Raises PlanError, InvalidOption or UnsupportedType
     before anything runs.
     """
-    planner = _CallPlanner(spark, config, options)
+    planner = CallPlanner(spark, config, options)
     for position, name in enumerate(frame.columns):
         planner.passes(texts_of(name), position)
     wide, titles = with_hidden_over(frame, {n: call for n, call in calls.items() if isinstance(call, OverExpression)})
-    left: dict[str, list[_Item]] = {}
+    left: dict[str, list[Item]] = {}
     for name, call in calls.items():
         if isinstance(call, OverExpression):
             added = titles[name]
-            left[planner.same(name)] = [(Source.INPUT, position) for position in added]
+            left[planner.same(name)] = [(ColumnSource.INPUT, position) for position in added]
         else:
-            left[planner.same(name)] = _columns_of(planner.node(name, _required_call(name, call)))
+            left[planner.same(name)] = columns_of(planner.node(name, _required_call(name, call)))
     errors = {
         planner.same(of.error_name) for added in left.values() for source, of in added
-        if source is Source.ERROR and isinstance(of, _CallNode)
+        if source is ColumnSource.ERROR and isinstance(of, CallNode)
     }  # fmt: skip
-    items: list[_Item] = []
+    items: list[Item] = []
     for position, name in enumerate(frame.columns):
         same = planner.same(name)
-        items += left.pop(same, [] if same in errors else [(Source.INPUT, position)])
+        items += left.pop(same, [] if same in errors else [(ColumnSource.INPUT, position)])
     items += [item for added in left.values() for item in added]
     shown = {position: title for added in titles.values() for position, title in added.items()}
     return planner.plan(wide, ["*"], len(wide.columns), items, shown)
@@ -123,7 +68,7 @@ def plan_select(
     options: Mapping[str, object],
 ) -> DataFrame:
     """Return the given columns of `frame` and calls; error columns follow their call. Raises as `plan_with_columns`."""
-    planner = _CallPlanner(spark, config, options)
+    planner = CallPlanner(spark, config, options)
     passed = [column for column in columns if call_of(column) is None]
     widths: list[int] = []
     for column in passed:
@@ -131,15 +76,15 @@ def plan_select(
         if plain:
             planner.passes([str(column)], sum(widths))
         widths.append(1 if plain else len(frame.select(column).columns))
-    items: list[_Item] = []
+    items: list[Item] = []
     left, position = iter(widths), 0
     for column in columns:
         written = call_of(column)
         if written is not None:
-            items += _columns_of(planner.node(written.alias or frame.select(column).columns[0], written))
+            items += columns_of(planner.node(written.alias or frame.select(column).columns[0], written))
         else:
             width = next(left)
-            items += [(Source.INPUT, position + index) for index in range(width)]
+            items += [(ColumnSource.INPUT, position + index) for index in range(width)]
             position += width
     return planner.plan(frame, passed, sum(widths), items)
 
@@ -160,179 +105,36 @@ def _required_call(name: str, call: object) -> ColumnCall:
     return written
 
 
-def _columns_of(node: _CallNode) -> list[_Item]:
-    return [(Source.VALUE, node), *([(Source.ERROR, node)] if node.has_error else [])]
-
-
-class _CallPlanner:
-    def __init__(self, spark: SparkSession, config: ClientConfig, options: Mapping[str, object]) -> None:
-        self._spark = spark
-        self._config = config
-        self._options = {name.replace("-", "_"): value for name, value in options.items()}
-        self._identifiers = identifiers_of(spark)
-        self._passed: dict[str, int | None] = {}
-        """The position in the base frame by the text of a passed column; None if a text names several columns."""
-        self._nodes: list[_CallNode] = []
-        self._by_column: dict[ColumnCall, _CallNode] = {}
-        self._operation = uuid.uuid4().hex
-        self._expressions: dict[str, Column] = {}
-        """Hidden columns of the base frame: arguments that are not plain columns of it."""
-
-    def same(self, name: str) -> str:
-        """The form in which Spark compares names: two names are equal if their forms are."""
-        return self._identifiers.key(name)
-
-    def passes(self, texts: Sequence[str], position: int) -> None:
-        """Register the texts that name the column of the base frame at that position."""
-        for key in map(self.same, texts):
-            self._passed[key] = None if key in self._passed else position
-
-    def node(self, name: str | None, written: ColumnCall) -> _CallNode:
-        """Plan the call after the calls among its arguments."""
-        known = self._by_column.get(written)
-        if known is not None and (name is None or known.name is None):
-            known.name = known.name or name
-            return known
-        own = {option.replace("-", "_"): value for option, value in written.options.items()}
-        call = plan_call(written.spec, self._config, len(written.arguments), {**self._options, **own}, self._spark)
-        node = _CallNode(name, written, call)
-        for argument in written.arguments:
-            inner = call_of(argument)
-            if inner is not None:
-                node.arguments.append(self.node(None, inner))
-            else:
-                node.arguments.append(self._argument(argument))
-        if written.earlier is not None:
-            earlier = self.node(None, written.earlier.call)
-            # What fails there is left to this call.
-            earlier.call = dataclasses.replace(earlier.call, policy=ErrorPolicy(OnError.NULL))
-            node.earlier = EarlierAnswers(earlier.index, written.earlier.rule)
-        node.index = len(self._nodes)
-        self._nodes.append(node)
-        self._by_column[written] = node
-        return node
-
-    def plan(
-        self, frame: DataFrame, passed: Sequence[str | Column], width: int, items: Sequence[_Item],
-        titles: Mapping[int, str] | None = None,
-    ) -> DataFrame:  # fmt: skip
-        """Apply the operators to `frame`. `passed` become the first `width` columns of the base frame.
-
-        `titles` are other names of some of them, by position.
-        """
-        if not self._nodes:
-            return frame.select(*passed)
-        base = selected(frame, *passed, *(column.alias(name) for name, column in self._expressions.items()))
-        names = [(titles or {}).get(position, name) for position, name in enumerate(base.columns)]
-        output = [_name_of(source, of, names) for source, of in items]
-        if titles or not self._name_columns(names):
-            base = renamed(base, *(_passed(i) if i < width else name for i, name in enumerate(names)))
-        # Files of dead letters are also read by name, so their names must be unique.
-        twice = self._identifiers.repeated(names[:width])
-        letter = tuple(_passed(i) if self.same(names[i]) in twice else names[i] for i in range(width))
-        rename = not self._name_columns(output)
-        final = [
-            (_passed(i) if rename else name, *item) for i, (name, item) in enumerate(zip(output, items, strict=True))
-        ]
-        base = self._operator(base, letter, final)
-        return with_names(base, output) if rename else base
-
-    def _name_columns(self, names: Sequence[str]) -> bool:
-        """Whether each name is also the text of exactly one column."""
-        return are_plain(names) and not self._identifiers.repeated(names)
-
-    def _argument(self, argument: object) -> str | int:
-        """The position of the passed column that the argument names, or the name of a hidden column created for it."""
-        if isinstance(argument, str) and (position := self._passed.get(self.same(argument))) is not None:
-            return position
-        for name, column in self._expressions.items():
-            if column is argument:
-                return name
-        name = self._new_name()
-        self._expressions[name] = column_of(argument)
-        return name
-
-    def _new_name(self) -> str:
-        return hidden(len(self._nodes) + len(self._expressions))
-
-    def _operator(
-        self, frame: DataFrame, letter: tuple[str, ...], final: "Sequence[tuple[str, Source, int | _CallNode]]"
-    ) -> DataFrame:
-        """The mapInArrow that makes all calls and returns the `final` columns, by name.
-
-        `letter` names the columns that a dead letter contains.
-        """
-        fields = frame.schema.fields
-        ordered = not all(_output_mode(node.call) is OutputMode.UNORDERED for node in self._nodes)
-        planned = [self._planned(node, fields, ordered) for node in self._nodes]
-        columns: list[OutputColumn] = []
-        schema: list[StructField] = []
-        for name, source, of in final:
-            if not isinstance(of, _CallNode):
-                columns.append(OutputColumn(name, Source.INPUT, of))
-                schema.append(StructField(name, fields[of].dataType, True, fields[of].metadata))
-                continue
-            columns.append(OutputColumn(name, source, of.index))
-            type_ = of.result if source is Source.VALUE else ERROR_TYPE
-            schema.append(StructField(name, spark_type(type_)))
-        letters = self._letter_schema(letter, fields)
-        operator = Operator(self._operation, _DRIVER, micro_batch=self._config.micro_batch)
-        plan = RowPlan(tuple(planned), tuple(columns), letter, ordered, operator, letters)
-        return apply_operator(
-            frame, map_rows, plan, StructType(schema), calls=[node.shown for node in self._nodes],
-            of_partition=of_partition if letters else None,
-        )  # fmt: skip
-
-    def _letter_schema(self, names: Sequence[str], fields: Sequence[StructField]) -> str:
-        """Spark's schema of the dead letters as JSON; empty if no call writes dead letters. Raises PlanError."""
-        if all(node.call.policy.on_error is not OnError.DEAD_LETTER for node in self._nodes):
-            return ""
-        if self._config.micro_batch is None and _CONNECT_WORKER in os.environ:
-            raise PlanError(
-                "dead letters in a function of foreachBatch on Spark Connect: a micro-batch that runs again would "
-                "write its letters twice, because Spark does not say there which query it belongs to. Write "
-                'connect(..., micro_batch=("a name of the query", number)), with the number that the function gets'
-            )
-        own = [StructField(field.name, spark_type(field.type)) for field in LETTER_COLUMNS]
-        taken = {self.same(field.name) for field in own}
-        for name in names:
-            if self.same(name) in taken:
-                raise PlanError(
-                    f"column {name!r}: a dead letter has a column of that name besides those of the input. "
-                    "If the input is dead letters, read them by `replay` of the session; otherwise rename the column"
-                )
-        given = [StructField(name, field.dataType) for name, field in zip(names, fields, strict=False)]
-        return StructType([*given, *own]).json()
-
-    def _planned(self, node: _CallNode, fields: Sequence[StructField], ordered: bool) -> PlannedCall:
-        """The call with the positions of its arguments. Checks the types of the arguments."""
-        place = {field.name: index for index, field in enumerate(fields)}
-        columns: list[int] = []
-        given: list[StructField] = []
-        for argument in node.arguments:
-            if isinstance(argument, _CallNode):
-                columns.append(len(fields) + argument.index)
-                given.append(StructField(argument.written.spec.name, spark_type(argument.result)))
-            else:
-                columns.append(argument if isinstance(argument, int) else place[argument])
-                given.append(fields[columns[-1]])
-        require_arguments(node.written.spec, given)
-        mode = OutputMode.ORDERED if ordered else OutputMode.UNORDERED
-        call = dataclasses.replace(node.call, options={**node.call.options, "output-mode": mode.value})
-        return PlannedCall(call, tuple(columns), earlier=node.earlier, field=node.written.value_field)
-
-
-def _passed(position: int) -> str:
-    return hidden(f"column_{position}")
-
-
-def _name_of(source: Source, of: "int | _CallNode", names: Sequence[str]) -> str:
-    """The name of an output column."""
-    if isinstance(of, _CallNode):
-        return of.error_name if source is Source.ERROR else of.name or ""
-    return names[of]
-
-
-def _output_mode(call: ScalarCall) -> OutputMode:
-    """The output mode that the client requests: that of the call, the session or the declaration."""
-    return OutputMode(call.options.get("output-mode") or call.spec.options.get("output-mode") or OutputMode.ORDERED)
+def plan_lateral_join(
+    spark: SparkSession, config: ClientConfig, frame: DataFrame, call: Column, how: How, names: Sequence[str] | None,
+    options: Mapping[str, object],
+) -> DataFrame:  # fmt: skip
+    """Return `frame` with the columns of the rows after its own. Raises as `plan_with_columns`."""
+    written = call_of(call)
+    if written is None:
+        raise PlanError("lateral_join: the call of a remote function is expected, and nothing around it")
+    spec = written.spec
+    if not pa.types.is_list(spec.result) or not pa.types.is_struct(spec.result.value_type):
+        raise PlanError(f"lateral_join: a function that returns rows is expected, not {spec.signature}")
+    if how not in ("inner", "left"):
+        raise PlanError(f"lateral_join: how is 'inner' or 'left', not {how!r}")
+    fields = [field.name for field in spec.result.value_type]
+    shown = fields if names is None else list(names)
+    if len(shown) != len(fields):
+        raise PlanError(f"lateral_join: names has {len(shown)} names, the rows of {spec.key} have {', '.join(fields)}")
+    planned = plan_with_columns(spark, config, frame, {_ROWS: call}, options)
+    errors = error_column(_ROWS)
+    failures = [error_column(spec.name)] if errors in planned.columns else []
+    repeated = identifiers_of(spark).repeated([*dict.fromkeys(frame.columns), *failures, *shown])
+    if repeated:
+        raise PlanError(
+            f"lateral_join: there would be two columns {repeated[0]!r}; pass names for the columns of the rows"
+        )
+    rows = F.col(_ROWS)
+    if failures:
+        # A failed call has no rows, but its error must not get lost.
+        nothing = F.lit(None).cast(spark_type(spec.result.value_type))
+        rows = F.when(F.col(errors).isNotNull(), F.array(nothing)).otherwise(rows)
+    generator = F.inline_outer(rows) if how == "left" else F.inline(rows)
+    joined = planned.select("*", generator.alias(*shown)).drop(_ROWS)
+    return joined.withColumnRenamed(errors, failures[0]) if failures else joined

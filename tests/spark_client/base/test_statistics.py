@@ -11,7 +11,7 @@ import udf_server as udf
 from remote_udf.errors import ErrorCode
 from remote_udf.outcomes import RowError
 from remote_udf.v1 import message_pb2 as pb
-from spark_client.base.budget import Budget
+from spark_client.base.budget import SessionBudget
 from spark_client.base.config import ClientConfig
 from spark_client.base.statistics import SMALLEST_SECONDS, Statistics, bucket_of, latency
 from spark_client.executor.engine.row_engine import PlannedCall, RowEngine
@@ -229,7 +229,7 @@ def test_calls_that_a_budget_refuses_are_no_calls_and_no_retries(serve, kind, mo
     function = failing_kinds(called)[kind]
     serving = serve(function)
     call, reports = reporting(call_of(function, serving.target, output_mode=mode, batch_rows=2))
-    config = dataclasses.replace(call.config, budget=Budget.of({"calls": most}, "on-error"))
+    config = dataclasses.replace(call.config, budget=SessionBudget.of({"calls": most}, "on-error"))
     stream = stream_of(dataclasses.replace(call, config=config), transport_for(config))
     stream.submit(chunk_of([10 * x + 1 for x in range(10)]))  # every row has to be called twice
     errors = [value for value in everything(stream).values() if isinstance(value, RowError)]
@@ -253,7 +253,7 @@ def test_calls_that_a_guard_does_not_allow_in_time_are_no_calls_and_time_out(ser
     settings = GuardSettings.parse("f", {"rate": "2/hour"})
     serving = serve(function, guards={function.spec.name: settings})
     call, reports = reporting(call_of(function, serving.target, timeout="500 ms", batch_rows=1, buffer_capacity=1))
-    budget = Budget.of({"calls": 4}, "on-error") if bounded else None
+    budget = SessionBudget.of({"calls": 4}, "on-error") if bounded else None
     config = dataclasses.replace(call.config, budget=budget)
     for x in (0, 1, 10, 20):  # one call is made, one is not repeated, and two are not made
         stream = stream_of(dataclasses.replace(call, config=config), transport_for(config))

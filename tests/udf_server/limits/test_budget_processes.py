@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from spark_client.base.budget import Budget
+from spark_client.base.budget import SessionBudget
 from spark_client.base.config import ClientConfig
 from spark_client.base.security import Security
 from spark_client.executor.stream import channels
@@ -78,7 +78,7 @@ def check(found, calls, processes):
 def test_worker_processes_share_the_budgets_of_jobs(plugin):
     with server(plugin(PLUGIN), "--processes", "2") as (_, ready, _):
         # The kernel chooses a process for each connection: of 8, one process had all in 1 of 128 runs.
-        found = in_parallel([ready["target"]] * 24, 25, Budget.of({"calls": 500}, "on-error"))
+        found = in_parallel([ready["target"]] * 24, 25, SessionBudget.of({"calls": 500}, "on-error"))
         check(found, 500, set(ready["processes"]))
 
 
@@ -89,14 +89,14 @@ def test_servers_with_a_redis_share_the_budgets_of_jobs(plugin):
     try:
         with server(path, environment=environment) as (_, one, _), server(path, environment=environment) as (_, two, _):
             targets, processes = [one["target"], two["target"]], {one["pid"], two["pid"]}
-            check(in_parallel(targets * 4, 100, Budget.of({"calls": 500}, "on-error")), 500, processes)
-            found = in_parallel(targets * 4, 100, Budget.of({"usd": 5}, "on-error"))
+            check(in_parallel(targets * 4, 100, SessionBudget.of({"calls": 500}, "on-error")), 500, processes)
+            found = in_parallel(targets * 4, 100, SessionBudget.of({"usd": 5}, "on-error"))
             # A stream whose rows were all refused has spent nothing.
             spent = sum(statistics.spent.get("usd", 0.0) for _, statistics in found)
             assert spent == pytest.approx(5.0, abs=0.02)  # each server may be wrong by a call
             check(found, round(spent / 0.01), processes)
             # Both servers are listed, and that is no reason to refuse a budget.
             both = ",".join(targets)
-            stream_outcomes(both, 10, Budget.of({"calls": 500}, "on-error"))
+            stream_outcomes(both, 10, SessionBudget.of({"calls": 500}, "on-error"))
     finally:
         redis.stop()

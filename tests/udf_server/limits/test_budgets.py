@@ -12,7 +12,7 @@ import pytest
 import udf_server as udf
 from remote_udf.errors import ErrorCode, StreamError
 from remote_udf.outcomes import ErrorBudget
-from spark_client.base.budget import Budget
+from spark_client.base.budget import SessionBudget
 from spark_client.base.config import ClientConfig
 from spark_client.base.errors import BudgetExceeded, BudgetNotKept
 from spark_client.executor.stream.connecting import BudgetLedgers
@@ -68,7 +68,7 @@ async def fails(x: int) -> int:
 
 
 def budget(over="on-error", **amounts):
-    return Budget.of(amounts, over)
+    return SessionBudget.of(amounts, over)
 
 
 def results(serving, function, values, bound, chunk=10, **options):
@@ -288,7 +288,7 @@ def test_a_second_budget_for_one_job_is_refused(serve):
 )
 def test_a_server_refuses_terms_that_are_none(serve, amounts, share, why):
     with pytest.raises(StreamError, match=why):
-        results(serve(ask), ask, [1], Budget(amounts, share, fails=False))
+        results(serve(ask), ask, [1], SessionBudget(amounts, share, fails=False))
 
 
 def test_servers_that_count_apart_are_refused(serve):

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 import udf_server as udf
-from spark_client.base.budget import Budget
+from spark_client.base.budget import SessionBudget
 from spark_client.base.security import Security
 from spark_client.executor.stream.transport import transport_for
 from tests.spark_client.scripted import call_of, chunk_of, everything, stream_of
@@ -194,7 +194,7 @@ async def dearer(number: int, context: udf.CallContext) -> int:
 def spend(serving, function, rows, security=None, **budget):
     """Call a function for a job with a budget, and return the job's id."""
     call = call_of(function, serving.target)
-    bound = Budget.of(budget, "on-error")
+    bound = SessionBudget.of(budget, "on-error")
     config = dataclasses.replace(call.config, budget=bound, security=security or call.config.security)
     call = dataclasses.replace(call, config=config)
     stream = stream_of(call, transport_for(call.config))

@@ -9,7 +9,7 @@ import pytest
 import udf_server as udf
 from remote_udf.errors import ErrorCode
 from remote_udf.outcomes import ErrorBudget
-from spark_client.base.budget import Budget
+from spark_client.base.budget import SessionBudget
 from spark_client.base.config import ClientConfig
 from spark_client.base.errors import ServerUnavailable
 from spark_client.base.security import Security
@@ -198,7 +198,7 @@ def test_all_jobs_of_a_caller_spend_its_budget_of_the_day_together(serve, caller
     serving = serve(ask, access_file=path, callers=parse_callers({"etl": {"budget": {"usd": 10}}}))
     assert refused(results(serving.target, security["etl"], list(range(30)))) == []
     # The rest is 2.50: the job's own budget has more than that.
-    bound = Budget.of({"usd": 20}, "on-error")
+    bound = SessionBudget.of({"usd": 20}, "on-error")
     messages = refused(results(serving.target, security["etl"], list(range(30)), budget=bound))
     assert len(messages) == 20
     assert messages[0].startswith("the budget of caller 'etl' for 20")
@@ -215,7 +215,7 @@ async def beats(serving):
 def test_a_job_of_a_caller_with_a_budget_is_bounded_by_its_own_too(serve, callers):
     path, security = callers("etl")
     serving = serve(ask, access_file=path, callers=parse_callers({"etl": {"budget": {"usd": 100, "calls": 1000}}}))
-    bound = Budget.of({"usd": 5}, "on-error")
+    bound = SessionBudget.of({"usd": 5}, "on-error")
     messages = refused(results(serving.target, security["etl"], list(range(30)), budget=bound))
     assert (len(messages), messages[0]) == (10, "the budget of this job is spent: 5 of 5 usd")
     (daily,) = serving.server._budgets._daily.values()

@@ -12,7 +12,7 @@ from spark_client.executor.aggregate.grouped import map_grouped
 from spark_client.executor.aggregate.merge import FinishPlan, map_finish
 from spark_client.executor.aggregate.partial import map_partial
 from spark_client.executor.engine.row_engine import PlannedCall
-from spark_client.executor.scalar.rows import OutputColumn, Source
+from spark_client.executor.scalar.rows import ColumnSource, OutputColumn
 from spark_client.testing import FaultyTransport, LocalTransport
 from tests.properties import examples
 from tests.spark_client.executor.aggregate.world import (
@@ -62,7 +62,7 @@ def finished(function, lists, opening):
         table = pa.table({"k": structs, "a": table["a"]})
     plan = FinishPlan(
         calls=(PlannedCall(call, columns, names=names),), keys=(), key_names=(),
-        output=(OutputColumn("value", Source.VALUE, 0),),
+        output=(OutputColumn("value", ColumnSource.VALUE, 0),),
     )  # fmt: skip
     return [row["value"] for row in rows_of(map_finish(plan, iter(table.to_batches()), opening))]
 

@@ -10,7 +10,7 @@ from spark_client.executor.engine.pieces import PIECE_BYTES
 from spark_client.executor.engine.row_engine import PlannedCall
 from spark_client.executor.scalar import rows as rows_module
 from spark_client.executor.scalar.column import FusedPlan, evaluate_fused, evaluate_scalar, result_type
-from spark_client.executor.scalar.rows import OutputColumn, RowPlan, Source, map_rows
+from spark_client.executor.scalar.rows import ColumnSource, OutputColumn, RowPlan, map_rows
 from spark_client.testing import local_transport
 from tests.spark_client.scripted import call_of
 
@@ -65,11 +65,11 @@ def call(target):
     )
 
 
-X = OutputColumn("x", Source.INPUT, 0)
+X = OutputColumn("x", ColumnSource.INPUT, 0)
 
 
 def plan_of(*calls, output=None, ordered=True):
-    columns = [OutputColumn(f"v{index}", Source.VALUE, index) for index in range(len(calls))]
+    columns = [OutputColumn(f"v{index}", ColumnSource.VALUE, index) for index in range(len(calls))]
     planned = tuple(PlannedCall(call, (0,)) for call in calls)
     return RowPlan(planned, (X, *(columns if output is None else output)), ("x",), ordered)
 
@@ -93,7 +93,7 @@ def test_null_leaves_null(call):
 
 
 def test_an_error_column_stands_beside_the_value(call):
-    output = [OutputColumn("v", Source.VALUE, 0), OutputColumn("v_error", Source.ERROR, 0)]
+    output = [OutputColumn("v", ColumnSource.VALUE, 0), OutputColumn("v_error", ColumnSource.ERROR, 0)]
     ok, failed = mapped(plan_of(call("positive", "column"), output=output), [3, -1])
     assert ok == {"x": 3, "v": 3, "v_error": None}
     assert (failed["v"], failed["v_error"]["code"]) == (None, "FUNCTION_ERROR")
@@ -101,8 +101,8 @@ def test_an_error_column_stands_beside_the_value(call):
 
 def test_rows_with_large_values_leave_in_several_batches(call, monkeypatch):
     monkeypatch.setattr(rows_module, "WHOLE_BYTES", 1 << 20)
-    output = [OutputColumn("v", Source.VALUE, 0), OutputColumn("error", Source.ERROR, 0)]
-    output.append(OutputColumn("p", Source.VALUE, 1))
+    output = [OutputColumn("v", ColumnSource.VALUE, 0), OutputColumn("error", ColumnSource.ERROR, 0)]
+    output.append(OutputColumn("p", ColumnSource.VALUE, 1))
     plan = plan_of(call("wide", "column"), call("positive"), output=output)
     batches = list(map_rows(plan, iter([pa.record_batch({"x": pa.array(range(60), pa.int64())})])))
     assert max(batch.nbytes for batch in batches) < 2 * PIECE_BYTES
