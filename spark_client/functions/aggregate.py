@@ -14,23 +14,22 @@ from remote_udf.segments import AppliedField
 from spark_client.base.calls import AggregateCall
 from spark_client.base.config import ClientConfig
 from spark_client.base.errors import PlanError
-from spark_client.base.notebooks import function_html
 from spark_client.base.options import call_options, session_options
 from spark_client.functions.arguments import column_of, require_count
 from spark_client.functions.column_values import ColumnValue, is_value, values_in
-from spark_client.functions.scalar import FunctionDoc
+from spark_client.functions.scalar import FunctionDoc, ShownFunction
 from spark_client.functions.window import WindowSpec
 
 __all__ = ["AggregateExpression", "OverExpression", "RemoteAggregate"]
 
 
-@dataclasses.dataclass(frozen=True)
-class RemoteAggregate:
+@dataclasses.dataclass(frozen=True, repr=False)
+class RemoteAggregate(ShownFunction):
     """Call it with columns or column names inside `remote.group_by(...).agg(...)`: `my_avg("price")`."""
 
     spec: FunctionSpec
-    spark: SparkSession = dataclasses.field(repr=False)
-    config: ClientConfig = dataclasses.field(repr=False)
+    spark: SparkSession
+    config: ClientConfig
     options: Mapping[str, object] = dataclasses.field(default_factory=dict)
 
     def with_options(self, **options: Unpack[AggregateCallOptions]) -> "RemoteAggregate":
@@ -51,12 +50,6 @@ class RemoteAggregate:
                 )
         require_count(self.spec, len(arguments))
         return AggregateExpression(self, arguments)
-
-    def __repr__(self) -> str:
-        return f"<remote function {self.spec.signature}, version {self.spec.version}, of {self.config.target}>"
-
-    def _repr_html_(self) -> str:
-        return function_html(self.spec, self.config, self.options)
 
     __doc__ = FunctionDoc(__doc__)
 

@@ -25,7 +25,7 @@ from spark_client.functions.arguments import column_of, require_count
 from spark_client.functions.column_calls import ColumnCall, with_call
 
 __all__ = [
-    "AnyFunction", "FunctionDoc", "RemoteFunction", "SparkFunction", "new_spark_function", "plan_call",
+    "AnyFunction", "FunctionDoc", "RemoteFunction", "ShownFunction", "SparkFunction", "new_spark_function", "plan_call",
     "require_no_dead_letter", "spark_function",
 ]  # fmt: skip
 
@@ -65,8 +65,22 @@ class FunctionDoc:
         return self._text if instance is None else f"{instance.spec.signature}\n\n{instance.spec.description}"
 
 
-@dataclasses.dataclass(frozen=True)
-class RemoteFunction:
+class ShownFunction:
+    """How a function is shown in Python and in notebooks."""
+
+    spec: FunctionSpec
+    config: ClientConfig
+    options: Mapping[str, object]
+
+    def __repr__(self) -> str:
+        return f"<remote function {self.spec.signature}, version {self.spec.version}, of {self.config.target}>"
+
+    def _repr_html_(self) -> str:
+        return function_html(self.spec, self.config, self.options)
+
+
+@dataclasses.dataclass(frozen=True, repr=False)
+class RemoteFunction(ShownFunction):
     """Call it with columns or column names, like one of Spark's own functions: `geocode("address")`.
 
     The call is a column, which can be used in select, where, join conditions and other calls, and whose fields can
@@ -75,10 +89,10 @@ class RemoteFunction:
     """
 
     spec: FunctionSpec
-    spark: SparkSession = dataclasses.field(repr=False)
-    config: ClientConfig = dataclasses.field(repr=False)
+    spark: SparkSession
+    config: ClientConfig
     options: Mapping[str, object] = dataclasses.field(default_factory=dict)
-    _planned: dict[object, SparkFunction] = dataclasses.field(default_factory=dict, repr=False, compare=False)
+    _planned: dict[object, SparkFunction] = dataclasses.field(default_factory=dict, compare=False)
     """The Spark functions made so far. Spark merges equal calls only if they are calls of one object."""
 
     def with_options(self, **options: Unpack[ScalarCallOptions]) -> "RemoteFunction":
@@ -108,12 +122,6 @@ class RemoteFunction:
         # writes texts without quotes in the names of columns, so this one is named `now()`.
         column = function(*(columns or [F.lit("")]))
         return with_call(column, ColumnCall(self.spec, tuple(positional), self.options))
-
-    def __repr__(self) -> str:
-        return f"<remote function {self.spec.signature}, version {self.spec.version}, of {self.config.target}>"
-
-    def _repr_html_(self) -> str:
-        return function_html(self.spec, self.config, self.options)
 
     __doc__ = FunctionDoc(__doc__)
 

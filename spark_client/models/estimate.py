@@ -13,7 +13,7 @@ from spark_client.base.config import ClientConfig
 from spark_client.base.errors import PlanError
 from spark_client.base.grouped import grouped
 from spark_client.functions.arguments import column_of
-from spark_client.functions.column_calls import call_of
+from spark_client.functions.column_calls import ColumnCall, call_of
 from spark_client.functions.scalar import plan_call, spark_function
 from spark_client.summary.call_costs import amounts_text
 
@@ -52,27 +52,8 @@ def estimated(
     calls_in: Callable[[DataFrame], Sequence[str]],
 ) -> Estimate:  # fmt: skip
     """Run the query that estimates, unless it needs calls, which `calls_in` finds in a frame. Raises PlanError."""
-    found = call_of(call)
-    if found is None or found.spec.kind is not FunctionKind.SCALAR:
-        raise PlanError(
-            "estimate takes a frame and a call of a remote scalar function, such as remote.estimate(df, "
-            f"remote.function('complete')('prompt')); it got {call!r}"
-        )
+    found = _estimable(frame, call)
     spec = found.spec
-    if frame.isStreaming:
-        raise PlanError(f"estimate of {spec.key}: the frame is a stream, whose rows are not known; pass a table")
-    if not found.arguments:
-        raise PlanError(f"estimate of {spec.key}: the call has no arguments, so all calls cost the same")
-    if found.earlier is not None:
-        raise PlanError(
-            f"estimate of {spec.key}: a cascade calls it for a part of the rows only; estimate the two functions by "
-            "themselves, and see the share of the rows with print(cascade)"
-        )
-    if any(call_of(argument) is not None for argument in found.arguments):
-        raise PlanError(
-            f"estimate of {spec.key}: an argument is a remote call, which would be made; estimate that call, or store "
-            "its values first"
-        )
     config = dataclasses.replace(config, estimates=True, budget=None, reporter=None, session="")
     names = [f"argument_{position}" for position in range(len(found.arguments))]
     arguments = [column_of(argument).alias(name) for argument, name in zip(found.arguments, names, strict=True)]
@@ -101,6 +82,32 @@ def estimated(
     calls, different_calls = (int(amounts.pop(CALLS, 0)) for amounts in (all_rows, once))
     rows, _ = int(all_rows.pop(ROWS, 0)), once.pop(ROWS, 0)
     return Estimate(spec.key, rows, calls, different_calls, dict(sorted(once.items())), dict(sorted(all_rows.items())))
+
+
+def _estimable(frame: DataFrame, call: Column) -> ColumnCall:
+    """The call of a column. Raises PlanError if what it would cost cannot be told."""
+    found = call_of(call)
+    if found is None or found.spec.kind is not FunctionKind.SCALAR:
+        raise PlanError(
+            "estimate takes a frame and a call of a remote scalar function, such as remote.estimate(df, "
+            f"remote.function('complete')('prompt')); it got {call!r}"
+        )
+    spec = found.spec
+    if frame.isStreaming:
+        raise PlanError(f"estimate of {spec.key}: the frame is a stream, whose rows are not known; pass a table")
+    if not found.arguments:
+        raise PlanError(f"estimate of {spec.key}: the call has no arguments, so all calls cost the same")
+    if found.earlier is not None:
+        raise PlanError(
+            f"estimate of {spec.key}: a cascade calls it for a part of the rows only; estimate the two functions by "
+            "themselves, and see the share of the rows with print(cascade)"
+        )
+    if any(call_of(argument) is not None for argument in found.arguments):
+        raise PlanError(
+            f"estimate of {spec.key}: an argument is a remote call, which would be made; estimate that call, or store "
+            "its values first"
+        )
+    return found
 
 
 def counted(spec: FunctionSpec, frame: DataFrame) -> Estimate:

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from html import escape
+from operator import attrgetter
 
 from remote_udf.option_values import percent
 from spark_client.base.budget import SessionBudget
@@ -24,34 +25,22 @@ class SummaryRow:
     statistics: Statistics
 
 
+def _statistics(type_: str, *names: str) -> dict[str, tuple[str, Callable[[SummaryRow], object]]]:
+    """Columns of this type with the statistics of these names."""
+    return {name: (type_, attrgetter(f"statistics.{name}")) for name in names}
+
+
 COLUMNS: dict[str, tuple[str, Callable[[SummaryRow], object]]] = {
     "function": ("string", lambda row: row.function),
     "stage": ("int", lambda row: row.stage),
     "tasks": ("bigint", lambda row: row.tasks),
-    "rows": ("bigint", lambda row: row.statistics.rows),
-    "ok": ("bigint", lambda row: row.statistics.ok),
-    "failed": ("bigint", lambda row: row.statistics.failed),
+    **_statistics("bigint", "rows", "ok", "failed"),
     "on_error": ("string", lambda row: row.on_error),
-    "skipped": ("bigint", lambda row: row.statistics.skipped),
-    "calls": ("bigint", lambda row: row.statistics.calls),
-    "retries": ("bigint", lambda row: row.statistics.retries),
-    "cache_hits": ("bigint", lambda row: row.statistics.cache_hits),
-    "cache_misses": ("bigint", lambda row: row.statistics.cache_misses),
-    "cache_shared": ("bigint", lambda row: row.statistics.cache_shared),
-    "calls_saved": ("bigint", lambda row: row.statistics.calls_saved),
-    "spent": ("map<string, double>", lambda row: row.statistics.spent),
-    "batches": ("bigint", lambda row: row.statistics.batches),
-    "replays": ("bigint", lambda row: row.statistics.replays),
-    "reconnects": ("bigint", lambda row: row.statistics.reconnects),
-    "bytes_out": ("bigint", lambda row: row.statistics.bytes_out),
-    "bytes_in": ("bigint", lambda row: row.statistics.bytes_in),
-    "task_seconds": ("double", lambda row: row.statistics.task_seconds),
-    "spark_seconds": ("double", lambda row: row.statistics.spark_seconds),
-    "waiting_seconds": ("double", lambda row: row.statistics.waiting_seconds),
-    "batch_seconds": ("double", lambda row: row.statistics.batch_seconds),
-    "wire_seconds": ("double", lambda row: row.statistics.wire_seconds),
-    "queue_seconds": ("double", lambda row: row.statistics.queue_seconds),
-    "function_seconds": ("double", lambda row: row.statistics.function_seconds),
+    **_statistics("bigint", "skipped", "calls", "retries", "cache_hits", "cache_misses", "cache_shared", "calls_saved"),
+    **_statistics("map<string, double>", "spent"),
+    **_statistics("bigint", "batches", "replays", "reconnects", "bytes_out", "bytes_in"),
+    **_statistics("double", "task_seconds", "spark_seconds", "waiting_seconds", "batch_seconds"),
+    **_statistics("double", "wire_seconds", "queue_seconds", "function_seconds"),
     "p50_seconds": ("double", lambda row: row.statistics.quantile(0.5)),
     "p99_seconds": ("double", lambda row: row.statistics.quantile(0.99)),
 }

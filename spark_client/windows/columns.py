@@ -6,6 +6,8 @@ the window: Spark allows one watermark column per stream, and a time without tim
 watermark, which is an instant.
 """
 
+from collections.abc import Sequence
+
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
@@ -17,8 +19,8 @@ from spark_client.windows.intervals import MILLISECOND, interval_column
 
 __all__ = [
     "TIMED", "WATERMARK", "WINDOW_COLUMNS", "WINDOW_END", "WINDOW_START", "WINDOW_TIME", "check_input", "elapsed",
-    "emitted", "field_named", "hidden", "in_zone", "last_millisecond", "wall_clock", "watermark_of", "with_bounds",
-    "with_metadata", "with_times", "without_watermark", "zone_metadata", "zone_of",
+    "emitted", "field_named", "fields_named", "hidden", "in_zone", "last_millisecond", "wall_clock", "watermark_of",
+    "with_bounds", "with_metadata", "with_times", "without_watermark", "zone_metadata", "zone_of",
 ]  # fmt: skip
 
 WINDOW_START = "window_start"
@@ -54,6 +56,11 @@ def field_named(frame: DataFrame, name: str, what: str) -> T.StructField:
             f"{what}: column {name!r} is {'ambiguous' if found else 'not found'} among {', '.join(frame.columns)}"
         )
     return found[0]
+
+
+def fields_named(frame: DataFrame, names: Sequence[str] | str, what: str) -> list[str]:
+    """The names of one or several columns as the frame spells them. Raises PlanError as `field_named`."""
+    return [field_named(frame, name, what).name for name in ([names] if isinstance(names, str) else names)]
 
 
 def check_input(frame: DataFrame, time_col: str, function: str) -> T.StructField:

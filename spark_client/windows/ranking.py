@@ -19,6 +19,7 @@ from spark_client.windows.columns import (
     WINDOW_TIME,
     emitted,
     field_named,
+    fields_named,
     hidden,
     in_zone,
     without_watermark,
@@ -112,9 +113,8 @@ def window_deduplicate(
 
 def _groups(frame: DataFrame, partition_by: Sequence[str] | str, what: str) -> list[str]:
     """The columns within which rows are ranked; on a stream they include the column with the watermark."""
-    names = [partition_by] if isinstance(partition_by, str) else list(partition_by)
-    names = [field_named(frame, name, f"{what}: partition_by").name for name in names]
-    windows = [field_named(frame, name, what).name for name in (WINDOW_START, WINDOW_END)]
+    names = fields_named(frame, partition_by, f"{what}: partition_by")
+    windows = fields_named(frame, (WINDOW_START, WINDOW_END), what)
     if frame.isStreaming:
         time = field_named(frame, WINDOW_TIME, f"{what} on a stream")
         if WATERMARK not in time.metadata:

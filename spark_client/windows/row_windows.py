@@ -27,7 +27,7 @@ from spark_client.windows.columns import (
     check_input,
     elapsed,
     emitted,
-    field_named,
+    fields_named,
     hidden,
     watermark_of,
     with_times,
@@ -67,8 +67,7 @@ def session(
     micros = micros_of(gap, "SESSION: gap")
     if micros <= 0:
         raise PlanError(f"SESSION table function based aggregate requires gap to be positive, got {shown(micros)}")
-    names = [partition_by] if isinstance(partition_by, str) else list(partition_by)
-    keys = [field_named(frame, name, "SESSION: PARTITION BY").name for name in names]
+    keys = fields_named(frame, partition_by, "SESSION: PARTITION BY")
     present = frame.where(column_named(field.name).isNotNull())
     if frame.isStreaming:
         return _on_stream(present, field, micros, keys)
@@ -143,8 +142,7 @@ def tumble_rows(
         raise PlanError(f"TUMBLE_ROW: Column '{WINDOW_NUMBER}' is ambiguous: the input has one of that name")
     if frame.isStreaming:
         raise PlanError("TUMBLE_ROW is not supported on a stream: Spark cannot number the rows of one")
-    names = [partition_by] if isinstance(partition_by, str) else list(partition_by)
-    partition = [column_named(field_named(frame, name, "TUMBLE_ROW: PARTITION BY").name) for name in names]
+    partition = [column_named(name) for name in fields_named(frame, partition_by, "TUMBLE_ROW: PARTITION BY")]
     present = frame.where(column_named(field.name).isNotNull())
     position = F.row_number().over(Window.partitionBy(*partition).orderBy(column_named(field.name)))
     placed = present.select("*", position.alias(_POSITION))

@@ -94,8 +94,8 @@ class Job:
         tally.seconds = time.monotonic() - self._began
         tally.lost = int(np.count_nonzero(self._seen == 0))
         tally.doubled = int(np.count_nonzero(self._seen > 1))
-        tally.replays = sum(stream.replays for stream in self._streams)
-        tally.reconnects = sum(stream.reconnects for stream in self._streams)
+        tally.replays = sum(stream.statistics.replays for stream in self._streams)
+        tally.reconnects = sum(stream.statistics.reconnects for stream in self._streams)
         return tally
 
     def _run(self, task, first, last):

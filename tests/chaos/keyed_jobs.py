@@ -108,6 +108,6 @@ def _tally(rows, count, streams):
     except Exception as error:
         tally.failures.append(f"{type(error).__name__}: {error}"[:500])
     tally.seconds = time.monotonic() - began
-    tally.replays = sum(stream.replays for stream in streams)
-    tally.reconnects = sum(stream.reconnects for stream in streams)
+    tally.replays = sum(stream.statistics.replays for stream in streams)
+    tally.reconnects = sum(stream.statistics.reconnects for stream in streams)
     return tally

@@ -75,5 +75,5 @@ def lettered(target, rows, rng):
             found = pq.read_table(folder)["x"].to_numpy()
             tally.lost, tally.doubled = rows // 2 - len(set(found)), len(found) - len(set(found))
             tally.wrong = int(np.count_nonzero(found % 2 == 0))
-    tally.seconds, tally.replays = time.monotonic() - began, sum(stream.replays for stream in streams)
+    tally.seconds, tally.replays = time.monotonic() - began, sum(stream.statistics.replays for stream in streams)
     return tally

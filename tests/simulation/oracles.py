@@ -65,7 +65,7 @@ def check_streams(world: Any, name: str, streams: Any) -> None:
         statistics = stream.statistics
         if statistics.rows != statistics.ok + statistics.failed + statistics.skipped:
             raise Violation(f"{name}: the statistics do not add up: {statistics}")
-        if stream.replays and not may_fail(world):
+        if stream.statistics.replays and not may_fail(world):
             raise Violation(f"{name}: rows were sent again although nothing failed")
         if stream.unanswered:
             raise Violation(f"{name}: {stream.unanswered} rows are unanswered at the end")
@@ -183,13 +183,13 @@ def check_calls(world: Any) -> None:
     for attempt in world.attempts:
         if not set(MANY_ROWS).isdisjoint(attempt.plan.functions):
             continue  # a call that fails is repeated on halves
-        streams = sum(1 + stream.replays for stream in attempt.streams)
+        streams = sum(1 + stream.statistics.replays for stream in attempt.streams)
         for x in attempt.xs:
             allowed[x] += streams * attempt.plan.attempts * calls
     for job in world.application.jobs:
         if job.plan.kind == "letters" and set(MANY_ROWS).isdisjoint(job.plan.calls.functions):
             mine = [each for each in world.application.attempts if job.name in each.info.job]
-            streams = sum(1 + stream.replays for attempt in mine for stream in attempt.streams)
+            streams = sum(1 + stream.statistics.replays for attempt in mine for stream in attempt.streams)
             allowed.update(dict.fromkeys(job.xs, streams * job.plan.calls.attempts * calls))
     for x, most in allowed.items():
         if world.rows.calls[x] > most:

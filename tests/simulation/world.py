@@ -264,7 +264,7 @@ def run(scenario: Scenario) -> Result:
         result.events = world.scheduler.events
         result.trace = world.scheduler.trace
         attempts: list[Any] = [*world.attempts, *world.application.attempts]
-        result.replays = sum(stream.replays for attempt in attempts for stream in attempt.streams)
+        result.replays = sum(stream.statistics.replays for attempt in attempts for stream in attempt.streams)
         result.rows = sum(len(attempt.outcomes) for attempt in world.attempts)
         end(world)
     return result

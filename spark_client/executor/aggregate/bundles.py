@@ -17,6 +17,7 @@ from spark_client.executor.aggregate.segment_columns import (
     errors_column,
     key_struct,
     rows_column,
+    segment_call,
 )
 from spark_client.executor.engine.groups import Completed
 from spark_client.executor.engine.policy import error_array
@@ -85,13 +86,12 @@ def planned_calls(plan: PartialPlan) -> list[PlannedCall]:
     calls = []
     error = 1 + len(plan.inputs)
     for index, source in enumerate(plan.inputs):
-        columns, names = [index + 1], [ROWS if source.accumulator is None else ACCUMULATORS]
-        if source.call.spec.sees_key:
-            columns, names = [0, *columns], [KEY, *names]
         errors: tuple[int, ...] = ()
         if source.error is not None:
             errors, error = (error,), error + 1
-        calls.append(PlannedCall(source.call, tuple(columns), errors, tuple(names)))
+        calls.append(
+            segment_call(source.call, {ROWS if source.accumulator is None else ACCUMULATORS: index + 1}, errors)
+        )
     return calls
 
 

@@ -15,6 +15,7 @@ from spark_client.executor.aggregate.segment_columns import (
     group_by_runs,
     key_struct,
     rows_column,
+    segment_call,
 )
 from spark_client.executor.engine.groups import Completed
 from spark_client.executor.engine.policy import error_array
@@ -89,12 +90,8 @@ def _planned(plan: PartialPlan) -> Sequence[PlannedCall]:
     for index, source in enumerate(plan.inputs):
         first = 1 + index * _COLUMNS
         call = replace(source.call, applied=(AppliedField.ACCUMULATOR, *_more(source.call.applied)))
-        columns, names = [first], [ACCUMULATORS]
-        if source.accumulator is None:
-            columns, names = [first, first + 1], [ACCUMULATORS, ROWS]
-        if source.call.spec.sees_key:
-            columns, names = [0, *columns], [KEY, *names]
-        calls.append(PlannedCall(call, tuple(columns), (first + 2,), tuple(names)))
+        rows = {ROWS: first + 1} if source.accumulator is None else {}
+        calls.append(segment_call(call, {ACCUMULATORS: first, **rows}, (first + 2,)))
     return calls
 
 

@@ -13,10 +13,10 @@ from remote_udf.row_kinds import ROW_KIND, RowKind
 from remote_udf.segments import ACCUMULATORS, KEY, ROWS, AppliedField, list_of
 from spark_client.executor.aggregate.frames import FrameSteps
 from spark_client.executor.aggregate.row_values import FIRST_VALUES, Evaluated, RowValues
-from spark_client.executor.aggregate.segment_columns import AggregateInput, accumulator_lists, key_struct
+from spark_client.executor.aggregate.segment_columns import AggregateInput, accumulator_lists, key_struct, segment_call
 from spark_client.executor.engine.groups import Completed
 from spark_client.executor.engine.pieces import PIECE_BYTES, Integers, LongColumn
-from spark_client.executor.engine.row_engine import PlannedCall, RowEngine
+from spark_client.executor.engine.row_engine import RowEngine
 from spark_client.executor.segments.failures import check_policy
 from spark_client.executor.stream.runtime import Runtime
 
@@ -98,11 +98,7 @@ class Evaluation:
     def _new_engine(self, applied: tuple[AppliedField, ...], *, chained: bool) -> RowEngine:
         """An engine for the batches of _StepBundles."""
         call = replace(self._source.call, applied=applied)
-        columns, names = ([0], [KEY]) if call.spec.sees_key else ([], [])
-        columns, names = [*columns, 1], [*names, ROWS]
-        if chained:
-            columns, names = [*columns, 2], [*names, ACCUMULATORS]
-        planned = PlannedCall(call, tuple(columns), names=tuple(names))
+        planned = segment_call(call, {ROWS: 1, ACCUMULATORS: 2} if chained else {ROWS: 1})
         return RowEngine([planned], self._runtime, ordered=True, merging=False)
 
     def _collect(

@@ -18,9 +18,15 @@ from spark_client.base.identifiers import hidden
 from spark_client.executor.aggregate.bundles import signs
 from spark_client.executor.aggregate.fired_state import FiredWindow, FirePlan, loaded_windows, saved_windows
 from spark_client.executor.aggregate.firing import Firing
-from spark_client.executor.aggregate.segment_columns import RowsByKey, group_by_key, key_struct, rows_column
+from spark_client.executor.aggregate.segment_columns import (
+    RowsByKey,
+    group_by_key,
+    key_struct,
+    rows_column,
+    segment_call,
+)
 from spark_client.executor.engine.pieces import Integers
-from spark_client.executor.engine.row_engine import PlannedCall, RowEngine
+from spark_client.executor.engine.row_engine import RowEngine
 from spark_client.executor.packed_batches import read, written
 from spark_client.executor.segments.failures import check_policy
 from spark_client.executor.segments.keys import combined
@@ -128,12 +134,9 @@ class FiredBucket:
             columns.append(pa.array(lists, list_of(source.call.spec.accumulator)))
             columns.append(rows_column(source, rows, grouping, kinds))
             names += [f"{number}a", f"{number}r"]
-            arguments, wire = [2 * number + 1, 2 * number + 2], [ACCUMULATORS, ROWS]
-            if source.call.spec.sees_key:
-                arguments, wire = [0, *arguments], [KEY, *wire]
             applied = (AppliedField.ACCUMULATOR, AppliedField.FINAL_VALUE)
             call = dataclasses.replace(source.call, applied=applied)
-            calls.append(PlannedCall(call, tuple(arguments), (), tuple(wire)))
+            calls.append(segment_call(call, {ACCUMULATORS: 2 * number + 1, ROWS: 2 * number + 2}))
         engine = RowEngine(calls, RUNTIME, ordered=True, merging=False)
         try:
             completed = engine.exchange(pa.RecordBatch.from_arrays(columns, names=names))

@@ -19,7 +19,7 @@ from spark_client.executor.aggregate.segment_columns import group_by_key
 from spark_client.executor.engine.pieces import Integers
 from spark_client.executor.packed_batches import read, written
 from spark_client.executor.segments.keys import combined, key_codes
-from spark_client.executor.stream.runtime import RUNTIME, Runtime
+from spark_client.executor.stream.runtime import RUNTIME
 
 __all__ = ["KeptPlan", "keep", "pack_buckets"]
 
@@ -51,9 +51,7 @@ def pack_buckets(names: tuple[str, str], batches: Iterator[pa.RecordBatch]) -> I
         yield pa.RecordBatch.from_arrays([buckets, packed], names=list(names))
 
 
-def keep(
-    plan: KeptPlan, frames: Iterator[pd.DataFrame], state: GroupState, runtime: Runtime = RUNTIME
-) -> Iterator[pd.DataFrame]:
+def keep(plan: KeptPlan, frames: Iterator[pd.DataFrame], state: GroupState) -> Iterator[pd.DataFrame]:
     """The rows of a bucket, in which only one row of each key has accumulators: the merged ones, and their version."""
     column = ""
     batches = []
@@ -63,14 +61,12 @@ def keep(
     rows = pa.Table.from_batches(batches)
     version, saved = state.get if state.exists else (0, None)
     stored = None if saved is None else pa.Table.from_batches(read(bytes(saved)))
-    result, left = _kept(plan, rows, stored, version + 1, runtime)
+    result, left = _kept(plan, rows, stored, version + 1)
     state.update((version + 1, written(left.to_batches()) if left.num_rows else None))
     yield pd.DataFrame({column: [written(result.to_batches())]})
 
 
-def _kept(
-    plan: KeptPlan, rows: pa.Table, stored: pa.Table | None, version: int, runtime: Runtime
-) -> tuple[pa.Table, pa.Table]:
+def _kept(plan: KeptPlan, rows: pa.Table, stored: pa.Table | None, version: int) -> tuple[pa.Table, pa.Table]:
     """The rows with merged accumulators, and what is stored for the next micro-batch."""
     keys = len(plan.keys)
     own = rows.select([*plan.keys, *plan.values]).rename_columns(list(plan.merging.names))
@@ -84,7 +80,7 @@ def _kept(
     chosen = np.concatenate((np.flatnonzero(touched), np.arange(count, len(codes))))
     merged = both.take(pa.array(chosen))
     if len(np.unique(codes[chosen])) < len(chosen):
-        merged = merged_accumulators(plan.merging, merged, runtime)
+        merged = merged_accumulators(plan.merging, merged, RUNTIME)
     # The first of the rows of a key gets its accumulators.
     again = _codes(pa.concat_tables([new, merged]), keys)
     first = np.full(again.max(initial=-1) + 1, -1, np.int64)

@@ -1,7 +1,7 @@
 """Builds bundles: rows grouped by key become Arrow columns of segments."""
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,9 +11,10 @@ import pyarrow.compute as pc
 
 from remote_udf.functions import NullCall
 from remote_udf.row_kinds import ROW_KIND
-from remote_udf.segments import list_of
+from remote_udf.segments import KEY, list_of
 from spark_client.base.calls import AggregateCall
 from spark_client.executor.engine.pieces import Integers
+from spark_client.executor.engine.planned_calls import PlannedCall
 from spark_client.executor.packed_batches import written
 from spark_client.executor.segments.keys import combined, key_codes
 
@@ -27,6 +28,7 @@ __all__ = [
     "group_by_runs",
     "key_struct",
     "rows_column",
+    "segment_call",
 ]
 
 
@@ -57,6 +59,14 @@ class AggregateInput:
                     valid = table.column(column).is_valid().to_numpy()
                     chosen = valid if chosen is None else chosen & valid
         return None if chosen is None or chosen.all() else chosen
+
+
+def segment_call(
+    call: AggregateCall, columns: Mapping[str, int], errors: tuple[int, ...] = (), key: int | None = 0
+) -> PlannedCall:
+    """A call over segments. `columns` has positions by names on the wire; functions that see keys also get `key`."""
+    given = {KEY: key, **columns} if key is not None and call.spec.sees_key else columns
+    return PlannedCall(call, tuple(given.values()), errors, tuple(given))
 
 
 @dataclass(frozen=True)

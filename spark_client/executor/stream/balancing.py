@@ -116,7 +116,7 @@ class Balancer:
         return self._seconds * self._uniform(0.5, 1.5)
 
 
-class LoadQuestion:
+class LoadQuestion(Question):
     """Calls of GetProgress that run. Use it on one thread."""
 
     def __init__(self, calls: Mapping[str, LoadCall], ended: Callable[[Mapping[str, ServerLoad]], object]) -> None:
@@ -125,11 +125,9 @@ class LoadQuestion:
 
     @property
     def done(self) -> bool:
-        """Whether every server has answered or failed."""
         return all(call.done() for call in self._calls.values())
 
     def wait(self, seconds: float) -> None:
-        """Wait up to this time for each answer. Later answers still count."""
         for call in self._calls.values():
             try:
                 call.result(timeout=seconds)
@@ -139,7 +137,6 @@ class LoadQuestion:
                 continue
 
     def answers(self) -> Mapping[str, ServerLoad]:
-        """The loads by address, of the servers that have told one. Call once, when it is done."""
         found: dict[str, ServerLoad] = {}
         for address, call in self._calls.items():
             try:
@@ -152,7 +149,6 @@ class LoadQuestion:
         return found
 
     def cancel(self) -> None:
-        """End the calls. Safe to call twice."""
         for call in self._calls.values():
             call.cancel()
         self._ended({})

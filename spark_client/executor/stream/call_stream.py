@@ -79,8 +79,7 @@ class CallStream:
         self._reconnecting = Reconnecting(
             transport, clock, uniform, call.config.max_stream_seconds, self._connector.may_change
         )
-        seconds = call.config.connect_seconds
-        timeout = call.timeout
+        seconds, timeout = call.config.connect_seconds, call.timeout
         try:
             self._connection = self._connector.connect(clock() + seconds, clock() + max(seconds, timeout))
         except BaseException as error:
@@ -173,16 +172,6 @@ class CallStream:
             return self._accounts.counts
         finally:
             self.close()
-
-    @property
-    def replays(self) -> int:
-        """Number of times that rows were sent again."""
-        return self.statistics.replays
-
-    @property
-    def reconnects(self) -> int:
-        """Number of times that the stream changed connections without rows in flight."""
-        return self.statistics.reconnects
 
     def report(self, spark_seconds: float) -> None:
         """Pass the statistics to the plan's reporter, once. `spark_seconds` is the time the task spent in Spark."""

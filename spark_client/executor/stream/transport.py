@@ -4,9 +4,10 @@ import contextlib
 import queue
 import random
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 import grpc
+from google.protobuf.message import Message
 
 from remote_udf.spans import Headers
 from remote_udf.v1 import service_pb2
@@ -46,6 +47,7 @@ _NO_HTTP2 = ("Failed parsing HTTP/2 (Expected SETTINGS", "Trying to connect an h
 
 
 _Call: TypeAlias = FutureAnswer[service_pb2.ListFunctionsResponse]
+Response = TypeVar("Response")
 
 
 class NoGrpcServer(TransportLost):
@@ -140,15 +142,21 @@ class GrpcTransport:
 
     def _asks(self, session: str = "", seconds: float = LOAD_SECONDS) -> Callable[[grpc.Channel], LoadCall]:
         """What begins a call of GetProgress on a channel."""
+        request, response = service_pb2.GetProgressRequest(session=session), service_pb2.GetProgressResponse
+        return self._unary("GetProgress", request, response.FromString, seconds)
+
+    def _unary(
+        self, method: str, request: Message, read: Callable[[bytes], Response], seconds: float
+    ) -> Callable[[grpc.Channel], FutureAnswer[Response]]:
+        """What begins a call of this method on a channel."""
         metadata = self._security.metadata()
 
-        def begin(channel: grpc.Channel) -> LoadCall:
-            method = channel.unary_unary(
-                f"/{SERVICE_NAME}/GetProgress",
-                request_serializer=service_pb2.GetProgressRequest.SerializeToString,
-                response_deserializer=service_pb2.GetProgressResponse.FromString,
-            )
-            return method.future(service_pb2.GetProgressRequest(session=session), timeout=seconds, metadata=metadata)
+        def begin(channel: grpc.Channel) -> FutureAnswer[Response]:
+            call = channel.unary_unary(
+                f"/{SERVICE_NAME}/{method}", request_serializer=type(request).SerializeToString,
+                response_deserializer=read,
+            )  # fmt: skip
+            return call.future(request, timeout=seconds, metadata=metadata)
 
         return begin
 
@@ -169,16 +177,8 @@ class GrpcTransport:
         return answers
 
     def _ask(self, endpoint: Endpoint, seconds: float, done: queue.SimpleQueue[_Call]) -> tuple[_Call, Channel]:
-        metadata = self._security.metadata()
-
-        def begin(channel: grpc.Channel) -> _Call:
-            method = channel.unary_unary(
-                f"/{SERVICE_NAME}/ListFunctions",
-                request_serializer=service_pb2.ListFunctionsRequest.SerializeToString,
-                response_deserializer=service_pb2.ListFunctionsResponse.FromString,
-            )
-            return method.future(service_pb2.ListFunctionsRequest(), timeout=seconds, metadata=metadata)
-
+        request, response = service_pb2.ListFunctionsRequest(), service_pb2.ListFunctionsResponse
+        begin = self._unary("ListFunctions", request, response.FromString, seconds)
         channel, call = self._channels.start(endpoint, self._security, begin)
         call.add_done_callback(done.put)
         return call, channel

@@ -6,7 +6,7 @@ types and nulls are Arrow's. If a delay is in processing time, Spark visits ever
 otherwise the watermark triggers them. See spark_client.executor.aggregate.fired.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import pandas as pd
 import pyarrow as pa
@@ -127,23 +127,31 @@ def _planned(query: AggregateQuery, builtins: Sequence[Builtin], options: EmitOp
     changes = packed.groupBy(LAST, BUCKET).applyInPandasWithState(
         fire, f"{PACKED} binary", "state binary", "append", timeout
     )
-    shown_keys = [
-        (name, fields[key].dataType) for name, key in zip(query.key_names, keys, strict=False)
-    ]  # the grouping set is part of the key, but it is not shown
-    output: list[tuple[str, T.DataType]] = [(ROW_KIND, T.StringType()), *shown_keys]
-    if query.sets is not None:
-        output.append((hidden("grouping_id"), fields[keys[-1]].dataType))
-    at = {id(expression): name for expression, name in _value_names(query, builtins)}
-    output += [
-        (at[id(expression)], spark_type(type_))
-        for expression, type_ in zip(query.expressions, plan.value_types, strict=True)
-    ]
+    output = _output(query, builtins, plan, fields)
     schema = StructType([StructField(f"v{index}", type_) for index, (_, type_) in enumerate(output)])
     shown = [
         F.col(f"v{i}").alias(name, metadata={FIRED: True})
         for i, (name, _) in enumerate(output) if name != hidden("grouping_id")
     ]  # fmt: skip
     return changes.mapInArrow(unpacked, schema).select(*shown)
+
+
+def _output(
+    query: AggregateQuery, builtins: Sequence[Builtin], plan: FirePlan, fields: Mapping[str, StructField]
+) -> list[tuple[str, T.DataType]]:
+    """The names and the types of the columns of changes."""
+    shown_keys = [
+        (name, fields[key].dataType) for name, key in zip(query.key_names, query.group_keys, strict=False)
+    ]  # the grouping set is part of the key, but it is not shown
+    output: list[tuple[str, T.DataType]] = [(ROW_KIND, T.StringType()), *shown_keys]
+    if query.sets is not None:
+        output.append((hidden("grouping_id"), fields[query.group_keys[-1]].dataType))
+    at = {id(expression): name for expression, name in _value_names(query, builtins)}
+    output += [
+        (at[id(expression)], spark_type(type_))
+        for expression, type_ in zip(query.expressions, plan.value_types, strict=True)
+    ]
+    return output
 
 
 def _argument(number: int) -> str:

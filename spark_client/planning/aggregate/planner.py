@@ -14,12 +14,13 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from remote_udf.options import OnError
-from remote_udf.segments import ACCUMULATORS, KEY, ROWS, AppliedField
+from remote_udf.segments import ACCUMULATORS, ROWS, AppliedField
 from spark_client.base.changelogs import kind_column, require_no_fires
 from spark_client.base.errors import PlanError
 from spark_client.base.identifiers import column_named, error_column, hidden, identifiers_of, is_hidden
 from spark_client.executor.aggregate.firing import EmitOptions
 from spark_client.executor.aggregate.merge import FinishPlan, map_finish
+from spark_client.executor.aggregate.segment_columns import segment_call
 from spark_client.executor.engine.row_engine import PlannedCall
 from spark_client.executor.scalar.rows import ColumnSource, OutputColumn
 from spark_client.functions.aggregate import AggregateExpression, OverExpression
@@ -175,11 +176,9 @@ class _GroupByPlanner:
 
     def _finishing_call(self, remote: Remote, place: dict[str, int], key_struct: int | None) -> PlannedCall:
         rows = ROWS if remote.strategy is Strategy.ROWS else ACCUMULATORS
-        columns, names = [place[remote.accumulator]], [rows]
-        if key_struct is not None and remote.call.spec.sees_key:
-            columns, names = [key_struct, *columns], [KEY, *names]
         errors = (place[remote.error],) if remote.error in place else ()
-        return PlannedCall(remote.applying(AppliedField.FINAL_VALUE), tuple(columns), errors, tuple(names))
+        call = remote.applying(AppliedField.FINAL_VALUE)
+        return segment_call(call, {rows: place[remote.accumulator]}, errors, key_struct)
 
 
 def _with_computed(

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
-from pyspark.sql.types import StructType
+from pyspark.sql.types import StructField, StructType
 
 from remote_udf.segments import AppliedField
 from spark_client.base.errors import PlanError
@@ -188,6 +188,27 @@ class _OverOperator:
         fields = placed.schema.fields
         place = {name: width + index for index, name in enumerate(self._hidden)}
         output = [OutputField(name, fields[i].dataType, fields[i].metadata) for i, name in enumerate(names)]
+        inputs, values = self._inputs(fields, arguments, conditions, place, limits)
+        output += values
+        schema = output_schema(output)
+        plan = OverPlan(
+            inputs=tuple(inputs),
+            partition=tuple(place[name] for name in partition),
+            partition_names=tuple(self._partition_names()),
+            order=tuple(place[name] for name in order),
+            passed=tuple(range(width)),
+            names=tuple(schema.names),
+        )
+        passed = with_hidden_names(placed, width)
+        calls = [f"{call.expression.spec.name} OVER" for call in self._calls.values()]
+        return apply_operator(passed, map_over, plan, schema, [each.name for each in output], calls=calls)
+
+    def _inputs(
+        self, fields: Sequence[StructField], arguments: Mapping[str, Sequence[str]], conditions: Mapping[str, str],
+        place: Mapping[str, int], limits: Mapping[tuple[bool, float], int],
+    ) -> tuple[list[OverInput], list[OutputField]]:  # fmt: skip
+        """The calls over these columns, and the columns of their values. `place` has positions of hidden columns."""
+        output: list[OutputField] = []
         inputs = []
         for name, call in self._calls.items():
             columns = tuple(place[column] for column in arguments[name])
@@ -203,18 +224,7 @@ class _OverOperator:
                 )
             )
             output += value_fields(name, planned)
-        schema = output_schema(output)
-        plan = OverPlan(
-            inputs=tuple(inputs),
-            partition=tuple(place[name] for name in partition),
-            partition_names=tuple(self._partition_names()),
-            order=tuple(place[name] for name in order),
-            passed=tuple(range(width)),
-            names=tuple(schema.names),
-        )
-        passed = with_hidden_names(placed, width)
-        calls = [f"{call.expression.spec.name} OVER" for call in self._calls.values()]
-        return apply_operator(passed, map_over, plan, schema, [each.name for each in output], calls=calls)
+        return inputs, output
 
     def _hide(self, what: str, column: Column | str) -> str:
         name = hidden(f"{what}_{len(self._hidden)}")

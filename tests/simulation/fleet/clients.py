@@ -63,7 +63,11 @@ class Client:
     @property
     def reconnects(self) -> int:
         """How often its stream was opened again, with rows in flight or without."""
-        return len(self.streams) - 1 + sum(stream.replays + stream.reconnects for stream in self.streams)
+        return (
+            len(self.streams)
+            - 1
+            + sum(stream.statistics.replays + stream.statistics.reconnects for stream in self.streams)
+        )
 
     def begin(self) -> None:
         self.worker.threads.start("client", self._run)

@@ -131,7 +131,7 @@ def test_streams_leave_a_slow_server_and_lose_no_row():
                 stream.submit(chunk_of(range(first, first + 2), first))
                 assert everything(stream) == {first: first + 1, first + 1: first + 2}
                 end.wait(0.3)
-            return stream.finish().rows_failed, stream.replays
+            return stream.finish().rows_failed, stream.statistics.replays
 
         with ThreadPoolExecutor(8) as threads:
             clients = [threads.submit(client) for _ in range(8)]

@@ -109,7 +109,7 @@ def test_a_stream_of_a_busy_server_moves_to_a_better_one_before_its_first_rows(c
     run(stream)
     assert fleet.used == ["a", "b"]
     assert [request.WhichOneof("request") for request in fleet.streams[0].received] == ["open", "finish"]
-    assert (stream.reconnects, stream.replays) == (1, 0)
+    assert (stream.statistics.reconnects, stream.statistics.replays) == (1, 0)
     assert len(fleet.questions) == 1  # of two servers the better one was found: it is not asked for again at once
 
 
@@ -126,7 +126,7 @@ def test_servers_that_tell_no_load_are_used_in_turn_and_for_a_limited_time(clock
     clock.now += stream.call.config.max_stream_seconds
     run(stream, 10)
     assert fleet.questions == []
-    assert stream.reconnects == 1
+    assert stream.statistics.reconnects == 1
 
 
 def test_a_stream_whose_server_is_as_good_as_another_one_does_not_age(clock):
@@ -135,7 +135,7 @@ def test_a_stream_whose_server_is_as_good_as_another_one_does_not_age(clock):
     for start in range(0, 100, 10):
         clock.now += stream.call.config.max_stream_seconds
         run(stream, start)
-    assert (fleet.used, stream.reconnects) == (["a"], 0)
+    assert (fleet.used, stream.statistics.reconnects) == (["a"], 0)
     assert len(fleet.questions) == 10
 
 
@@ -149,7 +149,7 @@ def test_a_stream_that_has_room_for_long_is_read_now_and_then(clock):
     assert everything(stream) == {row: row + 1 for row in range(10)}
     assert stream.has_room()
     run(stream, 10)
-    assert (fleet.used, stream.reconnects) == (["a"], 0)
+    assert (fleet.used, stream.statistics.reconnects) == (["a"], 0)
 
 
 def test_rows_in_flight_are_answered_before_a_stream_moves(clock):
@@ -162,7 +162,7 @@ def test_rows_in_flight_are_answered_before_a_stream_moves(clock):
     assert everything(stream) == {row: row + 1 for row in range(10)}
     assert stream.has_room()
     run(stream, 10)
-    assert (fleet.used, stream.replays) == (["a", "b"], 0)
+    assert (fleet.used, stream.statistics.replays) == (["a", "b"], 0)
     assert stream.finish().rows_in == 10
 
 

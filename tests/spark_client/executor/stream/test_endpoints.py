@@ -212,7 +212,7 @@ def test_a_server_that_drains_hands_its_streams_over_without_sending_a_row_twice
         assert stopping is not None
         stopping.join(20)
     assert found == [(x, x + 1) for x in range(3000)]
-    assert (streams[0].reconnects, streams[0].replays) == (1, 0)
+    assert (streams[0].statistics.reconnects, streams[0].statistics.replays) == (1, 0)
     assert sorted(seen) == list(range(3000))
 
 
@@ -231,7 +231,7 @@ def test_an_old_stream_moves_at_the_border_of_a_batch_and_its_counts_are_compare
     assert stream.has_room()
     stream.submit(chunk_of(range(10, 20), 10))
     assert everything(stream) == {row: row + 1 for row in range(10, 20)}
-    assert (stream.reconnects, stream.replays, len(transport.streams)) == (1, 0, 2)
+    assert (stream.statistics.reconnects, stream.statistics.replays, len(transport.streams)) == (1, 0, 2)
     assert [request.WhichOneof("request") for request in transport.streams[0].received] == ["open", "batch", "finish"]
     assert stream.finish().rows_in == 10
 
@@ -266,7 +266,7 @@ def test_a_connection_that_is_lost_while_the_stream_moves_is_closed():
     everything(stream)
     stream.submit(chunk_of(range(3, 6), 3))
     first = transport.streams[0]
-    assert stream.reconnects == 1
+    assert stream.statistics.reconnects == 1
     assert first.cancelled.is_set()
     assert list(first.requests) == []  # its thread has nothing to wait for
     everything(stream)
@@ -320,5 +320,5 @@ def test_rows_that_end_every_server_they_meet_are_given_up_in_the_end():
     assert set(range(5)).isdisjoint(failed)
     assert "the server was lost 51 times with these rows in flight, and max_replays is 50" in failed[7].message
     assert not failed[7].retryable
-    assert stream.replays == 51
+    assert stream.statistics.replays == 51
     stream.close()

@@ -110,7 +110,7 @@ def test_a_server_killed_in_mid_stream_and_started_again_loses_and_doubles_no_ro
         with server_process(path, address):
             for completed in run:
                 collect(completed, found)
-        replays = [stream.replays for stream in streams]
+        replays = [stream.statistics.replays for stream in streams]
     assert (found if ordered else sorted(found)) == [(x, x + 1, x + 2) for x in range(2000)]
     assert min(replays) >= 1
 

@@ -134,7 +134,7 @@ def test_rows_of_a_silent_server_are_answered_by_the_next_one(quick_watch, monke
     stream.submit(chunk_of([1, 2]))
     (answer,) = stream.receive()
     assert answer.values.to_pylist() == [2, 3]
-    assert stream.replays == 1
+    assert stream.statistics.replays == 1
     stream.finish()
 
 

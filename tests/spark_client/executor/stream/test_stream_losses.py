@@ -45,13 +45,13 @@ def test_a_server_lost_before_any_of_its_messages_costs_no_row_and_doubles_none(
     counts = stream.finish()
     resent = transport.streams[-1].batches
     if count == 0:
-        assert (len(transport.streams), stream.replays, len(resent)) == (2, 0, 5)
+        assert (len(transport.streams), stream.statistics.replays, len(resent)) == (2, 0, 5)
     elif count <= 5:
         # Opened was the first message; rows that the others answered are not sent again.
-        assert (len(transport.streams), stream.replays, counts.rows_in) == (2, 1, 10 * (6 - count))
+        assert (len(transport.streams), stream.statistics.replays, counts.rows_in) == (2, 1, 10 * (6 - count))
     elif count == 6:
         # Only the counts were lost.
-        assert (len(transport.streams), stream.replays, counts.rows_in) == (1, 0, 0)
+        assert (len(transport.streams), stream.statistics.replays, counts.rows_in) == (1, 0, 0)
     else:
         assert (len(transport.streams), counts.rows_in) == (1, 50)
 
@@ -164,7 +164,7 @@ def test_the_deadline_begins_anew_once_results_have_come():
     stream, _ = timed(call_of(plus_one), Scripted(one_result_a_stream), clock)
     stream.submit(chunk_of(range(20)))
     assert everything(stream) == {row: row + 1 for row in range(20)}
-    assert stream.replays == 19
+    assert stream.statistics.replays == 19
     stream.close()
 
 

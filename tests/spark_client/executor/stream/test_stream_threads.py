@@ -114,5 +114,5 @@ def test_one_thread_submits_while_another_receives_and_servers_come_and_go():
     reader.join(30)
     stopped.set()
     assert found == {row: row + 1 for row in range(2000)}
-    assert stream.replays > 20
+    assert stream.statistics.replays > 20
     stream.close()
