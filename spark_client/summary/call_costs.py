@@ -1,13 +1,9 @@
-"""SessionCosts: what calls of each function have cost in this session, for plans and estimates."""
+"""CallCost: what calls of a function have cost, for plans and estimates."""
 
-import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from remote_udf.amounts import add_amounts
-from spark_client.base.statistics import TaskReport
-
-__all__ = ["CallCost", "SessionCosts", "amounts_text"]
+__all__ = ["CallCost", "amounts_text"]
 
 
 @dataclass(frozen=True)
@@ -34,31 +30,6 @@ class CallCost:
 
     def __str__(self) -> str:
         return amounts_text({**self.spent, "s of its task": self.seconds})
-
-
-class SessionCosts:
-    """Adds up the reports of tasks, a number of sums per function. Any thread may use it."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._costs: dict[str, CallCost] = {}
-
-    def take(self, report: TaskReport) -> None:
-        """Add the report of a task that has ended. Each attempt of a task counts, because each has its cost."""
-        found = report.statistics
-        rows = found.ok + found.failed - found.calls_saved - found.uncalled
-        if rows <= 0:
-            return
-        with self._lock:
-            known = self._costs.get(report.function, CallCost())
-            spent = dict(known.spent)
-            add_amounts(spent, found.spent)
-            self._costs[report.function] = CallCost(known.rows + rows, known.seconds + found.waiting_seconds, spent)
-
-    def of(self, function: str) -> CallCost:
-        """The cost of all calls of a function, `name@version`, so far."""
-        with self._lock:
-            return self._costs.get(function, CallCost())
 
 
 def amounts_text(amounts: Mapping[str, float]) -> str:

@@ -16,10 +16,11 @@ from pyspark.accumulators import AccumulatorParam
 from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
+from remote_udf.amounts import add_amounts
 from spark_client.base.errors import SummaryUnavailable
 from spark_client.base.statistics import Reporter, Statistics, TaskReport
 from spark_client.executor.files import file_system
-from spark_client.summary.call_costs import CallCost, SessionCosts
+from spark_client.summary.call_costs import CallCost
 
 __all__ = [
     "Collector", "FiledReports", "ReportFiles", "ReportSink", "collecting", "context_of", "read_report",
@@ -47,12 +48,13 @@ class Collector:
         self._fetch = fetch
         self._lock, self._fetching = threading.Lock(), threading.Lock()
         self._sinks: tuple[ReportSink, ...] = ()
-        self._costs = SessionCosts()
+        self._costs: dict[str, CallCost] = {}
 
     def cost_of(self, function: str) -> CallCost:
         """What all calls of a function, `name@version`, have cost so far. Raises as `fetch`."""
         self.fetch()
-        return self._costs.of(function)
+        with self._lock:
+            return self._costs.get(function, CallCost())
 
     def open(self, sink: ReportSink) -> None:
         """Pass new reports to the sink. It does not get the reports of tasks that ended before."""
@@ -78,9 +80,21 @@ class Collector:
         """Pass reports to the sinks. Spark calls this on its own thread before it reports that the job has ended."""
         sinks = self._sinks
         for report in reports:
-            self._costs.take(report)
+            self._add_cost(report)
             for sink in sinks:
                 sink.take(report)
+
+    def _add_cost(self, report: TaskReport) -> None:
+        """Count the calls of a task. Each attempt of a task counts, because each has its cost."""
+        found = report.statistics
+        rows = found.ok + found.failed - found.calls_saved - found.uncalled
+        if rows <= 0:
+            return
+        with self._lock:
+            known = self._costs.get(report.function, CallCost())
+            spent = dict(known.spent)
+            add_amounts(spent, found.spent)
+            self._costs[report.function] = CallCost(known.rows + rows, known.seconds + found.waiting_seconds, spent)
 
 
 Reports = Collector | tuple[TaskReport, ...]

@@ -6,6 +6,7 @@ from typing import TypeAlias, TypeVar
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame
+from pyspark.sql.types import StructField
 
 from remote_udf.functions import FunctionSpec
 from remote_udf.process_planning import TableGiven
@@ -47,16 +48,20 @@ class ProcessInput:
         return {*(self.partition_by or ()), *self.upsert_key}
 
     @property
-    def columns(self) -> list[str]:
+    def fields(self) -> list[StructField]:
         """The columns that the function receives: all but the kind of change."""
+        return [each for each in self.frame.schema.fields if each.name != self.row_kind]
+
+    @property
+    def columns(self) -> list[str]:
+        """Their names."""
         return [name for name in self.frame.columns if name != self.row_kind]
 
     def given(self, argument: str) -> TableGiven:
         """What the planner needs to know of the table. Raises UnsupportedType."""
         fields = [
             pa.field(each.name, arrow_type(each.dataType, f"table {argument!r}, column {each.name!r}"))
-            for each in self.frame.schema.fields
-            if each.name != self.row_kind
+            for each in self.fields
         ]
         return TableGiven(pa.schema(fields), self.partition_by, self.order_by, self.changelog_mode, self.upsert_key)
 

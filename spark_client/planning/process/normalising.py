@@ -116,9 +116,5 @@ def _change(kind: Column, row: Column) -> Column:
 
 
 def _type(given: ProcessInput) -> str:
-    fields = ",".join(
-        f"{quoted(each.name)}:{each.dataType.simpleString()}"
-        for each in given.frame.schema.fields
-        if each.name != given.row_kind
-    )
+    fields = ",".join(f"{quoted(each.name)}:{each.dataType.simpleString()}" for each in given.fields)
     return f"struct<{fields}>"

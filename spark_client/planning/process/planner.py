@@ -109,21 +109,23 @@ class _ProcessPlanner:
             require_streams(self._call, [(each.frame, i in self._main) for i, each in enumerate(self._inputs)])
             self._require_released_rows()
         if len(self._main) < len(self._inputs):
-            self._call = dataclasses.replace(self._call, process=self._with_broadcast_state())
+            broadcast = {i: each for i, each in enumerate(self._inputs) if i not in self._main}
+            self._call = dataclasses.replace(self._call, process=broadcast_state(self._call, broadcast))
         base, plan = self._base(), self._plan()
         schema = self._schema(plan)
-        if self._streaming:
-            frames = [each.frame for each in self._inputs]
-            marks = Upstream.of(self._process, self._signature, frames)
-            warn_of_times(self._call.spec.key, self._process, self._signature, frames)
-            marks.require_distinct(self._call.spec.key, self._state.uid if self._by_key else None)
-            if self._by_key:
-                for each in self._inputs:
-                    require_no_fires(each.frame, f"function {self._call.spec.key}")
-                frame = with_state(base, plan, schema, marks, self._state)
-                return self._with_mode(marks.marked(frame, plan, self._state.uid), plan)
-            return self._with_mode(marks.marked(apply_operator(base, map_processed, plan, schema), plan, None), plan)
-        return self._with_mode(apply_operator(base, map_processed, plan, schema), plan)
+        if not self._streaming:
+            return self._with_mode(apply_operator(base, map_processed, plan, schema), plan)
+        frames, key = [each.frame for each in self._inputs], self._call.spec.key
+        marks, uid = Upstream.of(self._process, self._signature, frames), self._state.uid if self._by_key else None
+        warn_of_times(key, self._process, self._signature, frames)
+        marks.require_distinct(key, uid)
+        if self._by_key:
+            for each in frames:
+                require_no_fires(each, f"function {key}")
+            result = with_state(base, plan, schema, marks, self._state)
+        else:
+            result = apply_operator(base, map_processed, plan, schema)
+        return self._with_mode(marks.marked(result, plan, uid), plan)
 
     def _require_released_rows(self) -> None:
         """Raises PlanError unless the watermark will release the rows that ORDER BY holds on a stream."""
@@ -136,23 +138,23 @@ class _ProcessPlanner:
                 raise PlanError(
                     f"{where}rows whose time is null come first: remove NULLS LAST from the first column of ORDER BY"
                 )
-            name = given.columns[order[0].column]
+            field = given.fields[order[0].column]
             what = (
                 "the first column of ORDER BY" if given.order_by else "on_time, in whose order the function takes rows,"
             )
-            if not is_watermarked(given.frame.schema.fields[given.frame.columns.index(name)]):
+            if not is_watermarked(field):
                 raise PlanError(
-                    f"{where}{what} needs a watermark, which releases the rows in order, and "
-                    f"{name!r} has none: call withWatermark({name!r}, ...), or order by the column with the watermark"
+                    f"{where}{what} needs a watermark, which releases the rows in order, and {field.name!r} has none: "
+                    f"call withWatermark({field.name!r}, ...), or order by the column with the watermark"
                 )
 
     def _schema(self, plan: ProcessPlan) -> StructType:
         """The columns of the result. Passed columns keep their Spark type, because Arrow has no collations."""
         through = iter([
-            given.frame.schema.fields[given.frame.columns.index(name)].dataType
+            field.dataType
             for argument, given in zip(self._signature.tables, self._inputs, strict=True)
             if argument.has(ArgumentTrait.PASS_COLUMNS_THROUGH)
-            for name in given.columns
+            for field in given.fields
         ])  # fmt: skip
         types = [
             next(through) if source is OutputSource.THROUGH else spark_type(field.type)
@@ -178,9 +180,6 @@ class _ProcessPlanner:
             *(F.col(quoted(each)) for each in plan.schema.names[:-1]), column.alias(name, metadata=metadata)
         )
 
-    def _with_broadcast_state(self) -> ProcessCall:
-        return broadcast_state(self._call, {i: each for i, each in enumerate(self._inputs) if i not in self._main})
-
     def _base(self) -> DataFrame:
         """The rows of all tables, gathered and sorted by key."""
         if not self._inputs:
@@ -203,11 +202,10 @@ class _ProcessPlanner:
         for key, name in zip(self._keys, self._key_names, strict=True):
             require_sorting(base.schema[key].dataType, f"{where}key {name!r}")
         for index in self._main:
-            given = self._inputs[index]
-            for each in self._process.tables[index].order_by:
-                name = given.columns[each.column]
-                type_ = given.frame.schema.fields[given.frame.columns.index(name)].dataType
-                require_sorting(type_, f"{where}ORDER BY column {name!r}", collated=not self._streaming)
+            fields = self._inputs[index].fields
+            for field in (fields[each.column] for each in self._process.tables[index].order_by):
+                what = f"{where}ORDER BY column {field.name!r}"
+                require_sorting(field.dataType, what, collated=not self._streaming)
 
     def _columns(self) -> list[str]:
         """The columns that the executor receives, in order."""
@@ -225,7 +223,7 @@ class _ProcessPlanner:
         given, table = self._inputs[index], self._process.tables[index]
         frame, names = given.frame, [quoted(name) for name in given.columns]
         columns: list[Column] = []
-        types = [frame.schema.fields[frame.columns.index(name)].dataType for name in given.columns]
+        types = [field.dataType for field in given.fields]
         for key, column in zip(self._keys, table.partition_by, strict=False):
             columns.append(normalized(F.col(names[column]), types[column]).alias(key))
         columns.append(F.lit(index).cast("tinyint").alias(hidden("table")))
@@ -238,7 +236,7 @@ class _ProcessPlanner:
         if not self._streaming:
             columns += self._order.columns(index, names)
         for other in self._main:
-            type_ = StructType(self._fields(other))
+            type_ = StructType([StructField(each.name, each.dataType) for each in self._inputs[other].fields])
             row = F.struct(*self._values(given, names)) if other == index else F.lit(None).cast(type_)
             columns.append(row.alias(hidden(f"row_{other}")))
         return frame.select(*columns)
@@ -251,12 +249,6 @@ class _ProcessPlanner:
         return [
             F.col(name) if column in given.delete_key else F.when(kept, F.col(name)).alias(column)
             for name, column in zip(names, given.columns, strict=True)
-        ]
-
-    def _fields(self, index: int) -> list[StructField]:
-        given = self._inputs[index]
-        return [
-            StructField(each.name, each.dataType) for each in given.frame.schema.fields if each.name != given.row_kind
         ]
 
     def _plan(self) -> ProcessPlan:

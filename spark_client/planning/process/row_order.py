@@ -81,9 +81,8 @@ class RowOrder:
         return F.struct(flag.alias("missing"), column.alias("value"))
 
     def _ranked_type(self, index: int, column: int) -> str:
-        name = self._inputs[index].columns[column]
-        frame = self._inputs[index].frame
-        return f"struct<missing:boolean,value:{frame.schema.fields[frame.columns.index(name)].dataType.simpleString()}>"
+        type_ = self._inputs[index].fields[column].dataType
+        return f"struct<missing:boolean,value:{type_.simpleString()}>"
 
     def _first(self, index: int, names: Sequence[str]) -> Column:
         """The time by which rows of several tables are merged, in the type that all tables share.
@@ -103,8 +102,8 @@ class RowOrder:
 
     def _first_type(self, index: int) -> DataType | None:
         """The type of the time by which a table is ordered; None if it has none."""
-        table, given = self._process.tables[index], self._inputs[index]
+        table = self._process.tables[index]
         if not table.order_by and not self._process.on_time:
             return None
-        name = given.columns[table.order_by[0].column if table.order_by else table.time_column]
-        return given.frame.schema.fields[given.frame.columns.index(name)].dataType
+        column = table.order_by[0].column if table.order_by else table.time_column
+        return self._inputs[index].fields[column].dataType
