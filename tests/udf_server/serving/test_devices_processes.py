@@ -116,7 +116,7 @@ def test_each_device_has_a_process_and_keeps_it_when_the_process_is_killed(devic
         wait_until(lambda: page(ready["metrics"] + "/metrics").count("udf_device_info{") == 2)
         metrics = page(ready["metrics"] + "/metrics")
         for number in "01":
-            assert f'udf_device_info{{device="cuda:{number}",process="{number}"}} 1.0' in metrics
+            assert f'udf_device_info{{process="{number}",device="cuda:{number}"}} 1.0' in metrics
         assert json.loads(page(ready["metrics"] + "/catalog.json"))["server"]["devices"] == ["cuda:0", "cuda:1"]
         process.terminate()
         assert process.wait(30) == 0
