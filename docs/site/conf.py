@@ -54,7 +54,7 @@ nitpick_ignore_regex = [
     # The documentation of others is not here to link to.
     (
         "py:.*",
-        r"(pyspark|random|pa|pyarrow|np|numpy|collections|datetime|pathlib|typing|logging|enum|contextlib|google|grpc)\b.*",
+        r"(pyspark|random|types|pa|pyarrow|np|numpy|collections|datetime|pathlib|typing|logging|enum|contextlib|google|grpc)\b.*",
     ),
     # Types that a signature has and nobody needs to name.
     ("py:class", r"(remote_udf|spark_client|udf_server)\.\w+\..*"),

@@ -156,6 +156,13 @@ def prometheus(server: dict[str, Any], tmp_path: Path) -> Iterator[Prometheus]:
             started.process.terminate()
 
 
+RARE = (
+    "udf_crowded_seconds_total", "udf_rate_waits_total", "udf_result_bytes", "udf_result_waits_total",
+    "udf_turns_waiting",
+)  # fmt: skip
+"""Series of the dashboard that begin when calls or results first wait, which depends on the speed of the machine."""
+
+
 def until(condition: Any) -> None:
     """Returns once it holds; a server that does not listen yet is asked again."""
     deadline = time.monotonic() + 60
@@ -195,7 +202,8 @@ def test_every_query_of_rules_and_dashboard_returns_numbers(spark, server: dict[
         run_jobs(spark, server)
     queries = {*panel_queries()}
     queries |= {rule["record"] if "record" in rule else measured(rule["expr"]) for rule in rules()}
-    unanswered = queries
+    unanswered = {query for query in queries if not any(name in query for name in RARE)}
+    assert all(any(name in query for query in queries - unanswered) for name in RARE)
 
     def answered() -> bool:
         nonlocal unanswered

@@ -41,11 +41,16 @@ class OpenFiles(NamedTuple):
 
 
 def open_files() -> OpenFiles | None:
-    """The numbers of this process; None if there is no limit."""
+    """The numbers of this process; None if there is no limit, or if the system does not list open descriptors."""
     if resource is None:
         return None
     most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return None if most == resource.RLIM_INFINITY else OpenFiles(len(os.listdir(_FOLDER)), most)  # noqa: PTH208
+    if most == resource.RLIM_INFINITY:
+        return None
+    try:
+        return OpenFiles(len(os.listdir(_FOLDER)), most)  # noqa: PTH208
+    except FileNotFoundError:  # in a root file system without /proc
+        return None
 
 
 def are_exhausted(error: BaseException) -> bool:
