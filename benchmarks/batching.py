@@ -25,10 +25,10 @@ from remote_udf.outcomes import RowError
 from udf_server.base.fairness import Party
 from udf_server.batching.merged_call import MergedCall
 from udf_server.batching.row_queue import Part, RowQueue
+from udf_server.declaring.declaration import scalar
 from udf_server.runners.calling import Calling
 from udf_server.runners.retries import RetryPolicy
 from udf_server.runners.runner import InputBatch
-from udf_server.scalar.declaration import scalar
 
 __all__ = ["run_batching"]
 

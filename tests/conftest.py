@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from tests.leftovers import Leftovers, watch_streams
-from udf_server.base.functions import Function
+from udf_server.declaring.functions import Function
 from udf_server.hosting.registry import Registry
 from udf_server.serving.config import ServerConfig
 from udf_server.serving.server import Server

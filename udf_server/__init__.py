@@ -4,21 +4,25 @@ from remote_udf.result_columns import column_named_by, columns_of
 from remote_udf.row_kinds import RowKind
 from remote_udf.table_arguments import ArgumentTrait, ChangelogMode
 from remote_udf.version import __version__
-from udf_server.aggregate.base import AggregateFunction, BundledAggregateFunction, VectorizedAggregateFunction
+from udf_server.aggregate.base import (
+    AggregateFunction,
+    BundledAggregateFunction,
+    BundledKeySegment,
+    BundledKeySegmentApplied,
+    VectorizedAggregateFunction,
+)
 from udf_server.aggregate.bundle import Bundle
-from udf_server.aggregate.segments import BundledKeySegment, BundledKeySegmentApplied
 from udf_server.base.context import BatchContext, CallContext
 from udf_server.base.errors import DeclarationError, Failure, PluginError, RetryableError, RowErrors
-from udf_server.base.functions import Function
-from udf_server.base.hooks import FunctionContext
 from udf_server.base.key_value_store import KeyValueEntry, KeyValueError, KeyValueStore
+from udf_server.declaring.declaration import scalar
+from udf_server.declaring.functions import Function
+from udf_server.declaring.hooks import FunctionContext
 from udf_server.plugins.hookspecs import hookimpl
 from udf_server.plugins.metrics import Counter, Gauge, Histogram, counter, gauge, histogram
-from udf_server.process.base import ProcessTableFunction, StateHint
+from udf_server.process.base import ProcessTableFunction, Row, StateHint
 from udf_server.process.context import ProcessContext
-from udf_server.process.rows import Row
 from udf_server.process.views import ListView, MapView, ValueView
-from udf_server.scalar.declaration import scalar
 
 __all__ = [
     "AggregateFunction",

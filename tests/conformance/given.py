@@ -13,7 +13,7 @@ from typing import Any
 import udf_server as udf
 from remote_udf.functions import FunctionKind, FunctionSpec
 from udf_server.aggregate.declaration import declare_aggregate, is_aggregate
-from udf_server.base.functions import Function
+from udf_server.declaring.functions import Function
 from udf_server.process.declaration import declare_process, is_process
 
 __all__ = ["Candidate", "Given", "Reference", "declared"]

@@ -13,7 +13,7 @@ from typing import Any
 import udf_server as udf
 from tests.conformance.given import Given
 from udf_process import FromChangelog, ToChangelog
-from udf_server.base.functions import Function
+from udf_server.declaring.functions import Function
 
 __all__ = ["FILE_VARIABLE", "OFFER_VARIABLE", "OPEN_VARIABLE", "counted", "udf_functions"]
 

@@ -20,8 +20,7 @@ from spark_client.executor.stream.message_sizing import MESSAGE_BYTES
 from spark_client.models.vector_search import MOST_BYTES as SEARCHED_BYTES
 from spark_client.windows.emitting import EMIT_OPTIONS
 from spark_client.windows.pane_windows import MOST_WINDOWS
-from udf_server.base.bulk_histogram import BulkHistogram
-from udf_server.base.metrics import ServerMetrics
+from udf_server.base.metrics import BulkHistogram, ServerMetrics
 from udf_server.base.output import DroppedLines
 from udf_server.base.store import LARGEST_ENTRY
 from udf_server.cache.keys import LARGEST_ARGUMENTS
@@ -31,7 +30,7 @@ from udf_server.limits.breaker import ADAPTIVE_MOST
 from udf_server.plugins.loading import build_plugin_manager, load_functions
 from udf_server.plugins.metrics import MOST_SERIES
 from udf_server.serving.config import TABLES, ServerConfig, settings
-from udf_server.serving.parts import divided_settings, part_of
+from udf_server.serving.cores import divided_settings, part_of
 from udf_server.streams.service import LISTS_AT_ONCE
 
 ROOT = Path(__file__).parents[2]

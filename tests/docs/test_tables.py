@@ -22,8 +22,8 @@ from spark_client.shell.cli import SECURITY
 from spark_client.shell.cli import main as remote_udf_command
 from tests.docs.pages import PAGES
 from tests.docs.tables import ROOT, modules
-from udf_server.base.annotations import codecs_for
 from udf_server.commands.cli import main as udf_server_command
+from udf_server.declaring.annotations import codecs_for
 from udf_server.serving.config import settings
 
 COGGED = [*sorted((ROOT / "docs").glob("*.md")), ROOT / "proto/remote_udf/option_types.py"]

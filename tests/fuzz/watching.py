@@ -28,7 +28,7 @@ LIMITS = {
     "KEEPALIVE_SECONDS": 2,
 }  # fmt: skip
 KEPT = 256 << 20
-"""The bytes of freed memory that the allocator keeps, as the server configures it (`udf_server.serving.tuning`)."""
+"""The bytes of freed memory that the allocator keeps, as the server configures it (`process_setup.py`)."""
 MEMORY = 2 * SERVER_BYTES + 2 * STREAMS * MESSAGE_BYTES + KEPT + (32 << 20)
 """The allowed growth in bytes: what the server holds, once as received and once as values; per stream, a message that
 is being received and one that is being sent; what the allocator keeps; slack for the values of rows."""

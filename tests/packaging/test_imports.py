@@ -44,7 +44,7 @@ LAYERS = {
         "base", "executor", "functions", "windows", "planning", "summary", "sql", "parquet", "models", "", "shell",
     ],
     SERVER: [
-        "base", "scalar", "stores", "limits", "security", "hosting", "runners",
+        "base", "values", "declaring", "stores", "limits", "security", "hosting", "runners",
         "batching", "cache", "aggregate", "process", "plugins", "streams", "page", "http", "serving", "testing",
         "commands", "",
     ],

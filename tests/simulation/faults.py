@@ -5,7 +5,7 @@ from typing import Any
 
 from tests.simulation.functions import later
 from tests.simulation.scenario import LEDGER_FAULTS, SERVER_FAULTS, Fault
-from udf_server.base.functions import Function
+from udf_server.declaring.functions import Function
 
 __all__ = ["heal", "inject"]
 

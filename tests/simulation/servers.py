@@ -19,13 +19,12 @@ from tests.simulation.shares import Shares
 from tests.simulation.sharing import SharedGuarded, SimulatedRedis
 from tests.simulation.threads import SimulatedThreads
 from udf_server.base.call_scope import current_scope
-from udf_server.base.functions import Function
 from udf_server.base.metrics import ServerMetrics
-from udf_server.hosting.executors import Executors
+from udf_server.declaring.functions import Function
+from udf_server.hosting.executors import Executors, HostLimits
 from udf_server.hosting.function_host import FunctionHost
-from udf_server.hosting.hosted_function import HostLimits
+from udf_server.hosting.load import ReportedLoad
 from udf_server.hosting.registry import Registry
-from udf_server.hosting.reported_load import ReportedLoad
 from udf_server.hosting.turns import Turns
 from udf_server.limits.budgets import Budgets
 from udf_server.limits.costs import GRACE_SECONDS

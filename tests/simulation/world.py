@@ -37,7 +37,7 @@ from tests.simulation.sharing import SimulatedRedis
 from tests.simulation.spark import Attempt, SparkWorker
 from tests.simulation.spending import Spending, SpendingObserver
 from udf_server.aggregate.declaration import declare_aggregate
-from udf_server.hosting.hosted_function import HostLimits
+from udf_server.hosting.executors import HostLimits
 from udf_server.process.declaration import declare_process
 
 __all__ = ["SETTLE_SECONDS", "Result", "World", "end", "run", "worlds"]

@@ -7,7 +7,7 @@ from pyspark.sql import SparkSession
 
 from spark_client import RemoteSession, connect
 from tests.conftest import serving
-from udf_server.base.functions import Function
+from udf_server.declaring.functions import Function
 
 __all__ = ["ten_rows"]
 

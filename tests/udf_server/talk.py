@@ -12,9 +12,9 @@ from remote_udf.arrow import BatchWriter, write_schema
 from remote_udf.messages import encode, read_response
 from remote_udf.v1 import message_pb2 as pb
 from remote_udf.version import PROTOCOL_VERSION
-from udf_server.base.functions import Function
 from udf_server.base.metrics import ServerMetrics
 from udf_server.cache.outcome_cache import OutcomeCache
+from udf_server.declaring.functions import Function
 from udf_server.hosting.function_host import FunctionHost
 from udf_server.hosting.registry import Registry
 from udf_server.limits.limiter import Limiter

@@ -13,20 +13,18 @@ import pyarrow as pa
 from remote_udf.errors import ErrorCode
 from remote_udf.functions import FunctionSpec, NullCall
 from remote_udf.segments import ROWS, AppliedField, applied_type
-from udf_server.aggregate.base import VectorizedAggregateFunction
+from udf_server.aggregate.base import BundledKeySegment, BundledKeySegmentApplied, VectorizedAggregateFunction
 from udf_server.aggregate.bundle import Bundle, read_bundle
-from udf_server.aggregate.classic import apply_classic
 from udf_server.aggregate.declaration import Aggregate
-from udf_server.aggregate.rows import applied_arrays, read_segments
-from udf_server.aggregate.segments import BundledKeySegment, BundledKeySegmentApplied
+from udf_server.aggregate.segments import applied_arrays, apply_classic, read_segments
 from udf_server.aggregate.vectorized import apply_vectorized
-from udf_server.base.annotations import AuthorCode
 from udf_server.base.bundle_metrics import BundleMetrics
-from udf_server.base.codecs import Codec
 from udf_server.base.context import CallContext
-from udf_server.base.functions import Function, place_of
-from udf_server.base.values import codec_for_type
-from udf_server.runners.returned import WrongResult
+from udf_server.declaring.annotations import AuthorCode
+from udf_server.declaring.functions import Function, place_of
+from udf_server.runners.calling import WrongResult
+from udf_server.values.codecs import Codec
+from udf_server.values.values import codec_for_type
 
 __all__ = ["bind_aggregate"]
 

@@ -5,16 +5,20 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from remote_udf.errors import UnsupportedType
-from remote_udf.functions import FunctionKind, Parameter
+from remote_udf.functions import FunctionKind
 from udf_server.aggregate.base import AggregateFunction, BundledAggregateFunction, VectorizedAggregateFunction
-from udf_server.base.annotations import AuthorCode, GivenType, codecs_for, hints_of, signature_of, type_given
-from udf_server.base.codecs import Codec
 from udf_server.base.context import CallContext
 from udf_server.base.errors import DeclarationError
-from udf_server.base.functions import Function
-from udf_server.base.implementations import implementation_of
-from udf_server.base.values import codec_for_type
+from udf_server.declaring.annotations import (
+    AuthorCode,
+    GivenType,
+    codecs_for,
+    hints_of_code,
+    signature_of,
+)
+from udf_server.declaring.functions import Function, implementation_of
+from udf_server.declaring.signature import SignatureColumn, fields_of, types_given
+from udf_server.values.codecs import Codec
 
 __all__ = ["Aggregate", "declare_aggregate", "is_aggregate"]
 
@@ -51,10 +55,8 @@ def declare_aggregate(given: AggregateFunction | type[AggregateFunction]) -> Agg
     spec = made.spec(
         FunctionKind.AGGREGATE,
         implementation.nulls,
-        parameters=tuple(Parameter(name, _parameter_type(codecs)) for name, codecs, _, _ in parameters),
         result=result.type,
-        required_parameters=sum(required for _, _, required, _ in parameters),
-        variadic=any(variadic for _, _, _, variadic in parameters),
+        **fields_of(parameters),
         accumulator=accumulator.type,
         supports_retracting=implementation.supports_retracting(),
         supports_merging=implementation.supports_merging(),
@@ -63,7 +65,7 @@ def declare_aggregate(given: AggregateFunction | type[AggregateFunction]) -> Agg
     return Aggregate(
         spec=spec,
         call=call,
-        parameters=[codecs for _, codecs, _, _ in parameters],
+        parameters=[column.codecs for column in parameters],
         result=result,
         context_parameter=context,
         origin=made.origin,
@@ -105,10 +107,14 @@ def _require_verbs(where: str, implementation: AggregateFunction, bundling: bool
 
 
 def _require_signatures(
-    where: str, implementation: AggregateFunction, verbs: list[str], parameters: list["_Column"], context: str | None
+    where: str,
+    implementation: AggregateFunction,
+    verbs: list[str],
+    parameters: list[SignatureColumn],
+    context: str | None,
 ) -> None:
     """What will be called must take what it will be called with."""
-    least = sum(required for _, _, required, _ in parameters)
+    least = sum(column.required for column in parameters)
     given = {"create_accumulator": [0], "merge": [2], "accumulate": [1 + least, 1 + len(parameters)]}
     given["retract"] = given["accumulate"]
     for verb in verbs:
@@ -125,17 +131,8 @@ def _require_signatures(
 
 
 def _context_parameter(where: str, call: AuthorCode) -> str | None:
-    hints = hints_of(_plain(call), where)
+    hints = hints_of_code(call, where)
     return next((name for name, hint in hints.items() if hint is CallContext), None)
-
-
-def _plain(method: AuthorCode) -> AuthorCode:
-    """The function a method was made of, which has the annotations."""
-    return inspect.unwrap(getattr(method, "__func__", method))
-
-
-_Column = tuple[str, list[Codec], bool, bool]
-"""Name, a codec per type it takes, whether it is required, whether it is variadic."""
 
 
 class _Types:
@@ -146,30 +143,26 @@ class _Types:
         self._implementation = implementation
         self._bundling = bundling
 
-    def parameters(self) -> list[_Column]:
-        given = self._implementation.parameters
-        if isinstance(given, str):
-            struct = type_given(f"struct<{given}>", f"{self._where}, parameters") if given.strip() else pa.struct([])
-            assert struct is not None
-            given = {part.name: part.type for part in struct}
-        if self._bundling:
-            if given is None:
-                raise DeclarationError(f"{self._where}: 'parameters' are missing, such as parameters = \"v bigint\"")
-            columns = [self._given(name, type_) for name, type_ in given.items()]
-            for name, _, _, variadic in columns[:-1]:
-                if variadic:
-                    raise DeclarationError(f"{self._where}, parameter {name!r}: only the last one may be variadic")
-            return columns
-        return self._of_verb(dict(given or {}))
+    def parameters(self) -> list[SignatureColumn]:
+        given = types_given(self._implementation.parameters, self._where)
+        if not self._bundling:
+            return self._of_verb(given or {})
+        if given is None:
+            raise DeclarationError(f"{self._where}: 'parameters' are missing, such as parameters = \"v bigint\"")
+        columns = [self._given(name, type_) for name, type_ in given.items()]
+        for column in columns[:-1]:
+            if column.variadic:
+                raise DeclarationError(f"{self._where}, parameter {column.name!r}: only the last one may be variadic")
+        return columns
 
-    def _given(self, name: str, type_: GivenType) -> _Column:
-        variadic = name.startswith("*")
-        return name.lstrip("*"), self._codecs(type_, f"parameter {name.lstrip('*')!r}"), not variadic, variadic
+    def _given(self, name: str, type_: GivenType) -> SignatureColumn:
+        variadic, name = name.startswith("*"), name.lstrip("*")
+        return SignatureColumn(name, codecs_for(type_, f"{self._where}, parameter {name!r}"), not variadic, variadic)
 
-    def _of_verb(self, given: dict[str, GivenType]) -> list[_Column]:
+    def _of_verb(self, given: dict[str, GivenType]) -> list[SignatureColumn]:
         """The parameters of `accumulate` after the accumulator."""
         code = self._implementation.accumulate
-        hints = hints_of(_plain(code), self._where)
+        hints = hints_of_code(code, self._where)
         columns = []
         for parameter in list(signature_of(code, self._where).parameters.values())[1:]:
             if parameter.kind in (parameter.VAR_KEYWORD, parameter.KEYWORD_ONLY):
@@ -181,9 +174,8 @@ class _Types:
                 raise DeclarationError(
                     f"{self._where}, parameter {parameter.name!r}: has no type: annotate it or give 'parameters'"
                 )
-            variadic = parameter.kind is parameter.VAR_POSITIONAL
-            required = parameter.default is parameter.empty and not variadic
-            columns.append((parameter.name, self._codecs(wanted, f"parameter {parameter.name!r}"), required, variadic))
+            codecs = codecs_for(wanted, f"{self._where}, parameter {parameter.name!r}")
+            columns.append(SignatureColumn.of(parameter, codecs))
         if given:
             raise DeclarationError(f"{self._where}: 'parameters' names {', '.join(given)}, which it does not have")
         return columns
@@ -198,26 +190,11 @@ class _Types:
         """The one type an attribute gives, or the method's return annotation."""
         wanted = getattr(self._implementation, attribute)
         if wanted is None and not self._bundling:
-            wanted = hints_of(_plain(getattr(self._implementation, verb)), self._where).get("return")
+            wanted = hints_of_code(getattr(self._implementation, verb), self._where).get("return")
         if wanted is None:
             hint = "" if self._bundling else f": annotate {verb!r} or give {attribute!r}"
             raise DeclarationError(f"{self._where}, {what}: has no type{hint or f': give {attribute!r}'}")
-        codecs = self._codecs(wanted, what)
+        codecs = codecs_for(wanted, f"{self._where}, {what}")
         if len(codecs) > 1 or pa.types.is_null(codecs[0].type):
             raise DeclarationError(f"{self._where}, {what}: {wanted} is not a single type")
         return codecs[0]
-
-    def _codecs(self, wanted: GivenType, what: str) -> list[Codec]:
-        where = f"{self._where}, {what}"
-        try:
-            if (type_ := type_given(wanted, where)) is not None:
-                return [codec_for_type(type_)]
-            return codecs_for(wanted, where)
-        except UnsupportedType as error:
-            raise DeclarationError(f"{where}: {error}") from error
-
-
-def _parameter_type(codecs: list[Codec]) -> pa.DataType:
-    if len(codecs) == 1:
-        return codecs[0].type
-    return pa.dense_union([pa.field(str(index), codec.type) for index, codec in enumerate(codecs)])

@@ -14,8 +14,7 @@ from remote_udf.types import spelled
 from udf_server.aggregate.base import VectorizedAggregateFunction
 from udf_server.aggregate.bundle import Bundle
 from udf_server.aggregate.declaration import Aggregate
-from udf_server.base.codecs import Codec
-from udf_server.runners.returned import (
+from udf_server.runners.calling import (
     MalformedResult,
     WrongResult,
     converted,
@@ -23,6 +22,7 @@ from udf_server.runners.returned import (
     require_length,
     validated,
 )
+from udf_server.values.codecs import Codec
 
 __all__ = ["apply_vectorized"]
 

@@ -1,1 +1,1 @@
-"""The base of all other folders: functions, their types and values, errors, metrics. It imports no other folder."""
+"""The base of all other folders: errors, metrics, and what the server knows of a call. It imports no other folder."""

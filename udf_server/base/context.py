@@ -11,8 +11,7 @@ import pyarrow as pa
 
 from remote_udf.raw_texts import read_texts
 from remote_udf.v1 import message_pb2 as pb
-from udf_server.base.call_scope import spend
-from udf_server.base.spending import StreamSpending
+from udf_server.base.call_scope import StreamSpending, spend
 
 __all__ = ["BatchContext", "CallContext", "StreamContext"]
 

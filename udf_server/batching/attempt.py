@@ -6,10 +6,10 @@ from typing import cast
 from remote_udf.threads import Threads
 from udf_server.base.call_scope import NO_CALL, CallScope, current_scope
 from udf_server.base.fairness import Party
-from udf_server.base.token import Token
+from udf_server.base.threads import Token
 from udf_server.hosting.hosted_function import HostedFunction
+from udf_server.runners.calling import Returned
 from udf_server.runners.hosted_call import HostedCall
-from udf_server.runners.returned import Returned
 
 __all__ = ["Attempt", "InstanceGate"]
 

@@ -13,15 +13,14 @@ from collections.abc import Awaitable, Callable, Coroutine, Hashable
 from remote_udf.effective_options import HostedOptions
 from remote_udf.threads import Threads
 from udf_server.base.fairness import Party
-from udf_server.base.posting import poster
+from udf_server.base.threads import poster
 from udf_server.batching.attempt import Attempt, InstanceGate
 from udf_server.batching.merged_call import MergedCall
 from udf_server.batching.row_queue import MergedStream, Part, RowQueue
 from udf_server.hosting.executors import Timer
 from udf_server.hosting.hosted_function import HostedFunction
-from udf_server.runners.calling import Calling
+from udf_server.runners.calling import Calling, Returned
 from udf_server.runners.retries import RetryPolicy
-from udf_server.runners.returned import Returned
 from udf_server.runners.runner import RunnerSetup, timeout_error
 
 __all__ = ["Batchers", "DynamicBatcher", "batcher_of"]

@@ -9,20 +9,18 @@ import pyarrow as pa
 
 from remote_udf.errors import StreamError
 from remote_udf.outcomes import RowError
-from udf_server.base.attempts import NotCalled
-from udf_server.base.call_scope import current_scope
+from udf_server.base.call_scope import NotCalled, current_scope
 from udf_server.base.context import BatchContext
 from udf_server.base.errors import FunctionBlocked, RowErrors
-from udf_server.base.functions import Function
 from udf_server.batching.attempt import Attempt
 from udf_server.batching.row_places import RowPlaces
 from udf_server.batching.row_queue import Slice
+from udf_server.declaring.functions import Function
 from udf_server.hosting.executors import Timer
-from udf_server.runners.calling import Calling
+from udf_server.runners.calling import Calling, Returned
 from udf_server.runners.isolation import Answer, Call, Wait, advanced, isolate
 from udf_server.runners.pool import GRACE_SECONDS
 from udf_server.runners.retries import RetryPolicy
-from udf_server.runners.returned import Returned
 
 __all__ = ["CallOwner", "MergedCall"]
 

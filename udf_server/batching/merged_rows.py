@@ -118,13 +118,9 @@ class MergedRows(Runner):
             mask = np.ones(end - start, np.bool_) if skipped else None
             taken = Taken(first, values.slice(start, end - start), mine, {}, calls, retries, mask)
             calls = retries = 0
-            done = start
-            for piece in taken.cut(self.setup.writer.piece_bytes):
-                until = done + len(piece.values)
-                rows = None if self._ordered else _moved(positions[done:until], batch.first_row)
-                done = until
-                for output in self.setup.writer.write(batch.first_row, piece, rows):
-                    self.setup.emit(output)
+            rows = None if self._ordered else _moved(positions[start:end], batch.first_row)
+            for output in self.setup.writer.write_pieces(batch.first_row, taken, rows):
+                self.setup.emit(output)
         if not self._batcher.holds_up(self) and not self.setup.room.when_free(
             functools.partial(self.setup.post, self._go_on)
         ):

@@ -10,12 +10,12 @@ import pyarrow as pa
 
 from remote_udf.outcomes import RowError
 from remote_udf.raw_texts import alike
-from udf_server.base.codecs import Codec
+from udf_server.base.call_scope import StreamSpending
 from udf_server.base.context import CallContext
-from udf_server.base.spending import StreamSpending
 from udf_server.batching.row_queue import Slice
 from udf_server.runners.isolation import Outcomes
 from udf_server.runners.selection import Indexes
+from udf_server.values.codecs import Codec
 
 __all__ = ["RowPlaces"]
 

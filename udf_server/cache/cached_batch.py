@@ -163,8 +163,5 @@ class CachedBatch:
             (self._hits, self._misses, self._shared),
         )  # fmt: skip
         self._calls = self._retries = self._hits = self._misses = self._shared = 0
-        first, done = self.batch.first_row, 0
-        for piece in taken.cut(writer.piece_bytes):
-            start, done = done, done + len(piece.values)
-            positions = None if ordered else [first + row for row in indexes[start:done]]
-            yield from writer.write(first, piece, positions)
+        first = self.batch.first_row
+        yield from writer.write_pieces(first, taken, None if ordered else [first + row for row in indexes])

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from udf_server.base.errors import FunctionBlocked
-from udf_server.base.token import Token
+from udf_server.base.threads import Token, done_aside
 from udf_server.cache.keys import RowKeys
 from udf_server.hosting.thread_executor import ThreadExecutor
 from udf_server.runners.outputs import Mask
@@ -56,11 +56,7 @@ class Keying:
     async def _by_author(self, batch: InputBatch) -> _Keys:
         """The author's code runs on a thread of the function, because it may block."""
         loop, setup = asyncio.get_running_loop(), self._setup
-        columns = (
-            setup.arguments.columns(batch)
-            if _is_small(batch)
-            else await loop.run_in_executor(None, setup.arguments.columns, batch)
-        )
+        columns = await done_aside(not _is_small(batch), setup.arguments.columns, batch)
         keys: asyncio.Future[list[bytes | None]] = loop.create_future()
         began: asyncio.Future[None] = loop.create_future()
         # Whoever takes the first decides whether the job begins; the second, who ends it.

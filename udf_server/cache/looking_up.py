@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from remote_udf.options import CacheMode
 from udf_server.base.store import BEGINNING_BYTES
+from udf_server.base.threads import done_aside
 from udf_server.cache.answers import BatchAnswers
 from udf_server.cache.cached_batch import CachedBatch
 from udf_server.cache.keying import Keying
@@ -119,11 +120,8 @@ class LookUps:
         if self._answers.closed or not beginnings:
             return None
         damaged: list[int] = []
-        if sum(len(entry) for entry in entries if entry is not None) <= SMALL_BYTES:
-            found = self._entries.read(entries, keys, self._ages, damaged)
-        else:
-            loop = asyncio.get_running_loop()
-            found = await loop.run_in_executor(None, self._entries.read, entries, keys, self._ages, damaged)
+        large = sum(len(entry) for entry in entries if entry is not None) > SMALL_BYTES
+        found = await done_aside(large, self._entries.read, entries, keys, self._ages, damaged)
         if len(found.rows) + len(found.errors) < len(beginnings):
             useless = sorted(beginnings.keys() - {*found.rows, *found.errors})
             # Rows that wait for another server are looked up again and again.
@@ -147,11 +145,8 @@ class LookUps:
         if not recalled:
             return None
         damaged: list[int] = []
-        if sum(part.size for part in recalled) <= COPIED_BYTES:
-            found = self._entries.of_recalled(recalled, keys, self._ages, damaged)
-        else:
-            loop = asyncio.get_running_loop()
-            found = await loop.run_in_executor(None, self._entries.of_recalled, recalled, keys, self._ages, damaged)
+        large = sum(part.size for part in recalled) > COPIED_BYTES
+        found = await done_aside(large, self._entries.of_recalled, recalled, keys, self._ages, damaged)
         self._cache.used(recalled)
         if damaged:
             self._cache.count_errors("entry", len(damaged))

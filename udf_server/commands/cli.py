@@ -21,24 +21,30 @@ from remote_udf.errors import RemoteUdfError
 from remote_udf.functions import split_name
 from remote_udf.version import __version__
 from udf_server.base.errors import InvalidConfig
-from udf_server.base.functions import Function
 from udf_server.base.output import flush_outputs, queue_outputs
-from udf_server.commands import cache
-from udf_server.commands.catalog import as_json, described, evaluate, listed
 from udf_server.commands.new_plugin import new_plugin
+from udf_server.commands.shown import (
+    as_json,
+    cleared_cache,
+    described,
+    evaluate,
+    exported_cache,
+    health_url,
+    is_well,
+    listed,
+    stats_of_cache,
+)
+from udf_server.declaring.functions import Function
 from udf_server.hosting.registry import Registry
 from udf_server.page.texts import with_text_keys
 from udf_server.plugins.loading import build_plugin_manager, load_functions
 from udf_server.security.access import hashed, new_token
 from udf_server.serving.config import ENVIRONMENT_PREFIX, ServerConfig, load_config, settings
-from udf_server.serving.cores import worker_processes
+from udf_server.serving.cores import part_of, worker_processes
 from udf_server.serving.devices import environment_of
-from udf_server.serving.health import health_url, is_well
-from udf_server.serving.logs import configure_logging
-from udf_server.serving.parts import part_of
+from udf_server.serving.process_setup import configure_logging, tune_process
 from udf_server.serving.processes import Processes
 from udf_server.serving.server import Server
-from udf_server.serving.tuning import tune_process
 
 __all__ = ["main"]
 
@@ -272,7 +278,7 @@ def cache_group() -> None:
 @_flags("cache_url")
 def cache_stats(config: ServerConfig) -> None:
     """Show the entries and bytes of each function."""
-    click.echo(asyncio.run(cache.stats(config)))
+    click.echo(asyncio.run(stats_of_cache(config)))
 
 
 @cache_group.command("clear")
@@ -285,7 +291,7 @@ def cache_clear(config: ServerConfig, function: str | None, everything: bool) ->
         raise click.UsageError("give either --function or --all")
     if function is not None and "@" not in function:
         raise click.UsageError(f"--function {function}: write the version too, such as {function}@1")
-    click.echo(f"{asyncio.run(cache.cleared(config, function)):,} entries removed")
+    click.echo(f"{asyncio.run(cleared_cache(config, function)):,} entries removed")
 
 
 @cache_group.command("export")
@@ -294,7 +300,7 @@ def cache_export(config: ServerConfig) -> None:
     """Print each entry as a line of JSON: its function, key and bytes, as they are stored."""
 
     async def write() -> None:
-        async for line in cache.exported(config):
+        async for line in exported_cache(config):
             click.echo(line)
 
     asyncio.run(write())

@@ -1,4 +1,4 @@
-"""Executors makes the threads that run the authors' code, separate from the server's own event loop."""
+"""Executors makes the threads that run the authors' code, separate from the server's own event loop, within limits."""
 
 import asyncio
 import time
@@ -11,9 +11,25 @@ from udf_server.base.open_files import open_files, out_of_files
 from udf_server.hosting.function_loop import FunctionLoop
 from udf_server.hosting.loop_executor import LoopExecutor
 from udf_server.hosting.thread_executor import ThreadExecutor
-from udf_server.hosting.turns import Turns
+from udf_server.hosting.turns import DEFAULT_CALLS, Turns
 
-__all__ = ["Executors", "Timer"]
+__all__ = ["Executors", "HostLimits", "Timer"]
+
+
+@dataclass(frozen=True)
+class HostLimits:
+    """What one function may use of its server."""
+
+    calls: int = DEFAULT_CALLS
+    """Maximum number of calls in flight on the function's event loop, over all streams."""
+    threads: int = 64
+    """Maximum number of threads that run the function's calls, over all streams."""
+    lost_calls: int = 16
+    """If this number of calls have not returned, the function is refused. Each of them may hold a thread."""
+    open_seconds: float = 600.0
+    """How long a function's `open` hooks may take, for each of its instances. Loading a model may take minutes."""
+    close_seconds: float = 5.0
+    """How long its `close` hooks may take when the server stops."""
 
 
 class Timer(Protocol):

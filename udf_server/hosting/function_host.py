@@ -3,12 +3,12 @@
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
 
-from udf_server.base.hooks import CPU
-from udf_server.hosting.executors import Executors
+from udf_server.declaring.hooks import CPU
+from udf_server.hosting.executors import Executors, HostLimits
 from udf_server.hosting.function_options import Ignored, ignored_options
-from udf_server.hosting.hosted_function import HostedFunction, HostLimits
+from udf_server.hosting.hosted_function import HostedFunction
 from udf_server.hosting.registry import Registry
-from udf_server.stores.key_values import KeyValueStores
+from udf_server.stores.opening import KeyValueStores
 
 __all__ = ["FunctionHost"]
 

@@ -12,7 +12,7 @@ from remote_udf.effective_options import AggregateOptions, HostedOptions, Scalar
 from remote_udf.errors import InvalidOption
 from remote_udf.functions import FunctionKind
 from remote_udf.options import AGGREGATE_OPTIONS
-from udf_server.base.functions import Function
+from udf_server.declaring.functions import Function
 
 __all__ = ["FunctionOptions", "Ignored", "ignored_options", "without_effect"]
 

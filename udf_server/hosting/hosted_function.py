@@ -5,48 +5,30 @@ import contextlib
 import dataclasses
 import logging
 from collections.abc import Coroutine, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Protocol
 
 from remote_udf.durations import format_seconds
 from udf_server.base.errors import FunctionBlocked
 from udf_server.base.failures import describe
-from udf_server.base.functions import Function
-from udf_server.base.hooks import CPU, FunctionContext
-from udf_server.base.instances import open_failed
 from udf_server.base.open_files import are_exhausted, open_files, out_of_files
-from udf_server.hosting.executors import Executors
+from udf_server.declaring.functions import Function
+from udf_server.declaring.hooks import CPU, FunctionContext
+from udf_server.declaring.instances import open_failed
+from udf_server.hosting.executors import Executors, HostLimits
 from udf_server.hosting.function_options import FunctionOptions
 from udf_server.hosting.load import Load
 from udf_server.hosting.loop_executor import LoopExecutor
 from udf_server.hosting.thread_executor import ThreadExecutor
-from udf_server.hosting.turns import DEFAULT_CALLS
 from udf_server.limits.hedge import Hedge
 from udf_server.limits.limiter import Limiter
-from udf_server.stores.key_values import KeyValueStores, OpenedStore
+from udf_server.stores.opening import KeyValueStores, OpenedStore
 
-__all__ = ["HostLimits", "HostedFunction"]
+__all__ = ["HostedFunction"]
 
 log = logging.getLogger(__name__)
 
 IDLE_SECONDS = 300.0
 """A function without hooks that no stream has used for this time gives back its threads and descriptors."""
-
-
-@dataclass(frozen=True)
-class HostLimits:
-    """What one function may use of its server."""
-
-    calls: int = DEFAULT_CALLS
-    """Maximum number of calls in flight on the function's event loop, over all streams."""
-    threads: int = 64
-    """Maximum number of threads that run the function's calls, over all streams."""
-    lost_calls: int = 16
-    """If this number of calls have not returned, the function is refused. Each of them may hold a thread."""
-    open_seconds: float = 600.0
-    """How long a function's `open` hooks may take, for each of its instances. Loading a model may take minutes."""
-    close_seconds: float = 5.0
-    """How long its `close` hooks may take when the server stops."""
 
 
 class Closing(Protocol):

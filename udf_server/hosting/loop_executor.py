@@ -8,8 +8,8 @@ from concurrent.futures import Future
 from typing import TypeVar, TypeVarTuple
 
 from remote_udf.threads import THREADS, Threads
+from udf_server.base.call_scope import runs
 from udf_server.hosting.function_loop import FunctionLoop
-from udf_server.hosting.running import runs
 from udf_server.hosting.turns import DEFAULT_CALLS, Turns
 
 __all__ = ["LoopExecutor"]

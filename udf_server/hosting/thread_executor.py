@@ -8,10 +8,10 @@ import time
 from collections.abc import Callable, Iterator
 
 from remote_udf.threads import THREADS, Threads
+from udf_server.base.call_scope import runs
 from udf_server.base.errors import FunctionBlocked
 from udf_server.base.fairness import FairQueue, Party
 from udf_server.hosting.load import Load
-from udf_server.hosting.running import runs
 
 __all__ = ["Job", "ThreadExecutor"]
 

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from remote_udf.functions import FunctionKind
+from udf_server.base.call_scope import Spending
 from udf_server.base.errors import InvalidConfig, InvalidCost
 from udf_server.base.fairness import Party
-from udf_server.base.functions import Function
-from udf_server.base.spending import Spending
+from udf_server.declaring.functions import Function
 from udf_server.limits.rates import CALLS, RateLimit, amounts_of
 
 __all__ = ["GRACE_SECONDS", "CallCosts", "RunningCall", "Spender"]

@@ -11,7 +11,7 @@ from typing import Any, Generic, ParamSpec, TypeVar
 
 from udf_server.base.call_scope import current_scope
 from udf_server.base.errors import RetryableError
-from udf_server.base.functions import Function
+from udf_server.declaring.functions import Function
 
 __all__ = ["LEARN_CALLS", "Hedge"]
 

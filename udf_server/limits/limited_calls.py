@@ -2,15 +2,14 @@
 
 import asyncio
 import functools
-from collections.abc import Callable, Sequence, Sized
+from collections.abc import Awaitable, Callable, Sequence, Sized
 from dataclasses import replace
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
+from remote_udf.durations import format_seconds
 from remote_udf.functions import Execution
-from udf_server.base.attempts import NotCalled, with_attempt_timeout
-from udf_server.base.call_scope import CallScope, current_scope
-from udf_server.base.functions import Function
-from udf_server.base.spending import Spending
+from udf_server.base.call_scope import AttemptTimeout, CallScope, NotCalled, Spending, current_scope
+from udf_server.declaring.functions import Function
 from udf_server.limits.breaker import TIMED_OUT, WORKED, CallOutcome, of_error, of_result
 from udf_server.limits.guard_account import GuardAccount
 from udf_server.limits.hedge import Hedge
@@ -19,6 +18,9 @@ from udf_server.limits.stream_budget import Bill, StreamBudget
 from udf_server.limits.waiters import Steps, TaskWaiter, ThreadWaiter, Waiter, on_loop, on_thread
 
 __all__ = ["limited"]
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 def limited(
@@ -39,7 +41,7 @@ def limited(
         attempt_timeout: The time of an attempt in seconds; the function must be `async def`.
     """
     if attempt_timeout is not None:
-        function = with_attempt_timeout(function, attempt_timeout)
+        function = _with_attempt_timeout(function, attempt_timeout)
     if hedge is not None:
         function = hedge.counted(function)
     if limiter is not None:
@@ -162,3 +164,23 @@ def _is_needless(scope: CallScope) -> bool:
 def _rows(arguments: Sequence[Any]) -> int:
     """The number of rows of a call for many rows."""
     return next((len(each) for each in arguments if isinstance(each, Sized)), 1)
+
+
+def _with_attempt_timeout(function: Function, seconds: float) -> Function:
+    """The function whose calls raise AttemptTimeout after this time. It must be `async def`."""
+    return replace(function, call=_in_time(function.call, seconds))
+
+
+def _in_time(call: Callable[P, Awaitable[T]], seconds: float) -> Callable[P, Awaitable[T]]:
+    @functools.wraps(call)
+    async def limited(*arguments: P.args, **keywords: P.kwargs) -> T:
+        limit = asyncio.timeout(seconds)
+        try:
+            async with limit:
+                return await call(*arguments, **keywords)
+        except TimeoutError:
+            if not limit.expired():
+                raise  # the function's own, with its own text
+            raise AttemptTimeout(f"the attempt had no result within {format_seconds(seconds)}") from None
+
+    return limited

@@ -9,9 +9,8 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 
-from udf_server.base.attempts import NotCalled
+from udf_server.base.call_scope import NotCalled, Spending
 from udf_server.base.errors import BudgetSpent, CircuitOpen, RetryableError
-from udf_server.base.spending import Spending
 from udf_server.limits.breaker import WORKED, CallOutcome, Learned
 from udf_server.limits.budget import Budget, Needs
 from udf_server.limits.costs import CallCosts

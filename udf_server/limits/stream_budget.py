@@ -3,9 +3,8 @@
 from collections.abc import Callable, Mapping, Sequence
 
 from remote_udf.errors import ErrorCode
-from udf_server.base.call_scope import current_scope
+from udf_server.base.call_scope import Spending, current_scope
 from udf_server.base.fairness import Party
-from udf_server.base.spending import Spending
 from udf_server.limits.budget import Budget, Payer
 from udf_server.limits.costs import RunningCall, Spender
 

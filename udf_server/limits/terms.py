@@ -7,8 +7,8 @@ from remote_udf.amounts import MOST_UNITS
 from remote_udf.errors import ErrorCode, ErrorKind, StreamError
 from remote_udf.outcomes import ErrorBudget
 from remote_udf.v1 import message_pb2 as pb
+from udf_server.base.call_scope import checked_amounts
 from udf_server.base.errors import InvalidCost
-from udf_server.base.spending import checked_amounts
 
 __all__ = ["ERRORS", "Terms"]
 

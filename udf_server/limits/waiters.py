@@ -12,8 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Sequence
 from typing import TypeVar
 
-from udf_server.base.attempts import NotCalled, WaitCancelled, WaitTimeout
-from udf_server.base.call_scope import current_scope
+from udf_server.base.call_scope import NotCalled, WaitCancelled, WaitTimeout, current_scope
 from udf_server.base.errors import BudgetSpent
 from udf_server.limits.guard_account import GuardAccount
 from udf_server.limits.stream_budget import Bill

@@ -8,24 +8,32 @@ from typing import Any, TypedDict
 from prometheus_client.registry import Collector
 from prometheus_client.samples import Sample
 
-from remote_udf.functions import FunctionKind
+from remote_udf.functions import FunctionKind, FunctionSpec
 from remote_udf.option_values import percent
 from remote_udf.types import spelled
 from remote_udf.version import __version__
-from udf_server.base.functions import Function
 from udf_server.base.metrics import ServerMetrics
+from udf_server.declaring.functions import Function
 from udf_server.hosting.registry import Registry
 from udf_server.limits.budgets import Budgets
-from udf_server.page.spending import (
-    BudgetSpending,
-    CallerSpending,
-    added_budgets,
-    added_callers,
-    budgets_of,
-    callers_of,
-)
 
-__all__ = ["Catalogue", "Listed", "added_up", "catalogue"]
+__all__ = ["Catalogue", "Listed", "added_up", "catalogue", "facts_of"]
+
+
+class CallerSpending(TypedDict):
+    """What a caller has spent on a function, by unit."""
+
+    caller: str
+    function: str
+    spent: dict[str, float]
+
+
+class BudgetSpending(TypedDict):
+    """What is spent of a budget, and how much it is, by unit."""
+
+    caller: str
+    budget: str
+    spent: dict[str, list[float]]
 
 
 class ServerFacts(TypedDict):
@@ -125,12 +133,12 @@ def added_up(catalogues: Sequence[Catalogue]) -> Catalogue:
     return first
 
 
-def _described(function: Function, plugin: str, weights: Mapping[str, float]) -> Described:
-    spec = function.spec
+def facts_of(spec: FunctionSpec, plugin: str, more: Mapping[str, str]) -> dict[str, str]:
+    """What people read about a function, by title. `more` follows the plugin and its owner."""
     facts = {
         "plugin": plugin,
         **({"owner": spec.owner} if spec.owner else {}),
-        **({"weight": f"{percent(weights[spec.key])} of the jobs"} if spec.key in weights else {}),
+        **more,
         "execution": str(spec.execution),
         "deterministic": "yes" if spec.deterministic else "no",
         "nulls": str(spec.nulls),
@@ -140,6 +148,12 @@ def _described(function: Function, plugin: str, weights: Mapping[str, float]) ->
         able = {"merging": spec.supports_merging, "retracting": spec.supports_retracting}
         facts["accumulator"] = spelled(spec.accumulator)
         facts["supports"] = ", ".join(name for name, found in able.items() if found) or "neither merging nor retracting"
+    return facts
+
+
+def _described(function: Function, plugin: str, weights: Mapping[str, float]) -> Described:
+    spec = function.spec
+    weight = {"weight": f"{percent(weights[spec.key])} of the jobs"} if spec.key in weights else {}
     return {
         "key": spec.key,
         "name": spec.name,
@@ -147,7 +161,7 @@ def _described(function: Function, plugin: str, weights: Mapping[str, float]) ->
         "kind": str(spec.kind),
         "signature": spec.signature,
         "description": inspect.cleandoc(spec.description) if spec.description else "",
-        "facts": facts,
+        "facts": facts_of(spec, plugin, weight),
         "parameters": [
             {"name": parameter.name, "type": "table" if spec.process is not None else spelled(parameter.type)}
             for parameter in spec.parameters
@@ -190,3 +204,62 @@ def _samples(collector: Collector, end: str) -> Iterable[Sample]:
         for sample in family.samples:
             if sample.name == family.name + end:
                 yield sample
+
+
+MOST = 200
+"""Number of rows that are listed of each."""
+
+
+def callers_of(
+    metrics: ServerMetrics, may_see: Callable[[str], bool], whose: Callable[[str], bool]
+) -> list[CallerSpending]:
+    """What callers have spent by function: those functions and callers for which the arguments return True."""
+    found: dict[tuple[str, str], dict[str, float]] = {}
+    for family in metrics.spent.collect():
+        for sample in family.samples:
+            labels = sample.labels
+            if sample.name.endswith("_total") and may_see(labels["function"]) and whose(labels["caller"]):
+                key = labels["caller"], f"{labels['function']}@{labels['version']}"
+                found.setdefault(key, {})[labels["unit"]] = sample.value
+    return _callers(found)
+
+
+def added_callers(processes: Iterable[list[CallerSpending]]) -> list[CallerSpending]:
+    """The sums over the processes of a server."""
+    found: dict[tuple[str, str], dict[str, float]] = {}
+    for rows in processes:
+        for row in rows:
+            total = found.setdefault((row["caller"], row["function"]), {})
+            for unit, amount in row["spent"].items():
+                total[unit] = total.get(unit, 0.0) + amount
+    return _callers(found)
+
+
+def _callers(found: dict[tuple[str, str], dict[str, float]]) -> list[CallerSpending]:
+    rows: list[CallerSpending] = [
+        {"caller": caller, "function": key, "spent": spent} for (caller, key), spent in sorted(found.items())
+    ]
+    return rows[:MOST]
+
+
+def budgets_of(budgets: Budgets | None, whose: Callable[[str], bool]) -> list[BudgetSpending]:
+    """What is spent of the budgets that this process serves, by all processes that share them."""
+    if budgets is None:
+        return []
+    found: list[BudgetSpending] = [
+        {"caller": budget.caller, "budget": budget.title, "spent": {unit: [*both] for unit, *both in budget.amounts()}}
+        for budget in budgets.kept()
+        if whose(budget.caller)
+    ]
+    return sorted(found, key=lambda row: (row["caller"], row["budget"]))[:MOST]
+
+
+def added_budgets(processes: Iterable[list[BudgetSpending]]) -> list[BudgetSpending]:
+    """The same for the processes of a server. The most that one knows was asked last."""
+    found: dict[tuple[str, str], BudgetSpending] = {}
+    for rows in processes:
+        for row in rows:
+            known = found.setdefault((row["caller"], row["budget"]), row)
+            for unit, (spent, _) in row["spent"].items():
+                known["spent"][unit][0] = max(known["spent"][unit][0], spent)
+    return [found[key] for key in sorted(found)][:MOST]

@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 
 from remote_udf.errors import ErrorCode, ErrorKind, StreamError
-from udf_server.base.functions import Function
+from udf_server.declaring.functions import Function
 
 __all__ = ["argument_columns", "with_text_keys"]
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 import pluggy
 
 from udf_server.aggregate.base import AggregateFunction
-from udf_server.base.functions import Function
+from udf_server.declaring.functions import Function
 from udf_server.process.base import ProcessTableFunction
 
 __all__ = ["PROJECT", "hookimpl", "udf_functions", "udf_owner"]

@@ -1,4 +1,4 @@
-"""Finds and loads plugins: installed packages by entry point, modules and files by name."""
+"""Finds and loads plugins: installed packages by entry point, modules and files by name. It knows who owns them."""
 
 import dataclasses
 import importlib
@@ -10,6 +10,7 @@ import sys
 import sysconfig
 import traceback
 from collections.abc import Iterable, Sequence
+from email.utils import getaddresses
 from pathlib import Path
 from types import ModuleType
 
@@ -17,13 +18,12 @@ import pluggy
 
 from udf_server.aggregate.declaration import declare_aggregate, is_aggregate
 from udf_server.base.errors import DeclarationError, PluginError, PluginImportError
-from udf_server.base.functions import Function
+from udf_server.declaring.functions import Function
 from udf_server.plugins import hookspecs
 from udf_server.plugins.hookspecs import PROJECT
-from udf_server.plugins.owners import checked_owner, owner_of_package
 from udf_server.process.declaration import declare_process, is_process
 
-__all__ = ["build_plugin_manager", "load_functions"]
+__all__ = ["OWNER_LIMIT", "build_plugin_manager", "checked_owner", "load_functions", "owner_of_package"]
 
 log = logging.getLogger(__name__)
 
@@ -228,3 +228,46 @@ def _place(error: BaseException) -> str:
         if not own and (not frame.filename.startswith(library) or "site-packages" in frame.filename):
             return f" ({Path(frame.filename).name}, line {frame.lineno})"
     return ""
+
+
+OWNER_LIMIT = 200
+"""Characters of an owner."""
+_CONTACTS = ("support", "contact", "chat", "issues", "bug tracker", "homepage", "documentation", "repository", "source")
+"""Labels of project URLs, where to ask first."""
+
+
+def owner_of_package(distribution: importlib.metadata.Distribution | None) -> str:
+    """People and where to ask, as `Geo team <geo@acme.example>, https://acme.example/geo`; empty if it names none.
+
+    Maintainers come before authors. Of the project's URLs the first of those where people can be asked.
+    """
+    if distribution is None:
+        return ""
+    fields = distribution.metadata
+    for role in ("Maintainer", "Author"):
+        # Names with an address are in the second field, names without one in the first.
+        people = [text for name in (f"{role}-email", role) for text in fields.get_all(name) or () if text.strip()]
+        if people:
+            break
+    pairs = [text.partition(",") for text in fields.get_all("Project-URL") or ()]
+    addresses = {label.strip().lower(): address.strip() for label, _, address in pairs}
+    contact = next((addresses[label] for label in _CONTACTS if label in addresses), "")
+    return _line(", ".join([*map(_readable, people), *([contact] if contact else ())]))
+
+
+def checked_owner(plugin: str, owner: object) -> str:
+    """What the hook `udf_owner` of a plugin returned. Raises PluginError for something that is no text."""
+    if not isinstance(owner, str):
+        raise PluginError(f"plugin {plugin!r}: udf_owner returned {owner!r}, expected text such as a team's address")
+    return _line(owner)
+
+
+def _readable(people: str) -> str:
+    """`Geo team <geo@acme.example>`, without the quotes that mail needs."""
+    if "@" not in people:
+        return people
+    return ", ".join(f"{name} <{address}>" if name else address for name, address in getaddresses([people]))
+
+
+def _line(owner: str) -> str:
+    return " ".join(owner.split())[:OWNER_LIMIT]

@@ -11,8 +11,8 @@ from prometheus_client.core import Metric
 from prometheus_client.metrics import MetricWrapperBase
 from prometheus_client.registry import Collector
 
+from udf_server.base.call_scope import running_function
 from udf_server.base.errors import DeclarationError
-from udf_server.hosting.running import running_function
 
 __all__ = ["PLUGIN_METRICS", "Counter", "Gauge", "Histogram", "counter", "gauge", "histogram"]
 

@@ -9,18 +9,17 @@ from typing import Annotated, Any
 import pyarrow as pa
 
 from remote_udf.durations import parse_seconds
-from remote_udf.errors import InvalidOption, UnsupportedType
+from remote_udf.errors import InvalidOption
 from remote_udf.table_arguments import ArgumentTrait, TableArgument
-from udf_server.base.annotations import AuthorCode, codecs_for, hints_of, signature_of, type_given
-from udf_server.base.codecs import Codec
 from udf_server.base.errors import DeclarationError
-from udf_server.base.records import StructCodec, is_record
-from udf_server.base.values import codec_for_type
-from udf_server.process.base import StateHint
+from udf_server.declaring.annotations import AuthorCode, codecs_for, hints_of_code, signature_of, type_given
+from udf_server.process.base import Row, StateHint, shown
 from udf_server.process.context import ProcessContext
-from udf_server.process.rows import Row, shown
 from udf_server.process.states import ListEntry, MapEntry, RecordEntry, StateEntry, ValueEntry
 from udf_server.process.views import ListView, MapView, ValueView
+from udf_server.values.codecs import Codec
+from udf_server.values.records import StructCodec, is_record
+from udf_server.values.values import codec_for_type
 
 __all__ = ["Argument", "EvalParameters", "read_arguments"]
 
@@ -67,7 +66,7 @@ class EvalParameters:
 def read_arguments(where: str, code: AuthorCode) -> EvalParameters:
     """Read the parameters. Raises DeclarationError, which begins with `where` and names the parameter."""
     result = EvalParameters()
-    hints = hints_of(inspect.unwrap(getattr(code, "__func__", code)), where)
+    hints = hints_of_code(code, where)
     for parameter in signature_of(code, where).parameters.values():
         place = f"{where}, parameter {parameter.name!r}"
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
@@ -122,8 +121,6 @@ def _origin(hint: type) -> type:
 def _one(hint: type, place: str) -> Codec:
     try:
         codecs = codecs_for(hint, place)
-    except UnsupportedType as error:
-        raise DeclarationError(f"{place}: {error}") from error
     except DeclarationError as error:
         raise DeclarationError(f"{place}: Could not extract a data type: {error}") from error
     if len(codecs) > 1:

@@ -18,14 +18,13 @@ from remote_udf.process_calls import OUTPUT, STATE, TIMERS, ProcessCall, process
 from remote_udf.segments import ROWS
 from remote_udf.types import spelled
 from udf_server.base.bundle_metrics import ProcessMetrics
-from udf_server.base.functions import Function, place_of
-from udf_server.base.values import codec_for_type
+from udf_server.declaring.functions import Function, place_of
+from udf_server.process.columns import SegmentReader, output_array, part_of, processed_array
 from udf_server.process.context import CallFacts
 from udf_server.process.declaration import ProcessFunction
 from udf_server.process.engine import Emitted, Engine, Flush, Processed, Segment
-from udf_server.process.reading import SegmentReader
-from udf_server.process.writing import output_array, part_of, processed_array
 from udf_server.runners.emission import Emission
+from udf_server.values.values import codec_for_type
 
 __all__ = ["ProcessBinding", "bind_process", "checked_process_segments"]
 

@@ -11,9 +11,8 @@ import pyarrow as pa
 from remote_udf.functions import FunctionSpec
 from remote_udf.process_calls import OrderColumn, ProcessCall
 from remote_udf.table_arguments import ChangelogMode
-from udf_server.base.values import Key
-from udf_server.process.timers import Timers
-from udf_server.process.times import from_author, to_author
+from udf_server.process.timers import Timers, from_author, to_author
+from udf_server.values.values import Key
 
 __all__ = ["CallFacts", "ProcessContext", "TableSemantics", "TimeContext"]
 

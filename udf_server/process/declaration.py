@@ -11,16 +11,15 @@ from remote_udf.functions import FunctionKind, NullCall, Parameter
 from remote_udf.process_calls import ProcessCall
 from remote_udf.result_columns import resolved
 from remote_udf.table_arguments import ChangelogMode, ProcessSignature, state_field
-from udf_server.base.annotations import AuthorCode, hints_of, signature_of
 from udf_server.base.errors import DeclarationError
-from udf_server.base.functions import Function
-from udf_server.base.implementations import implementation_of
-from udf_server.base.records import StructCodec
+from udf_server.declaring.annotations import AuthorCode, hints_of_code, signature_of
+from udf_server.declaring.functions import Function, implementation_of
 from udf_server.process.arguments import Argument, EvalParameters, read_arguments
 from udf_server.process.base import ProcessTableFunction
 from udf_server.process.context import ProcessContext
 from udf_server.process.results import Results, results_given, results_of
 from udf_server.process.states import StateEntry
+from udf_server.values.records import StructCodec
 
 __all__ = ["ProcessFunction", "declare_process", "is_process"]
 
@@ -57,9 +56,9 @@ def declare_process(given: ProcessTableFunction | type[ProcessTableFunction]) ->
     """Check and declare the function. Raises DeclarationError, which names function and parameter."""
     made = implementation_of(given)
     implementation, where = made.instance, made.where
-    call = _evaluated(where, implementation)
+    call = _eval_of(where, implementation)
     read = read_arguments(where, call)
-    returned = hints_of(inspect.unwrap(getattr(call, "__func__", call)), where).get("return")
+    returned = hints_of_code(call, where).get("return")
     mode = implementation.changelog_mode
     results = results_given(where, implementation.returns, returned, mode)
     timer, timer_has_context = _timer(where, implementation, read)
@@ -97,8 +96,8 @@ def declare_process(given: ProcessTableFunction | type[ProcessTableFunction]) ->
     )
 
 
-def _evaluated(where: str, implementation: ProcessTableFunction) -> AuthorCode:
-    """The method `eval`. Raises DeclarationError."""
+def _eval_of(where: str, implementation: ProcessTableFunction) -> AuthorCode:
+    """The method `eval`. Raises DeclarationError unless there is one, and one only."""
     written = f"class {type(implementation).__name__}"
     call = getattr(implementation, "eval", None)
     if not callable(call):
@@ -108,11 +107,6 @@ def _evaluated(where: str, implementation: ProcessTableFunction) -> AuthorCode:
             f"{where}: {written} has a method 'terminate', which is never called, unlike in a UDTF of "
             "PySpark's: let eval register a timer, and emit the last rows of a key in on_timer"
         )
-    _require_one_eval(where, implementation, call)
-    return call
-
-
-def _require_one_eval(where: str, implementation: ProcessTableFunction, call: AuthorCode) -> None:
     code = inspect.unwrap(getattr(call, "__func__", call))
     dispatched = isinstance(inspect.getattr_static(implementation, "eval"), functools.singledispatchmethod)
     if dispatched or typing.get_overloads(code):
@@ -120,6 +114,7 @@ def _require_one_eval(where: str, implementation: ProcessTableFunction, call: Au
             f"{where}: Process table functions require a non-overloaded, non-vararg, and static signature: eval is "
             "overloaded; write one eval, or one function for each signature"
         )
+    return call
 
 
 def _is_async(code: AuthorCode) -> bool:
@@ -136,7 +131,7 @@ def _timer(where: str, implementation: ProcessTableFunction, read: EvalParameter
     timer = getattr(implementation, "on_timer", None)
     if timer is None:
         return None, False
-    hints = hints_of(inspect.unwrap(getattr(timer, "__func__", timer)), where)
+    hints = hints_of_code(timer, where)
     parameters = list(signature_of(timer, where).parameters)
     first = parameters[0] if parameters else ""
     has_context = hints.get(first) is ProcessContext or (first not in hints and first in ("ctx", "context"))

@@ -9,11 +9,11 @@ from types import GeneratorType
 from typing import Any, TypeVar
 
 from remote_udf.row_kinds import RowKind
-from udf_server.base.values import Key
 from udf_server.process.context import CallFacts, ProcessContext
 from udf_server.process.declaration import ProcessFunction
 from udf_server.process.states import KeyState, StateEntry
 from udf_server.process.timers import Timer, Timers
+from udf_server.values.values import Key
 
 __all__ = ["Emitted", "Engine", "Flush", "Incoming", "Processed", "Segment"]
 

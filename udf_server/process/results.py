@@ -4,26 +4,25 @@ import dataclasses
 import functools
 import re
 import typing
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence, Sized
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 
-from remote_udf.errors import ErrorCode, UnsupportedType
+from remote_udf.errors import ErrorCode
 from remote_udf.result_columns import depends_on_call
 from remote_udf.row_kinds import RowKind
 from remote_udf.table_arguments import ChangelogMode
-from udf_server.base.annotations import GivenType, codecs_for, type_given
-from udf_server.base.codecs import Codec
 from udf_server.base.errors import DeclarationError
 from udf_server.base.failures import describe
-from udf_server.base.records import StructCodec
-from udf_server.base.values import ListCodec, codec_for_type
-from udf_server.process.rows import Row
-from udf_server.process.sizes import FIXED_BYTES, SizeOf, size_of
+from udf_server.declaring.annotations import GivenType, codecs_for
+from udf_server.process.base import Row
 from udf_server.process.views import ListView, MapView
-from udf_server.runners.returned import WrongResult
+from udf_server.runners.calling import WrongResult
+from udf_server.values.codecs import Codec
+from udf_server.values.records import StructCodec
+from udf_server.values.values import ListCodec, MapCodec, codec_for_type
 
 __all__ = ["Results", "results_given", "results_of"]
 
@@ -31,6 +30,9 @@ ATOMIC = "EXPR$0"
 """The name of the only column of an atomic result, as in Flink."""
 ROW_BYTES = 32
 """The size of a row without its values: its origin, kind and time."""
+FIXED_BYTES = 8
+T = TypeVar("T")
+SizeOf = Callable[[Any], int]
 _FIELDS = re.compile(r"\s*[`\w]+\s*:?\s+\S", re.ASCII)
 
 
@@ -102,7 +104,7 @@ class Results:
     def _columns(self) -> tuple[list[tuple[int, Callable[[Any], Any]]], list[tuple[int, SizeOf]], int]:
         """The columns whose values may change later, those whose values differ in size, and the size of the rest."""
         codecs = list(self.columns.values())
-        sizes = [(index, size) for index, codec in enumerate(codecs) if (size := size_of(codec)) is not None]
+        sizes = [(index, size) for index, codec in enumerate(codecs) if (size := _size_of(codec)) is not None]
         changing = [(index, _copier(codec)) for index, codec in enumerate(codecs) if codec.mutable]
         return changing, sizes, ROW_BYTES + FIXED_BYTES * (len(codecs) - len(sizes))
 
@@ -130,19 +132,13 @@ def results_given(where: str, given: GivenType | None, returned: GivenType | Non
     if not isinstance(mode, ChangelogMode) or not mode.kinds:
         raise DeclarationError(f"{where}: changelog_mode is {mode!r}, not a ChangelogMode with kinds of row")
     if isinstance(wanted, (list, tuple)) and wanted and all(isinstance(each, pa.Field) for each in wanted):
-        return _told(where, pa.struct(list(wanted)), mode)
-    codec: Codec
-    try:
-        if isinstance(wanted, str) and (not wanted.strip() or _is_fields(wanted)):
-            wanted = f"struct<{wanted}>" if wanted.strip() else pa.struct([])
-        if (type_ := type_given(wanted, f"{where}, result")) is not None:
-            codec = codec_for_type(type_)
-        else:
-            (codec,) = codecs_for(wanted, f"{where}, result")
-    except ValueError as error:
-        raise DeclarationError(f"{where}, result: {wanted} is not a single type") from error
-    except UnsupportedType as error:
-        raise DeclarationError(f"{where}, result: {error}") from error
+        told = pa.struct(list(wanted))
+        return Results({}, False, None, mode, told) if depends_on_call(told) else results_of(told, mode)
+    if isinstance(wanted, str) and (not wanted.strip() or _is_fields(wanted)):
+        wanted = f"struct<{wanted}>" if wanted.strip() else pa.struct([])
+    codec, *others = codecs_for(wanted, f"{where}, result")
+    if others:
+        raise DeclarationError(f"{where}, result: {wanted} is not a single type")
     atomic = not isinstance(codec, StructCodec)
     if atomic and not mode.is_insert_only:
         raise DeclarationError(f"{where}: emits changes {mode}, so its result is a row, which has a kind")
@@ -170,15 +166,6 @@ def _plain(value: Any) -> Any:
     return dict(value) if isinstance(value, MapView) else value
 
 
-def _told(where: str, told: pa.DataType, mode: ChangelogMode) -> Results:
-    if depends_on_call(told):
-        return Results({}, False, None, mode, told)
-    try:
-        return results_of(told, mode)
-    except UnsupportedType as error:
-        raise DeclarationError(f"{where}, result: {error}") from error
-
-
 def _is_fields(text: str) -> bool:
     """Whether DDL declares columns ("a int") and not a type ("int", "struct<...>")."""
     return bool(_FIELDS.match(text)) and not re.match(r"\s*(interval|double\s+precision)\b", text, re.IGNORECASE)
@@ -190,3 +177,49 @@ def _element(returned: Any) -> Any:
     if typing.get_origin(returned) is not None and arguments and not dataclasses.is_dataclass(returned):
         return arguments[0]
     return None
+
+
+def _size_of(codec: Codec) -> SizeOf | None:
+    """A function that estimates the Arrow size of a value without encoding it; None if all values have the same size.
+
+    A value of a wrong type also gets a size; the encoding rejects it later.
+    """
+    if isinstance(codec, ListCodec):
+        return _of_list(_size_of(codec.element))
+    if isinstance(codec, MapCodec):
+        key, item = _size_of(codec.key), _size_of(codec.item)
+        return lambda value: _sum(value, key) + _sum(value.values(), item) if isinstance(value, dict) else FIXED_BYTES
+    if isinstance(codec, StructCodec):
+        fields = [(name, _size_of(part)) for name, part in codec.fields.items()]
+        if codec.record is not None:
+            return lambda value: sum(_one(getattr(value, name, None), size) for name, size in fields)
+        return lambda value: (
+            sum(_one(value.get(name), size) for name, size in fields) if isinstance(value, dict) else FIXED_BYTES
+        )
+    if pa.types.is_string(codec.type) or pa.types.is_binary(codec.type):
+        return _length
+    return None
+
+
+def _length(value: Sized | None) -> int:
+    if value is None:
+        return FIXED_BYTES
+    try:
+        return FIXED_BYTES + len(value)
+    except TypeError:
+        return FIXED_BYTES
+
+
+def _of_list(element: SizeOf | None) -> SizeOf:
+    if element is None:
+        # The codec rejects values of a wrong type, such as objects without a length, later.
+        return lambda value: FIXED_BYTES * _length(value)
+    return lambda value: _sum(value, element) if isinstance(value, (list, tuple)) else FIXED_BYTES
+
+
+def _sum(values: Collection[T], size: Callable[[T], int] | None) -> int:
+    return FIXED_BYTES * len(values) if size is None else FIXED_BYTES + sum(map(size, values))
+
+
+def _one(value: T | None, size: Callable[[T], int] | None) -> int:
+    return FIXED_BYTES if size is None or value is None else size(value)

@@ -12,10 +12,10 @@ from typing import Any, ClassVar
 
 import pyarrow as pa
 
-from udf_server.base.codecs import Codec, Leaf
-from udf_server.base.records import StructCodec
-from udf_server.base.values import ListCodec, MapCodec
 from udf_server.process.views import ListView, MapView, ValueView
+from udf_server.values.codecs import Codec, Leaf
+from udf_server.values.records import StructCodec
+from udf_server.values.values import ListCodec, MapCodec
 
 __all__ = ["KeyState", "ListEntry", "MapEntry", "RecordEntry", "StateEntry", "ValueEntry"]
 

@@ -7,7 +7,7 @@ written, in milliseconds of the clock of its segment.
 from collections.abc import Iterable, Iterator, MutableMapping, MutableSequence
 from typing import Any, Generic, TypeVar
 
-from udf_server.base.values import canonical_key
+from udf_server.values.values import canonical_key
 
 __all__ = ["ListView", "MapView", "ValueView"]
 

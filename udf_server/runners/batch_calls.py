@@ -13,16 +13,14 @@ from typing import Any
 import pyarrow as pa
 
 from remote_udf.options import OutputMode
-from udf_server.base.attempts import NotCalled
-from udf_server.base.call_scope import NO_CALL, CallScope, current_scope
+from udf_server.base.call_scope import NO_CALL, CallScope, NotCalled, current_scope
 from udf_server.base.context import BatchContext, CallContext
 from udf_server.base.errors import RowErrors
-from udf_server.runners.calling import Calling
+from udf_server.runners.calling import Calling, Returned
 from udf_server.runners.emission import Emission
 from udf_server.runners.isolation import Answer, Call, Wait, advanced, isolate
 from udf_server.runners.outputs import Output, Taken
 from udf_server.runners.retries import RetryPolicy
-from udf_server.runners.returned import Returned
 from udf_server.runners.runner import RunnerSetup
 from udf_server.runners.selection import rows_without_null
 from udf_server.runners.work import BatchWork

@@ -11,13 +11,13 @@ import pyarrow as pa
 
 from remote_udf.errors import ErrorCode
 from remote_udf.outcomes import RowError
-from udf_server.base.codecs import Codec
 from udf_server.base.failures import describe
-from udf_server.base.functions import Function
-from udf_server.base.values import decode_rows, encode_rows
+from udf_server.declaring.functions import Function
 from udf_server.runners.outputs import Mask, Output, OutputWriter, Taken, error_bytes
 from udf_server.runners.room import Room
 from udf_server.runners.selection import Selection, rows_without_null
+from udf_server.values.codecs import Codec
+from udf_server.values.values import decode_rows, encode_rows
 
 __all__ = ["REPORT_BYTES", "REPORT_ROWS", "UNSET", "RowBatch"]
 
@@ -272,8 +272,4 @@ class RowBatch:
                 attempts = self.attempts.get(first + index if rows is None else rows[index] - self.first_row, 1)
                 errors[index] = RowError(ErrorCode.RESULT_TYPE, describe(error), attempts)
         taken = Taken(first, array, errors, {}, calls, retries, skipped)
-        outputs, done = [], 0
-        for piece in taken.cut(writer.piece_bytes):
-            start, done = done, done + len(piece.values)
-            outputs += writer.write(self.first_row, piece, rows and rows[start:done])
-        return outputs
+        return list(writer.write_pieces(self.first_row, taken, rows))

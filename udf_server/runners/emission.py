@@ -5,8 +5,8 @@ from collections.abc import Callable
 import pyarrow as pa
 
 from remote_udf.errors import ErrorCode
+from udf_server.runners.calling import WrongResult
 from udf_server.runners.outputs import Output, OutputWriter
-from udf_server.runners.returned import WrongResult
 from udf_server.runners.work import BatchWork
 
 __all__ = ["Abandoned", "Emission"]

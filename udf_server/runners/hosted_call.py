@@ -6,7 +6,7 @@ from collections.abc import Callable, Coroutine
 
 from udf_server.base.call_scope import CallScope, current_scope
 from udf_server.base.fairness import Party
-from udf_server.base.token import Token
+from udf_server.base.threads import Token
 from udf_server.hosting.hosted_function import HostedFunction
 from udf_server.hosting.loop_executor import LoopExecutor
 from udf_server.runners.pool import GRACE_SECONDS

@@ -12,14 +12,14 @@ import pyarrow as pa
 
 from remote_udf.errors import ErrorCode
 from remote_udf.outcomes import RowError
-from udf_server.base.attempts import AttemptTimeout, NotCalled
-from udf_server.base.codecs import Codec
+from udf_server.base.call_scope import AttemptTimeout, NotCalled
 from udf_server.base.errors import BudgetSpent
 from udf_server.base.failures import describe, row_error
+from udf_server.runners.calling import MalformedResult, RefusedArgument, Returned, WrongResult
 from udf_server.runners.outputs import Taken, error_bytes
 from udf_server.runners.retries import RetryPolicy
-from udf_server.runners.returned import MalformedResult, RefusedArgument, Returned, WrongResult
 from udf_server.runners.runner import TRACEBACKS_PER_BATCH
+from udf_server.values.codecs import Codec
 
 __all__ = ["Answer", "Call", "Outcomes", "Step", "Wait", "advanced", "isolate"]
 

@@ -17,7 +17,7 @@ from remote_udf.messages import encode
 from remote_udf.outcomes import RowError, write_errors
 from remote_udf.shared_memory import SharedMemory
 from remote_udf.v1 import message_pb2 as pb
-from udf_server.base.spending import StreamSpending
+from udf_server.base.call_scope import StreamSpending
 from udf_server.runners.room import Room
 
 __all__ = ["Emit", "Mask", "Output", "OutputWriter", "Taken", "error_bytes"]
@@ -148,6 +148,13 @@ class OutputWriter:
                 )
             )  # fmt: skip
         return outputs
+
+    def write_pieces(self, batch: int, taken: Taken, rows: Sequence[int] | None = None) -> Iterator[Output]:
+        """The Results as `write` makes them, one piece of `piece_bytes` after the other."""
+        done = 0
+        for piece in taken.cut(self.piece_bytes):
+            start, done = done, done + len(piece.values)
+            yield from self.write(batch, piece, rows and rows[start:done])
 
     def write_part(self, batch: int, row: int, part: int, value: pa.Array) -> Output | None:
         """A part of the value of one row of the batch; None if it is too large for a message."""

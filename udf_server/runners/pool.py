@@ -18,10 +18,9 @@ from udf_server.base.call_scope import CallScope, current_scope
 from udf_server.hosting.turns import Turns
 from udf_server.runners.batches import REPORT_ROWS, RowBatch
 from udf_server.runners.outputs import Output
-from udf_server.runners.row_timer import Durations, RowTimer
 from udf_server.runners.runner import TRACEBACKS_PER_BATCH, InputBatch, Runner
 from udf_server.runners.sending import Sender
-from udf_server.runners.slots import PoolWorker
+from udf_server.runners.slots import Durations, PoolWorker, RowTimer
 
 __all__ = ["GRACE_SECONDS", "CoroutinePool", "PoolRunner"]
 

@@ -7,7 +7,7 @@ from random import Random
 from remote_udf.effective_options import ScalarOptions
 from remote_udf.options import RetryStrategy
 from remote_udf.outcomes import RowError
-from udf_server.base.attempts import NotCalled
+from udf_server.base.call_scope import NotCalled
 from udf_server.base.errors import BudgetSpent, Failure, RetryableError
 from udf_server.base.failures import describe, row_error
 

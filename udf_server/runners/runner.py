@@ -16,17 +16,17 @@ from remote_udf.effective_options import ScalarOptions
 from remote_udf.errors import ErrorCode
 from remote_udf.outcomes import RowError
 from remote_udf.raw_texts import raw
-from udf_server.base.codecs import Codec
 from udf_server.base.context import CallContext, StreamContext
 from udf_server.base.fairness import Party
-from udf_server.base.functions import Function
 from udf_server.base.metrics import FunctionMetrics
+from udf_server.declaring.functions import Function
 from udf_server.hosting.hosted_function import HostedFunction
 from udf_server.runners.batches import RowBatch
 from udf_server.runners.outputs import Emit, OutputWriter
 from udf_server.runners.retries import Attempts, RetryPolicy
 from udf_server.runners.room import Room
 from udf_server.runners.selection import Selection
+from udf_server.values.codecs import Codec
 
 __all__ = ["FLUSH_SECONDS", "Arguments", "InputBatch", "Runner", "RunnerSetup", "cast_columns", "timeout_error"]
 

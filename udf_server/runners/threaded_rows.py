@@ -18,9 +18,8 @@ from remote_udf.outcomes import RowError
 from udf_server.base.call_scope import NO_CALL, CallScope, current_scope
 from udf_server.runners.batches import REPORT_BYTES, UNSET, RowBatch
 from udf_server.runners.outputs import Output, OutputWriter
-from udf_server.runners.row_timer import Durations, RowTimer
 from udf_server.runners.runner import FLUSH_SECONDS, TRACEBACKS_PER_BATCH, InputBatch, Runner, RunnerSetup
-from udf_server.runners.slots import Slot
+from udf_server.runners.slots import Durations, RowTimer, Slot
 
 __all__ = ["ThreadedRows"]
 

@@ -18,8 +18,8 @@ from remote_udf.option_tables import mapping, option, read_values, table_of
 from remote_udf.option_values import ValueReader, unknown
 from remote_udf.options import HOSTED_OPTIONS, SCALAR_OPTIONS
 from udf_server.base.errors import InvalidConfig
+from udf_server.hosting.registry import parse_weights
 from udf_server.hosting.turns import DEFAULT_CALLS
-from udf_server.hosting.weights import parse_weights
 from udf_server.limits.settings import GuardSettings, WithoutCoordination
 from udf_server.runners.room import RESULT_BYTES
 from udf_server.security.callers import CallerSettings, parse_callers

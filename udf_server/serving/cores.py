@@ -1,12 +1,14 @@
-"""The number of worker processes: one for each device, or for each core of a CPU limit, as of the container."""
+"""How a server is divided among worker processes: their number, by devices or cores, and the part that each gets."""
 
+import dataclasses
 import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from udf_server.serving.config import ServerConfig
+from udf_server.security.callers import CallerSettings
+from udf_server.serving.config import AT_LEAST, ServerConfig, settings
 
-__all__ = ["limited_cores", "worker_processes"]
+__all__ = ["divided_settings", "limited_cores", "part_of", "worker_processes"]
 
 CGROUPS = Path("sys/fs/cgroup")
 
@@ -70,3 +72,32 @@ def _quota_of_version_2(folder: Path) -> float:
 def _quota_of_version_1(folder: Path) -> float:
     """Negative without a quota."""
     return int((folder / "cpu.cfs_quota_us").read_text()) / int((folder / "cpu.cfs_period_us").read_text())
+
+
+CALLER_LIMITS = ("max_streams", "max_rows_in_flight")
+
+
+def divided_settings() -> list[str]:
+    """The names of the settings that are divided among the worker processes of a server."""
+    return [setting.name for setting in settings() if setting.metadata["divided"]]
+
+
+def part_of(config: ServerConfig, processes: int) -> ServerConfig:
+    """The settings of one of this many worker processes. No limit is less than its minimum.
+
+    The limits of callers are divided too. A cache in a file is not divided, because the processes share it.
+    """
+    shared = () if config.cache_url == "memory:" else ("cache_max_bytes",)
+    limits = {
+        name: max(getattr(config, name) // processes, AT_LEAST[name])
+        for name in divided_settings()
+        if name not in shared
+    }
+    callers = {name: _part_of_caller(caller, processes) for name, caller in config.callers.items()}
+    return dataclasses.replace(config, callers=callers, **limits)
+
+
+def _part_of_caller(caller: CallerSettings, processes: int) -> CallerSettings:
+    limits = {name: getattr(caller, name) for name in CALLER_LIMITS}
+    parts = {name: max(limit // processes, 1) for name, limit in limits.items() if limit is not None}
+    return dataclasses.replace(caller, **parts)

@@ -3,21 +3,22 @@
 import os
 import socket
 import stat
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
+from typing import Any, NoReturn, Protocol, TypeVar
 
 import grpc
+from google.protobuf.message import DecodeError
 from grpc import aio
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_health.v1.health import aio as health_aio
 from grpc_reflection.v1alpha import reflection
 
 from udf_server.base.errors import InvalidConfig
-from udf_server.http.connections import affordable_connections
-from udf_server.security.tls import server_credentials
+from udf_server.http.server import affordable_connections
+from udf_server.security.files import server_credentials
 from udf_server.serving.config import ServerConfig
 from udf_server.streams.service import SERVICE_NAME, UdfService
-from udf_server.streams.small_requests import SmallRequests
 
 __all__ = ["GrpcServer"]
 
@@ -25,6 +26,11 @@ HANDSHAKE_SECONDS = 10.0
 """If a connection has not completed its TLS and HTTP/2 handshake in this time, it is closed."""
 MOST_WATCHERS = 500
 """Maximum number of streams of gRPC's health service, which does not authenticate callers."""
+SMALL_BYTES = 64 << 10
+"""Maximum size of a request to these services, which contains only names. It does not apply to Execute."""
+
+RequestT = TypeVar("RequestT")
+ResponseT = TypeVar("ResponseT")
 
 
 class GrpcServer:
@@ -42,7 +48,7 @@ class GrpcServer:
         """
         self._config, self._on_reload = config, on_reload
         self._server = aio.server(
-            interceptors=(SmallRequests(),), options=_options(config, share_port=share_port, loops=loops)
+            interceptors=(_SmallRequests(),), options=_options(config, share_port=share_port, loops=loops)
         )
         self._server.add_generic_rpc_handlers((service.handler(),))
         self._health = _Health()
@@ -162,3 +168,69 @@ def _remove_stale_socket(path: Path) -> None:
         path.unlink(missing_ok=True)
         return
     raise InvalidConfig(f"cannot listen on unix:{path}: another server does")
+
+
+class _Aborting(Protocol):
+    async def abort(self, code: grpc.StatusCode, details: str, /) -> NoReturn: ...
+
+
+class _SmallRequests(aio.ServerInterceptor):
+    """Refuses requests that are too large, which protobuf may parse for seconds, or that are not valid messages.
+
+    gRPC itself treats an error of its parser as an error of the server, and logs it with a traceback.
+    """
+
+    async def intercept_service(
+        self,
+        continuation: Callable[
+            [grpc.HandlerCallDetails], "Awaitable[grpc.RpcMethodHandler[RequestT, ResponseT] | None]"
+        ],
+        handler_call_details: grpc.HandlerCallDetails,
+    ) -> "grpc.RpcMethodHandler[RequestT, ResponseT] | None":
+        handler = await continuation(handler_call_details)
+        if handler is None or handler.request_deserializer is None:
+            return handler
+        parse, write = handler.request_deserializer, handler.response_serializer
+        serve: Any  # gRPC's types of a handler are those of its blocking API
+        if handler.request_streaming:
+            serve = handler.stream_stream
+            return grpc.stream_stream_rpc_method_handler(_of_many(serve, parse), response_serializer=write)
+        if handler.response_streaming:
+            serve = handler.unary_stream
+            return grpc.unary_stream_rpc_method_handler(_of_one(serve, parse), response_serializer=write)
+        serve = handler.unary_unary
+        return grpc.unary_unary_rpc_method_handler(_of_one(serve, parse), response_serializer=write)
+
+
+def _of_one(
+    serve: Callable[[RequestT, _Aborting], Awaitable[ResponseT]], parse: Callable[[bytes], RequestT]
+) -> Callable[[bytes, _Aborting], Awaitable[ResponseT]]:
+    async def served(request: bytes, context: _Aborting) -> ResponseT:
+        return await serve(await _parsed(request, parse, context), context)
+
+    return served
+
+
+def _of_many(
+    serve: Callable[[AsyncIterator[RequestT], _Aborting], AsyncIterator[ResponseT]],
+    parse: Callable[[bytes], RequestT],
+) -> Callable[[AsyncIterator[bytes], _Aborting], AsyncIterator[ResponseT]]:
+    async def requests(given: AsyncIterator[bytes], context: _Aborting) -> AsyncIterator[RequestT]:
+        async for request in given:
+            yield await _parsed(request, parse, context)
+
+    async def served(given: AsyncIterator[bytes], context: _Aborting) -> AsyncIterator[ResponseT]:
+        async for answer in serve(requests(given, context), context):
+            yield answer
+
+    return served
+
+
+async def _parsed(request: bytes, parse: Callable[[bytes], RequestT], context: _Aborting) -> RequestT:
+    if len(request) > SMALL_BYTES:
+        why = f"a request of {len(request)} bytes; at most {SMALL_BYTES}"
+        await context.abort(grpc.StatusCode.INVALID_ARGUMENT, why)
+    try:
+        return parse(request)
+    except DecodeError as error:
+        await context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"not a request of this method: {error}")

@@ -19,9 +19,9 @@ from prometheus_client import CollectorRegistry, Counter
 
 from udf_server.base.errors import InvalidConfig
 from udf_server.http.server import HttpServer
-from udf_server.limits.sharing.ledger_server import LedgerServer
-from udf_server.page.forwarding import ForwardedSource
+from udf_server.limits.sharing.ledgers import LedgerServer
 from udf_server.page.site import Site
+from udf_server.page.sources import ForwardedSource
 from udf_server.serving.config import ServerConfig
 from udf_server.serving.exposure import check_exposure, tokens_allowed
 from udf_server.serving.worker_process import ReadyLine, WorkerProcess, page_of_workers

@@ -13,16 +13,15 @@ from prometheus_client import ProcessCollector
 
 from remote_udf.tracing import flush_spans, prepare_tracing
 from udf_server.base.errors import InvalidConfig
-from udf_server.base.hooks import CPU
 from udf_server.base.metrics import ServerMetrics
 from udf_server.base.open_files import LOOP_FILES, open_files
 from udf_server.cache.outcome_cache import OutcomeCache
+from udf_server.declaring.hooks import CPU
+from udf_server.hosting.executors import HostLimits
 from udf_server.hosting.function_host import FunctionHost
-from udf_server.hosting.hosted_function import HostedFunction, HostLimits
-from udf_server.hosting.loop_watch import LoopWatch
-from udf_server.hosting.registry import Registry
-from udf_server.hosting.reported_load import ReportedLoad
-from udf_server.hosting.weights import check_weights
+from udf_server.hosting.hosted_function import HostedFunction
+from udf_server.hosting.load import ReportedLoad
+from udf_server.hosting.registry import Registry, check_weights
 from udf_server.http.exposition import page_of
 from udf_server.http.server import HttpServer
 from udf_server.limits.budgets import Budgets
@@ -31,8 +30,8 @@ from udf_server.limits.limiter import Limiter
 from udf_server.limits.settings import WithoutCoordination
 from udf_server.limits.sharing.coordinator import Coordinator
 from udf_server.limits.sharing.ledgers import LocalLedgers, ledgers_from_url
-from udf_server.page.local import LocalSource
 from udf_server.page.site import Site
+from udf_server.page.sources import LocalSource
 from udf_server.plugins.loading import build_plugin_manager, load_functions
 from udf_server.plugins.metrics import PLUGIN_METRICS
 from udf_server.security.access import Access, access_rules
@@ -42,10 +41,9 @@ from udf_server.serving.cores import limited_cores
 from udf_server.serving.devices import device_inside
 from udf_server.serving.exposure import check_exposure, tokens_allowed
 from udf_server.serving.grpc_server import GrpcServer
-from udf_server.serving.upkeep import Upkeep
+from udf_server.serving.upkeep import LoopWatch, Upkeep
 from udf_server.stores.entries import sealing
-from udf_server.stores.key_values import KeyValueStores
-from udf_server.stores.urls import store_from_url
+from udf_server.stores.opening import KeyValueStores, store_from_url
 from udf_server.streams.accounting import StreamLimits
 from udf_server.streams.admission import Admission, AdmissionLimits
 from udf_server.streams.service import UdfService
@@ -79,50 +77,20 @@ class Server:
             registry = Registry(load_functions(manager))
         self.registry = registry
         check_weights(config.weights, registry)
-        self.metrics = ServerMetrics()
-        self.metrics.registry.register(PLUGIN_METRICS)
-        ProcessCollector(registry=self.metrics.registry)
-        for function in registry:
-            self.metrics.function(function.spec.name, function.spec.version)  # rates need the metrics at 0 first
-        limits = HostLimits(config.calls_per_function, config.threads_per_function, config.lost_calls_per_function)
-        self._guards = self._make_guards()
         self._device = device
-        if device is not None:
-            self.metrics.device.labels(device).set(1)
+        self.metrics = self._make_metrics()
+        self._guards = self._make_guards()
         variable = config.cache_encryption_variable
         seal, unseal = sealing(variable, os.environ) if variable else (None, None)
-        stores = KeyValueStores(config.cache_url, config.cache_max_bytes, seal=seal, unseal=unseal)
-        for function in registry:
-            if function.durable_store:
-                stores.require_durable(function.spec.key)
-        self._host = FunctionHost(
-            registry, limits=limits, defaults=config.functions, stores=stores,
-            device=CPU if device is None else device_inside(device),
-        )  # fmt: skip
+        self._host = self._make_host(KeyValueStores(config.cache_url, config.cache_max_bytes, seal=seal, unseal=unseal))
         self._coordinator, self._budgets = self._make_coordinator()
-        stream_limits = StreamLimits(
-            config.max_message_bytes, config.max_stream_rows, config.max_stream_bytes, config.max_stream_result_bytes,
-            config.shared_memory,
-        )  # fmt: skip
         self._access = self._make_access()
-        budgets = {name: caller.budget for name, caller in config.callers.items() if name != OTHERS}
-        self.metrics.name_callers({name: dict(each.amounts) if each else () for name, each in budgets.items()})
-        admission = Admission(
-            AdmissionLimits(
-                config.max_function_rows, config.max_server_bytes, config.max_streams, config.max_streams_per_caller,
-                config.idle_seconds,
-            )
-        )  # fmt: skip
         self._cache = OutcomeCache(
             store_from_url(config.cache_url, config.cache_max_bytes), self.metrics,
             callers_differ=self._access.restricted, seal=seal, unseal=unseal,
         )  # fmt: skip
-        services = StreamServices(
-            self._host, self.metrics, stream_limits, admission, guards=self._guards, budgets=self._budgets,
-            cache=self._cache,
-        )  # fmt: skip
         self.service = UdfService(
-            services,
+            self._make_services(),
             self._access,
             alone=not share_port,
             weights=config.weights,
@@ -207,6 +175,44 @@ class Server:
                 await asyncio.get_running_loop().run_in_executor(None, flush_spans)
         log.info("server stopped")
 
+    def _make_metrics(self) -> ServerMetrics:
+        """The metrics, with the series that begin at 0, because rates need them first."""
+        metrics = ServerMetrics()
+        metrics.registry.register(PLUGIN_METRICS)
+        ProcessCollector(registry=metrics.registry)
+        for function in self.registry:
+            metrics.function(function.spec.name, function.spec.version)
+        if self._device is not None:
+            metrics.device.labels(self._device).set(1)
+        budgets = {name: caller.budget for name, caller in self.config.callers.items() if name != OTHERS}
+        metrics.name_callers({name: dict(each.amounts) if each else () for name, each in budgets.items()})
+        return metrics
+
+    def _make_host(self, stores: KeyValueStores) -> FunctionHost:
+        """What hosts the functions. Raises InvalidConfig if one needs a store that outlives this process."""
+        config = self.config
+        for function in self.registry:
+            if function.durable_store:
+                stores.require_durable(function.spec.key)
+        limits = HostLimits(config.calls_per_function, config.threads_per_function, config.lost_calls_per_function)
+        device = CPU if self._device is None else device_inside(self._device)
+        return FunctionHost(self.registry, limits=limits, defaults=config.functions, stores=stores, device=device)
+
+    def _make_services(self) -> StreamServices:
+        config = self.config
+        limits = StreamLimits(
+            config.max_message_bytes, config.max_stream_rows, config.max_stream_bytes, config.max_stream_result_bytes,
+            config.shared_memory,
+        )  # fmt: skip
+        admission = AdmissionLimits(
+            config.max_function_rows, config.max_server_bytes, config.max_streams, config.max_streams_per_caller,
+            config.idle_seconds,
+        )  # fmt: skip
+        return StreamServices(
+            self._host, self.metrics, limits, Admission(admission), guards=self._guards, budgets=self._budgets,
+            cache=self._cache,
+        )  # fmt: skip
+
     def _make_guards(self) -> dict[str, Limiter]:
         """The guards by function and version. An invalid one fails the start, not the first stream.
 
@@ -260,10 +266,8 @@ class Server:
         if not config.page:
             return None
         source = LocalSource(
-            self.registry, self.metrics, self._access, self.service, asyncio.get_running_loop(),
-            lambda: not self._unready(), try_calls=config.try_calls, tokens_allowed=tokens_allowed(config),
-            device=self._device,
-            weights=config.weights, budgets=self._budgets,
+            self.service, self._access, asyncio.get_running_loop(), lambda: not self._unready(),
+            try_calls=config.try_calls, tokens_allowed=tokens_allowed(config), device=self._device,
         )  # fmt: skip
         return Site(source, try_calls=config.try_calls, host=config.metrics_host)
 

@@ -1,9 +1,17 @@
-"""Background tasks of a stream: they run beside its exchange of messages until the stream ends."""
+"""What runs beside the messages of a stream until it ends: its background tasks, among them the heartbeats."""
 
 import asyncio
+import itertools
 from collections.abc import Callable, Coroutine
 
-__all__ = ["Background"]
+from remote_udf.v1 import message_pb2 as pb
+from udf_server.base.metrics import FunctionMetrics
+from udf_server.hosting.hosted_function import HostedFunction
+from udf_server.runners.runner import Runner
+from udf_server.streams.accounting import RowAccounts
+from udf_server.streams.outbox import Outbox
+
+__all__ = ["Background", "Heartbeats"]
 
 
 class Background:
@@ -39,3 +47,73 @@ class Background:
         """Cancel all tasks."""
         for task in self._tasks:
             task.cancel()
+
+
+PROGRESS_SECONDS = (0.2, 5.0)
+"""Progress is sent at a third of the row deadline, within these bounds."""
+
+
+class Heartbeats:
+    """Tells a waiting client that its stream is alive, and finds out whether the client is. Use it on the loop."""
+
+    def __init__(
+        self, outbox: Outbox, clock: Callable[[], float], load: Callable[[], pb.Load | None] = lambda: None
+    ) -> None:
+        self._outbox = outbox
+        self._clock = clock
+        self._load = load
+        self._began = self._progressed = self._heard = clock()
+        """When the stream began, when the last Progress message was sent, and when the last message was received."""
+        self.progress_seconds = PROGRESS_SECONDS[1]
+        """Interval of the Progress messages."""
+
+    def heard(self) -> None:
+        """Note that a message was received."""
+        self._heard = self._clock()
+
+    def opened(self, timeout: float) -> None:
+        """Note that the function has been opened. `timeout` is the timeout of its rows."""
+        self.progress_seconds = min(max(timeout / 3, PROGRESS_SECONDS[0]), PROGRESS_SECONDS[1])
+        # The client can send rows only from now on, and opening may have taken longer than the idle limit.
+        self.heard()
+
+    def send(self, rows_done: int = 0, *, draining: bool = False) -> None:
+        """Send Progress."""
+        progress = pb.Progress(rows_done=rows_done, draining=draining, load=self._load())
+        self._outbox.put(pb.ExecuteResponse(progress=progress))
+
+    async def send_while_opening(self) -> None:
+        """Send Progress while a function's `open` hook runs: without it the client assumes that the server hangs."""
+        for pause in itertools.chain(PROGRESS_SECONDS[:1], itertools.repeat(PROGRESS_SECONDS[1])):
+            await asyncio.sleep(pause)
+            self.send()
+
+    async def watch(
+        self, runner: Runner, hosted: HostedFunction, metrics: FunctionMetrics, accounts: RowAccounts
+    ) -> None:
+        """Check deadlines, and send Progress while the client waits."""
+        while True:
+            if not accounts.unanswered_rows:
+                await accounts.some_unanswered()
+                self._progressed = self._clock()
+            await asyncio.sleep(min(runner.tick_seconds, self.progress_seconds))
+            if not accounts.unanswered_rows:
+                continue
+            runner.tick()
+            metrics.calls_lost(hosted.lost_calls)
+            # If messages wait to be sent, the client does not read: no Progress is added, so that the queue is bounded.
+            quiet = self._clock() - max(self._progressed, self._outbox.wrote)
+            if quiet >= self.progress_seconds and self._outbox.idle:
+                self._progressed = self._clock()
+                self.send(rows_done=accounts.rows_done)
+
+    def idle(self, opening: float | None, idle: float, accounts: RowAccounts | None) -> str:
+        """Why the client counts as idle, or an empty text. `opening` is the limit for its Open; None after that."""
+        now = self._clock()
+        if stuck := self._outbox.stuck_for(now):
+            return f"nothing was read for {idle:g} s" if stuck > idle else ""
+        if opening is not None and now - self._began > opening:
+            return f"nothing was opened for {opening:g} s"
+        if accounts and not accounts.unanswered_rows and now - max(self._heard, self._outbox.wrote) > idle:
+            return f"nothing was sent for {idle:g} s"
+        return ""

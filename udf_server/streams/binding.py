@@ -20,14 +20,14 @@ from udf_server.aggregate.binding import bind_aggregate
 from udf_server.aggregate.declaration import Aggregate
 from udf_server.base.bundle_metrics import BundleMetrics, ProcessMetrics
 from udf_server.base.errors import InvalidCost
-from udf_server.base.functions import Function
 from udf_server.base.metrics import ServerMetrics
-from udf_server.base.values import codec_for_type
+from udf_server.declaring.functions import Function
 from udf_server.hosting.hosted_function import HostedFunction
 from udf_server.process.binding import bind_process, checked_process_segments
 from udf_server.process.declaration import ProcessFunction
 from udf_server.runners.runner import Arguments
 from udf_server.streams.stream_errors import refused
+from udf_server.values.values import codec_for_type
 
 __all__ = ["Bound", "bound"]
 

@@ -16,16 +16,14 @@ from udf_server.cache.cached_runner import CachedRunner
 from udf_server.hosting.hosted_function import HostedFunction
 from udf_server.runners.runner import InputBatch
 from udf_server.security.access import ANYBODY, Caller
-from udf_server.streams.audit import stream_refused
-from udf_server.streams.background import Background
-from udf_server.streams.heartbeats import Heartbeats
+from udf_server.streams.background import Background, Heartbeats
 from udf_server.streams.opening import Opening, open_function, opened_message
 from udf_server.streams.outbox import Outbox
 from udf_server.streams.served_call import ServedCall
 from udf_server.streams.services import StreamServices
 from udf_server.streams.session import Feed, Session, Start, Stop
 from udf_server.streams.session_progress import StreamProgress
-from udf_server.streams.stream_errors import as_stream_error, error_message
+from udf_server.streams.stream_errors import as_stream_error, error_message, stream_refused
 
 __all__ = ["ExecuteStream"]
 

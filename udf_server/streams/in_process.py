@@ -19,8 +19,8 @@ from remote_udf.segments import AppliedField, applied_to_proto, applied_type
 from remote_udf.v1 import message_pb2 as pb
 from remote_udf.v1.service_pb2 import ListFunctionsResponse
 from remote_udf.version import PROTOCOL_VERSION, __version__
-from udf_server.base.functions import Function
 from udf_server.base.metrics import ServerMetrics
+from udf_server.declaring.functions import Function
 from udf_server.hosting.function_host import FunctionHost
 from udf_server.hosting.registry import Registry
 from udf_server.plugins.loading import build_plugin_manager, load_functions

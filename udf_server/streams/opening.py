@@ -1,6 +1,5 @@
 """Opening makes a stream's call of a function ready, before any row is sent: check, choose, bind, limit, start."""
 
-import asyncio
 import contextlib
 import functools
 from collections.abc import Callable, Mapping, Sequence
@@ -14,9 +13,10 @@ from remote_udf.errors import ErrorCode
 from remote_udf.functions import VALUE, FunctionKind
 from remote_udf.v1 import message_pb2 as pb
 from remote_udf.version import PROTOCOL_VERSION, __version__
+from udf_server.base.call_scope import StreamSpending
 from udf_server.base.context import StreamContext
-from udf_server.base.functions import Function
-from udf_server.base.spending import StreamSpending
+from udf_server.base.threads import done_aside
+from udf_server.declaring.functions import Function
 from udf_server.hosting.hosted_function import HostedFunction
 from udf_server.limits.budget import Budget
 from udf_server.limits.hedge import Hedge
@@ -67,7 +67,8 @@ async def open_function(
     hosted = _chosen(services, request, caller)
     held.enter_context(hosted.used())
     budgets = _budgets(services, hosted, request, caller, held)
-    call = await _bound(services, hosted, request)
+    # A large message has a wide table or much broadcast state, which would block the event loop.
+    call = await done_aside(request.ByteSize() > SMALL_BYTES, bound, hosted, request, services.metrics)
     function = _limited(services, hosted, request, call, budgets)
     await hosted.open()
     context = _context(services, hosted, request, caller, budgets)
@@ -120,14 +121,6 @@ def _budgets(
         held.callback(budgets.leave, job)
         found.append(lambda: job)
     return [StreamBudget(current, hosted.spec.key) for current in found]
-
-
-async def _bound(services: StreamServices, hosted: HostedFunction, request: pb.Open) -> Bound:
-    """The function for the types and options of the request."""
-    if request.ByteSize() <= SMALL_BYTES:
-        return bound(hosted, request, services.metrics)
-    # The message has a wide table or much broadcast state, which would block the event loop.
-    return await asyncio.get_running_loop().run_in_executor(None, bound, hosted, request, services.metrics)
 
 
 def _limited(

@@ -10,7 +10,7 @@ from remote_udf.options import OutputMode
 from remote_udf.shared_memory import SharedMemory, SharedMemoryRefused, attach
 from remote_udf.spans import Span
 from remote_udf.v1 import message_pb2 as pb
-from udf_server.base.posting import poster
+from udf_server.base.threads import poster
 from udf_server.batching.merged_rows import MergedRows
 from udf_server.cache.cached_runner import CachedRunner
 from udf_server.runners.async_rows import AsyncRows
@@ -21,11 +21,11 @@ from udf_server.runners.threaded_rows import ThreadedRows
 from udf_server.runners.vectorized import Vectorized
 from udf_server.security.access import Caller
 from udf_server.streams.accounting import RowAccounts
-from udf_server.streams.audit import stream_ended
 from udf_server.streams.opening import Opening
 from udf_server.streams.outbox import Outbox
 from udf_server.streams.services import StreamServices
 from udf_server.streams.session_progress import StreamProgress
+from udf_server.streams.stream_errors import stream_ended
 
 __all__ = ["ServedCall"]
 

@@ -9,19 +9,18 @@ from typing import NoReturn, Protocol
 
 import grpc
 
-from remote_udf.errors import ErrorCode, StreamError
+from remote_udf.errors import ErrorCode, ErrorKind, StreamError
 from remote_udf.messages import encode
 from remote_udf.spans import Headers
 from remote_udf.v1 import message_pb2, service_pb2
 from remote_udf.version import PROTOCOL_VERSION, __version__
-from udf_server.hosting.reported_load import ReportedLoad
+from udf_server.hosting.load import ReportedLoad
 from udf_server.security.access import Access, Caller
 from udf_server.security.callers import OTHERS
-from udf_server.streams.audit import audit
 from udf_server.streams.execute_stream import ExecuteStream
 from udf_server.streams.services import StreamServices
 from udf_server.streams.session_progress import SessionProgress
-from udf_server.streams.stream_errors import error_message
+from udf_server.streams.stream_errors import audit, error_message
 
 __all__ = ["SERVICE_NAME", "UdfService", "UnaryContext", "WritingContext"]
 
@@ -29,6 +28,8 @@ OPEN_SECONDS = 30.0
 """How long a client may take to send Open, at most. The client of this project sends it immediately."""
 LISTS_AT_ONCE = 16
 """Number of lists of functions that a caller may leave unread. They can be large, and no stream counts them."""
+RETRY_SECONDS = 1.0
+"""When a client may ask again for a stream that this server did not take."""
 SERVICE_NAME = service_pb2.DESCRIPTOR.services_by_name["UdfService"].full_name
 
 
@@ -67,8 +68,8 @@ class UdfService:
         self._progress = SessionProgress()
         self._load = load or ReportedLoad()
         self._access = access or Access(None)
-        self._weights = weights or {}
-        self._services = services
+        self.weights = weights or {}
+        self.services = services
         self._host, self._metrics, self.admission = services.host, services.metrics, services.admission
         self._open: dict[ExecuteStream, None] = {}
         self._by_caller: collections.Counter[str] = collections.Counter()
@@ -144,18 +145,14 @@ class UdfService:
         answers = _AnswerWriter(context)
         try:
             caller = self._identify(context)
+            self._require_place(caller)
         except StreamError as error:
             # The caller is refused before any message of the stream is read.
             await answers.write(encode(error_message(error)))
             return
         who = caller.identity
-        refusal = self._refusal(caller)
-        if refusal is not None:
-            self._metrics.rejected.labels(refusal.code).inc()
-            await answers.write(encode(message_pb2.ExecuteResponse(error=refusal)))
-            return
         stream = ExecuteStream(
-            self._services, caller=caller, headers=context.invocation_metadata() or (), load=self._told_load
+            self.services, caller=caller, headers=context.invocation_metadata() or (), load=self._told_load
         )
         self._by_caller[who] += 1
         try:
@@ -193,8 +190,8 @@ class UdfService:
             functions=[spec.to_proto() for spec in specs],
             server_version=__version__,
             protocol_versions=[PROTOCOL_VERSION],
-            weights={spec.key: self._weights[spec.key] for spec in specs if spec.key in self._weights},
-            budget="" if self._services.budgets is None else self._services.budgets.identity,
+            weights={spec.key: self.weights[spec.key] for spec in specs if spec.key in self.weights},
+            budget="" if self.services.budgets is None else self.services.budgets.identity,
         )
 
     async def get_progress(
@@ -226,7 +223,8 @@ class UdfService:
             audit.warning("caller refused", extra={"peer": peer, "why": error.message})
             raise
 
-    def _refusal(self, caller: Caller) -> message_pb2.Error | None:
+    def _require_place(self, caller: Caller) -> None:
+        """Raise StreamError, after counting it, if the caller gets no further stream here now."""
         limits, who = self.admission.limits, caller.identity
         if self.draining:
             code, message = ErrorCode.SHUTTING_DOWN, "the server is shutting down"
@@ -236,10 +234,9 @@ class UdfService:
             code = ErrorCode.OVERLOADED
             message = f"{who or 'the caller'} has {self._by_caller[who]} streams open here and gets no more"
         else:
-            return None
-        error = message_pb2.Error(kind=message_pb2.Error.KIND_WORKER, code=code, message=message, retryable=True)
-        error.retry_after.FromSeconds(1)
-        return error
+            return
+        self._metrics.rejected.labels(code).inc()
+        raise StreamError(ErrorKind.WORKER, code, message, retryable=True, retry_after=RETRY_SECONDS)
 
 
 class _AnswerWriter:

@@ -1,12 +1,15 @@
-"""Errors that end a stream early, as the Error message that the client gets."""
+"""The ends of streams as others get them: the Error message of the client, and the lines of the audit log."""
+
+import logging
 
 from remote_udf.errors import ErrorCode, ErrorKind, ProtocolViolation, StreamError, capped
 from remote_udf.v1 import message_pb2 as pb
 from udf_server.base.errors import FunctionBlocked
 from udf_server.base.failures import describe, traceback_of
 from udf_server.base.open_files import are_exhausted, open_files, out_of_files
+from udf_server.security.access import Caller
 
-__all__ = ["as_stream_error", "error_message", "refused"]
+__all__ = ["as_stream_error", "audit", "error_message", "refused", "stream_ended", "stream_refused"]
 
 _KINDS = {
     ErrorKind.USER: pb.Error.KIND_USER,
@@ -50,3 +53,33 @@ def error_message(error: StreamError) -> pb.ExecuteResponse:
     if error.retry_after is not None:
         message.retry_after.FromNanoseconds(round(error.retry_after * 1e9))
     return pb.ExecuteResponse(error=message)
+
+
+audit = logging.getLogger("udf_server.audit")
+"""Records the caller, its address, the function and the number of rows."""
+
+
+def stream_refused(caller: Caller, function: str, refusal: StreamError) -> None:
+    """Log that a stream was refused before its function was opened. It is a warning, because nothing else is logged."""
+    why = {"function": function[:200], "code": refusal.code, "why": refusal.message}
+    audit.warning("stream refused", extra={**_who(caller), **why})
+
+
+def stream_ended(
+    caller: Caller, function: str, end: str, counts: pb.StreamCounts, seconds: float, *, estimate: bool = False
+) -> None:
+    """Log that a stream has ended, for any reason. One with estimates says so, and has no calls."""
+    audit.info(
+        "stream ended",
+        extra={
+            **_who(caller), "function": function, "end": end,
+            "rows_in": counts.rows_in, "rows_ok": counts.rows_ok,
+            "rows_failed": counts.rows_failed, "rows_skipped": counts.rows_skipped,
+            "calls": 0 if estimate else counts.calls, "retries": counts.retries,
+            "seconds": round(seconds, 3), **({"estimate": True} if estimate else {}),
+        },
+    )  # fmt: skip
+
+
+def _who(caller: Caller) -> dict[str, str]:
+    return {"caller": caller.name, "peer": caller.peer}

@@ -1,6 +1,6 @@
-"""Converts the values of a test to Arrow columns, as a client would send them."""
+"""Converts the values of a test to Arrow columns and bundles, as a client would send them."""
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,12 +10,12 @@ from remote_udf.ddl import parse_type
 from remote_udf.functions import NullCall
 from remote_udf.row_kinds import CODE_TYPE, ROW_KIND, RowKind
 from remote_udf.segments import ACCUMULATORS, KEY, ROWS, list_of
+from udf_server.aggregate.base import BundledKeySegment
 from udf_server.aggregate.declaration import Aggregate
-from udf_server.aggregate.segments import BundledKeySegment
-from udf_server.base.functions import Function
-from udf_server.base.values import Key, codec_for_type
+from udf_server.declaring.functions import Function
+from udf_server.values.values import Key, codec_for_type
 
-__all__ = ["argument_column", "segment_columns"]
+__all__ = ["Rows", "argument_column", "bundles_of", "segment_columns"]
 
 
 def argument_column(function: Function, position: int, values: Any) -> pa.Array:
@@ -95,3 +95,28 @@ def _rows(aggregate: Aggregate, segments: Sequence[BundledKeySegment]) -> pa.Arr
 def _lists(flat: pa.Array, lengths: Sequence[int]) -> pa.Array:
     offsets = pa.array(np.cumsum([0, *lengths]), pa.int32())
     return pa.ListArray.from_arrays(offsets, flat, type=list_of(flat.type))
+
+
+Rows = Sequence[Any]
+"""Each row is a tuple of arguments, or the argument if there is only one."""
+
+
+def bundles_of(
+    rows: Rows, keys: Sequence[Hashable] | None, row_kinds: Sequence[RowKind | str] | None, size: int | None
+) -> Iterator[dict[Hashable, BundledKeySegment]]:
+    """Yield the segments by key, for each `size` rows of the input; rows of a key keep their order."""
+    for name, column in (("keys", keys), ("row_kinds", row_kinds)):
+        if column is not None and len(column) != len(rows):
+            raise ValueError(f"{len(rows)} rows, but {len(column)} {name}")
+    step = size or max(len(rows), 1)
+    for first in range(0, len(rows), step):
+        bundle: dict[Hashable, BundledKeySegment] = {}
+        for index in range(first, min(first + step, len(rows))):
+            key = () if keys is None else keys[index]
+            if key not in bundle:
+                bundle[key] = BundledKeySegment((), [], row_kinds=None if row_kinds is None else [])
+            segment, row = bundle[key], rows[index]
+            segment.rows.append(row if isinstance(row, tuple) else (row,))  # type: ignore[attr-defined]
+            if row_kinds is not None:
+                segment.row_kinds.append(RowKind(row_kinds[index]))  # type: ignore[union-attr]
+        yield bundle

@@ -13,30 +13,27 @@ from remote_udf.options import AGGREGATE_OPTIONS
 from remote_udf.row_kinds import RowKind
 from remote_udf.segments import AppliedField
 from remote_udf.v1 import message_pb2 as pb
-from udf_server.aggregate.base import AggregateFunction
+from udf_server.aggregate.base import AggregateFunction, BundledKeySegment, BundledKeySegmentApplied
 from udf_server.aggregate.declaration import Aggregate, declare_aggregate
-from udf_server.aggregate.segments import BundledKeySegment, BundledKeySegmentApplied
-from udf_server.base.codecs import Codec
-from udf_server.base.functions import Function
-from udf_server.base.hooks import CPU
 from udf_server.base.metrics import ServerMetrics
-from udf_server.base.values import ListCodec
 from udf_server.cache.outcome_cache import OutcomeCache
-from udf_server.hosting.executors import Executors
+from udf_server.declaring.functions import Function
+from udf_server.declaring.hooks import CPU
+from udf_server.hosting.executors import Executors, HostLimits
 from udf_server.hosting.function_host import FunctionHost
-from udf_server.hosting.hosted_function import HostLimits
 from udf_server.hosting.registry import Registry
 from udf_server.security.access import Caller
-from udf_server.stores.key_values import KeyValueStores
 from udf_server.stores.memory import MemoryStore
+from udf_server.stores.opening import KeyValueStores
 from udf_server.streams.accounting import StreamLimits
 from udf_server.streams.execute_stream import ExecuteStream
 from udf_server.streams.in_process import Exchange
 from udf_server.streams.services import StreamServices
-from udf_server.testing.bundling import Rows, bundles_of
-from udf_server.testing.clock import ManualClock
-from udf_server.testing.columns import argument_column, segment_columns
+from udf_server.testing.columns import Rows, argument_column, bundles_of, segment_columns
+from udf_server.testing.control import ManualClock
 from udf_server.testing.results import AppliedResult, RunResult
+from udf_server.values.codecs import Codec
+from udf_server.values.values import ListCodec
 
 __all__ = ["FunctionEnvironment"]
 

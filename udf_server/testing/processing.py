@@ -18,19 +18,16 @@ from remote_udf.process_calls import OUTPUT, STATE, TIMERS
 from remote_udf.process_planning import TableGiven, output_fields, plan_process_call
 from remote_udf.row_kinds import ROW_KIND, RowKind
 from remote_udf.table_arguments import ArgumentTrait
-from udf_server.base.hooks import FunctionContext
-from udf_server.base.values import Key, codec_for_type
-from udf_server.process.base import ProcessTableFunction
+from udf_server.declaring.hooks import FunctionContext
+from udf_server.process.base import ProcessTableFunction, Row, row_class
 from udf_server.process.binding import ProcessBinding
 from udf_server.process.context import ProcessContext
 from udf_server.process.declaration import ProcessFunction, declare_process
-from udf_server.process.rows import Row, row_class
-from udf_server.process.times import from_author
-from udf_server.stores.key_values import KeyValueStores
-from udf_server.testing.given import table
-from udf_server.testing.keeping import Kept, StateEntries
-from udf_server.testing.ordering import SortBuffer
-from udf_server.testing.stepping import Arrived, segment_columns
+from udf_server.process.timers import from_author
+from udf_server.stores.opening import KeyValueStores
+from udf_server.testing.steps import Arrived, Kept, StateEntries, segment_columns
+from udf_server.testing.tables import SortBuffer, table
+from udf_server.values.values import Key, codec_for_type
 
 __all__ = ["PendingTimer", "ProcessTableHarness", "table"]
 

@@ -1,4 +1,4 @@
-"""Results of the test kit: values, and the errors of rows and segments without one."""
+"""What a test reads after a call: values, the errors of rows and segments without one, and metrics of plugins."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -8,9 +8,10 @@ import pyarrow as pa
 
 from remote_udf.outcomes import RowError
 from remote_udf.v1 import message_pb2 as pb
-from udf_server.aggregate.segments import BundledKeySegmentApplied
+from udf_server.aggregate.base import BundledKeySegmentApplied
+from udf_server.plugins.metrics import PLUGIN_METRICS
 
-__all__ = ["AppliedResult", "RunResult"]
+__all__ = ["AppliedResult", "RunResult", "metric_value"]
 
 
 @dataclass(frozen=True)
@@ -47,3 +48,22 @@ class AppliedResult:
 def _refuse_errors(errors: Mapping[int, RowError], what: str) -> None:
     for row, error in sorted(errors.items()):
         raise AssertionError(f"{what} {row}: {error.code}: {error.message}\n{error.traceback}")
+
+
+def metric_value(sample: str, **labels: object) -> float:
+    """The value of a metric of a plugin, in this process since its start. Compare the values before and after a call.
+
+    Args:
+        sample: A name as Prometheus has it: a counter's ends with `_total`, a histogram has `_count` and `_sum`.
+        **labels: Values of labels, `function` and `version` among them. Series that differ in others are added.
+
+    Returns:
+        The sum; 0.0 if nothing was counted.
+    """
+    wanted = {label: str(value) for label, value in labels.items()}
+    return sum(
+        each.value
+        for metric in PLUGIN_METRICS.collect()
+        for each in metric.samples
+        if each.name == sample and wanted.items() <= each.labels.items()
+    )

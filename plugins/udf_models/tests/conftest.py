@@ -7,7 +7,7 @@ import pytest
 
 import udf_models
 from udf_models.testing import ScriptedService
-from udf_server.base.functions import Function
+from udf_server.declaring.functions import Function
 
 
 @pytest.fixture

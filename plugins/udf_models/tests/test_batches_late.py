@@ -22,7 +22,7 @@ from udf_models.client import ModelClient
 from udf_models.declaring import messages
 from udf_models.models import Model
 from udf_models.testing import Reply
-from udf_server.stores.key_values import KeyValueStores
+from udf_server.stores.opening import KeyValueStores
 
 LEASE = 300.0
 CONTEXT = udf.BatchContext("complete_batch_small", "1", [], 1, math.inf)

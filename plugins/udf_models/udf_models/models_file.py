@@ -19,7 +19,7 @@ from udf_models.models import OPERATIONS, Model
 from udf_models.redaction import redaction_of
 from udf_models.shapes import Shape, shape_of
 from udf_server import DeclarationError
-from udf_server.base.implementations import options_of
+from udf_server.declaring.functions import options_of
 
 __all__ = ["InvalidModels", "read_models"]
 

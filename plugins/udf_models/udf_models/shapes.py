@@ -18,7 +18,7 @@ from remote_udf.ddl import parse_type
 from remote_udf.errors import UnsupportedType
 from remote_udf.types import spelled
 from udf_server import DeclarationError
-from udf_server.base.annotations import codecs_for
+from udf_server.declaring.annotations import codecs_for
 
 __all__ = ["InvalidAnswer", "Shape", "schema_of", "shape_of"]
 

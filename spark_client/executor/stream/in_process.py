@@ -13,7 +13,7 @@ from spark_client.base.server_load import ServerLoad
 from spark_client.base.transport import Question, Responses, TransportLost
 
 if TYPE_CHECKING:
-    from udf_server.base.functions import Function
+    from udf_server.declaring.functions import Function
 
 __all__ = ["LocalTransport", "local_transport"]
 

@@ -13,7 +13,7 @@ from tests.simulation.oracles import Violation, check_leftovers
 from tests.simulation.scheduler import Process, Scheduler
 from tests.simulation.servers import SimulatedServer
 from tests.simulation.world import SETTLE_SECONDS, end
-from udf_server.hosting.hosted_function import HostLimits
+from udf_server.hosting.executors import HostLimits
 
 __all__ = ["LOOK_SECONDS", "Fleet", "Look"]
 

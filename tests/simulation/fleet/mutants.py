@@ -8,7 +8,7 @@ from spark_client.base.server_load import ServerLoad
 from spark_client.executor.stream.balancing import Balancer
 from tests.simulation.fleet.measures import Measures
 from tests.simulation.mutant import Mutant, returns
-from udf_server.hosting.reported_load import ReportedLoad
+from udf_server.hosting.load import ReportedLoad
 
 __all__ = ["BALANCING_MUTANTS", "BOUNDS", "BalancingMutant", "exceeded"]
 

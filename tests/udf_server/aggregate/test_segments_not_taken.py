@@ -16,8 +16,8 @@ from remote_udf.segments import AppliedField, applied_to_proto
 from remote_udf.v1 import message_pb2 as pb
 from tests.udf_server.talk import Talk, eventually, finish
 from udf_server import ArgumentTrait
+from udf_server.aggregate.base import BundledKeySegment
 from udf_server.aggregate.declaration import declare_aggregate
-from udf_server.aggregate.segments import BundledKeySegment
 from udf_server.process.declaration import declare_process
 from udf_server.streams.accounting import StreamLimits
 from udf_server.testing.columns import segment_columns

@@ -19,8 +19,8 @@ from tests.udf_server.talk import Talk, batch, eventually, finish
 from udf_server.base.call_scope import CallScope, current_scope
 from udf_server.base.fairness import FairQueue, Party, Priority
 from udf_server.base.metrics import ServerMetrics
+from udf_server.hosting.executors import HostLimits
 from udf_server.hosting.function_host import FunctionHost
-from udf_server.hosting.hosted_function import HostLimits
 from udf_server.hosting.registry import Registry
 from udf_server.hosting.thread_executor import ThreadExecutor
 from udf_server.hosting.turns import Turns

@@ -12,8 +12,8 @@ from spark_client.base.statistics import Statistics
 from spark_client.executor.stream.transport import transport_for
 from spark_client.summary.summary_row import SummaryRow, paragraph
 from tests.spark_client.scripted import call_of, chunk_of, everything, stream_of
+from udf_server.base.call_scope import StreamSpending, checked_amounts
 from udf_server.base.errors import InvalidCost
-from udf_server.base.spending import StreamSpending, checked_amounts
 from udf_server.runners.outputs import OutputWriter, Taken
 
 

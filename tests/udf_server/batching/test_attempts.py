@@ -8,7 +8,7 @@ import pytest
 from remote_udf.threads import Threads
 from udf_server.base.fairness import Party
 from udf_server.batching.attempt import Attempt, InstanceGate
-from udf_server.runners.returned import Returned
+from udf_server.runners.calling import Returned
 
 
 class World:

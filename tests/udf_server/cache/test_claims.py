@@ -22,7 +22,7 @@ from udf_server.stores import leases
 from udf_server.stores.entries import sealing
 from udf_server.stores.file import FileStore
 from udf_server.stores.leases import LEASE_SECONDS, Beats
-from udf_server.stores.urls import store_from_url
+from udf_server.stores.opening import store_from_url
 from udf_server.testing import FunctionEnvironment
 
 

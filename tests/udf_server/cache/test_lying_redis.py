@@ -15,7 +15,7 @@ from udf_server.base.metrics import ServerMetrics
 from udf_server.base.store import StoreError
 from udf_server.cache import outcome_cache
 from udf_server.cache.outcome_cache import OutcomeCache
-from udf_server.stores.urls import store_from_url
+from udf_server.stores.opening import store_from_url
 from udf_server.testing import FunctionEnvironment
 
 

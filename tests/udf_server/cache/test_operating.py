@@ -18,7 +18,7 @@ from udf_server.hosting.registry import Registry
 from udf_server.serving.config import ServerConfig, load_config
 from udf_server.serving.server import Server
 from udf_server.stores.entries import sealing
-from udf_server.stores.urls import store_from_url
+from udf_server.stores.opening import store_from_url
 from udf_server.testing import FunctionEnvironment
 
 KEY = base64.b64encode(bytes(range(32))).decode()

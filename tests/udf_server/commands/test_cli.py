@@ -8,8 +8,8 @@ import pytest
 from click.testing import CliRunner
 
 from remote_udf.version import __version__
-from udf_server.commands.catalog import listed
 from udf_server.commands.cli import main
+from udf_server.commands.shown import listed
 from udf_server.hosting.registry import Registry
 from udf_server.plugins.loading import build_plugin_manager, load_functions
 

@@ -5,8 +5,8 @@ from click.testing import CliRunner
 
 import udf_server as udf
 from udf_server.commands.cli import main
+from udf_server.commands.shown import health_url
 from udf_server.serving.config import ServerConfig
-from udf_server.serving.health import health_url
 
 
 @udf.scalar

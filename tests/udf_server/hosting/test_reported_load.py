@@ -18,8 +18,8 @@ from spark_client.executor.stream.transport import GrpcTransport
 from tests.conftest import serving
 from tests.spark_client.scripted import Clock, call_of, chunk_of, everything, stream_of
 from tests.waiting import wait_until
+from udf_server.hosting.load import MEAN_SECONDS, ReportedLoad
 from udf_server.hosting.registry import Registry
-from udf_server.hosting.reported_load import MEAN_SECONDS, ReportedLoad
 from udf_server.serving.config import ServerConfig
 from udf_server.serving.cores import limited_cores
 from udf_server.serving.server import running_server

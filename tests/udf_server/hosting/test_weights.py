@@ -6,8 +6,7 @@ from grpc import aio
 import udf_server as udf
 from remote_udf.v1 import service_pb2
 from udf_server.base.errors import InvalidConfig
-from udf_server.hosting.registry import Registry
-from udf_server.hosting.weights import parse_weights
+from udf_server.hosting.registry import Registry, parse_weights
 from udf_server.serving.config import ServerConfig, load_config
 from udf_server.serving.server import Server, running_server
 

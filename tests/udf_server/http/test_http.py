@@ -12,10 +12,8 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.parser import text_string_to_metric_families
 
 import udf_server as udf
-from udf_server.base.bulk_histogram import BulkHistogram
-from udf_server.base.metrics import LATENCY_BUCKETS, ServerMetrics
-from udf_server.http.connections import HTTP_CONNECTIONS
-from udf_server.http.server import HttpServer
+from udf_server.base.metrics import LATENCY_BUCKETS, BulkHistogram, ServerMetrics
+from udf_server.http.server import HTTP_CONNECTIONS, HttpServer
 
 
 def get(url):

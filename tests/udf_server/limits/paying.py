@@ -1,8 +1,8 @@
 """Calls of one function that a budget bounds, without a function: those that begin, wait, and are refused."""
 
+from udf_server.base.call_scope import Spending
 from udf_server.base.errors import BudgetSpent
 from udf_server.base.fairness import ANYONE, Party
-from udf_server.base.spending import Spending
 from udf_server.limits.budget import Budget
 from udf_server.limits.stream_budget import Bill, StreamBudget, take_all
 

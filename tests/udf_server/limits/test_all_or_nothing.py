@@ -6,10 +6,9 @@ import functools
 import pytest
 
 import udf_server as udf
-from udf_server.base.call_scope import CallScope, current_scope, spend
+from udf_server.base.call_scope import CallScope, StreamSpending, current_scope, spend
 from udf_server.base.errors import BudgetSpent
 from udf_server.base.fairness import Party
-from udf_server.base.spending import StreamSpending
 from udf_server.limits.budget import Budget
 from udf_server.limits.limited_calls import limited
 from udf_server.limits.limiter import Limiter

@@ -23,9 +23,9 @@ from tests.udf_server.limits.paying import Calls, exchange
 from tests.udf_server.limits.sharing.test_ledgers import part
 from tests.udf_server.limits.test_budget_ledger import claim
 from tests.waiting import wait_until
+from udf_server.base.call_scope import Spending
 from udf_server.base.errors import BudgetSpent
 from udf_server.base.fairness import Party
-from udf_server.base.spending import Spending
 from udf_server.limits.budget import Budget as JobBudget
 from udf_server.limits.costs import Spender
 from udf_server.limits.sharing.account import AWAY_SECONDS

@@ -12,9 +12,8 @@ import udf_server as udf
 from tests.udf_server.limits.paying import exchange
 from tests.udf_server.security.test_callers import callers, refused, results
 from tests.udf_server.talk import eventually
-from udf_server.base.call_scope import spend
+from udf_server.base.call_scope import StreamSpending, spend
 from udf_server.base.errors import BudgetSpent
-from udf_server.base.spending import StreamSpending
 from udf_server.limits.budgets import Budgets
 from udf_server.limits.limited_calls import limited
 from udf_server.limits.limiter import Limiter

@@ -635,7 +635,7 @@ def test_a_function_that_blocks_its_loop_is_named_and_its_neighbours_and_health_
     async def neighbour(x: int) -> int:
         return x + 1
 
-    with caplog.at_level(logging.WARNING, "udf_server.hosting.loop_watch"):
+    with caplog.at_level(logging.WARNING, "udf_server.serving.upkeep"):
         serving = serve(blocks, neighbour)
         thread = threading.Thread(target=lambda: answers(serving.target, blocks, [1]))
         thread.start()

@@ -11,8 +11,7 @@ from udf_server.base.metrics import ServerMetrics
 from udf_server.commands.cli import main
 from udf_server.hosting.registry import Registry
 from udf_server.page.catalogue import catalogue
-from udf_server.plugins.loading import build_plugin_manager, load_functions
-from udf_server.plugins.owners import OWNER_LIMIT, owner_of_package
+from udf_server.plugins.loading import OWNER_LIMIT, build_plugin_manager, load_functions, owner_of_package
 
 ONE = """
 import udf_server as udf

@@ -15,8 +15,8 @@ import udf_server as udf
 from remote_udf.errors import InvalidCall
 from remote_udf.process_planning import plan_process_call
 from udf_server import ArgumentTrait, ListView, MapView, StateHint, ValueView
+from udf_server.process.base import row_class
 from udf_server.process.declaration import declare_process
-from udf_server.process.rows import row_class
 from udf_server.process.timers import Timers
 from udf_server.testing import ProcessTableHarness, table
 

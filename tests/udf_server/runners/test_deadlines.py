@@ -10,7 +10,7 @@ import pytest
 import udf_server as udf
 from remote_udf.errors import ErrorCode, StreamError
 from tests.udf_server.talk import Talk, batch, eventually, finish
-from udf_server.hosting.hosted_function import HostLimits
+from udf_server.hosting.executors import HostLimits
 from udf_server.testing import FunctionEnvironment
 
 FOREVER = 3600.0

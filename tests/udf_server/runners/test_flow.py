@@ -179,7 +179,7 @@ async def test_ordered_a_slow_row_holds_back_its_own_batch_only():
 
 async def test_streams_of_one_function_take_turns_on_its_threads():
     """One stream with enough rows to keep every thread busy does not shut out another."""
-    from udf_server.hosting.hosted_function import HostLimits
+    from udf_server.hosting.executors import HostLimits
     from udf_server.testing import FunctionEnvironment
 
     order = []

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import udf_server as udf
 from remote_udf.effective_options import ScalarOptions, canonical, resolve
 from remote_udf.errors import ErrorCode
-from udf_server.base.attempts import WaitTimeout
+from udf_server.base.call_scope import WaitTimeout
 from udf_server.runners.isolation import Call, Outcomes, Wait, advanced, isolate
 from udf_server.runners.retries import Attempts, RetryPolicy
 from udf_server.runners.runner import timeout_error

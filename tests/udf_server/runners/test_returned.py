@@ -15,7 +15,7 @@ from remote_udf.errors import ErrorCode
 from tests.remote_udf.strategies import arrays, types
 from udf_server import BundledKeySegment as Segment
 from udf_server import BundledKeySegmentApplied as Applied
-from udf_server.runners.returned import MalformedResult, validated
+from udf_server.runners.calling import MalformedResult, validated
 
 
 def shortened(array, place):

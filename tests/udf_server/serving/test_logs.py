@@ -9,7 +9,7 @@ import warnings
 import pytest
 
 import udf_server as udf
-from udf_server.serving.logs import configure_logging
+from udf_server.serving.process_setup import configure_logging
 from udf_server.testing import FunctionEnvironment
 
 

@@ -23,10 +23,9 @@ from udf_server.serving.config import ServerConfig
 from udf_server.serving.server import Server
 from udf_server.stores.entries import sealing
 from udf_server.stores.file import FileStore
-from udf_server.stores.key_values import KeyValueStores
 from udf_server.stores.memory import MemoryStore
+from udf_server.stores.opening import KeyValueStores, store_from_url
 from udf_server.stores.redis import RedisStore
-from udf_server.stores.urls import store_from_url
 from udf_server.testing import FunctionEnvironment
 
 KEY = base64.b64encode(bytes(32)).decode()
@@ -185,7 +184,7 @@ def lying():
 
 CHILD = """
 import asyncio, sys
-from udf_server.stores.key_values import KeyValueStores
+from udf_server.stores.opening import KeyValueStores
 
 async def main():
     store = (await KeyValueStores(sys.argv[1]).open("f@1")).store

@@ -8,9 +8,8 @@ import pytest
 
 import udf_server as udf
 from udf_server.base.errors import InvalidConfig
-from udf_server.stores.key_values import KeyValueStores
+from udf_server.stores.opening import KeyValueStores, store_from_url
 from udf_server.stores.private_files import NotPrivate, check_private
-from udf_server.stores.urls import store_from_url
 
 ME = os.getuid()
 OTHER = ME + 77

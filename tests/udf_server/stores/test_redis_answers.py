@@ -12,7 +12,7 @@ from tests.udf_server.limits.sharing.test_ledgers import claim, part
 from tests.udf_server.lying_redis import LyingRedis, Raw, lies_of
 from udf_server.limits.sharing.grants import CoordinationFailed, checked_grant
 from udf_server.limits.sharing.ledgers import RedisLedgers
-from udf_server.stores.redis_answers import AnswerSizes, TooLarge
+from udf_server.stores.redis_client import AnswerSizes, TooLarge
 
 answers = st.recursive(
     st.sampled_from([b":7\r\n", b"+OK\r\n", b"-ERR no\r\n", b"$-1\r\n", b"*-1\r\n", b"_\r\n", b"#t\r\n", b",1.5\r\n"])

@@ -22,7 +22,7 @@ from udf_server.stores.entries import EntryCodec
 from udf_server.stores.file import FILE, FileStore
 from udf_server.stores.leases import LEASE_SECONDS
 from udf_server.stores.memory import MemoryStore
-from udf_server.stores.urls import store_from_url
+from udf_server.stores.opening import store_from_url
 from udf_server.testing import FunctionEnvironment
 
 

@@ -7,7 +7,7 @@ import uuid
 from collections.abc import Callable, Coroutine, Sequence
 
 from udf_server.base.errors import InvalidConfig
-from udf_server.base.posting import poster
+from udf_server.base.threads import poster
 from udf_server.limits.sharing.account import Account
 from udf_server.limits.sharing.claims import LimitClaim
 from udf_server.limits.sharing.grants import CoordinationFailed

@@ -5,14 +5,18 @@ import collections
 import contextlib
 import hashlib
 import json
+import logging
 import socket
+import socketserver
 import threading
 import time
 import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from urllib.parse import unquote, urlsplit
+from pathlib import Path
+from urllib.parse import quote, unquote, urlsplit
 
+from remote_udf.sockets import socket_directory
 from udf_server.base.errors import InvalidConfig
 from udf_server.limits.sharing.claims import LedgerAnswer, LimitClaim
 from udf_server.limits.sharing.grants import CoordinationFailed, read_grant
@@ -20,14 +24,7 @@ from udf_server.limits.sharing.ledger import Ledger
 from udf_server.limits.sharing.redis_script import SCRIPT
 from udf_server.stores.redis_client import CONNECTIONS, redis_client
 
-__all__ = [
-    "LINE_BYTES",
-    "Ledgers",
-    "LocalLedgers",
-    "RedisLedgers",
-    "SocketLedgers",
-    "ledgers_from_url",
-]
+__all__ = ["LINE_BYTES", "LedgerServer", "Ledgers", "LocalLedgers", "RedisLedgers", "SocketLedgers", "ledgers_from_url"]
 
 ANSWER_SECONDS = 2.0
 """A claim without an answer in this time has failed."""
@@ -158,3 +155,43 @@ def ledgers_from_url(url: str, namespace: str) -> Ledgers:
     if scheme == "parent":
         return SocketLedgers(unquote(urlsplit(url).path))
     raise InvalidConfig("setting 'coordination_url' does not begin with redis:, rediss: or unix:")
+
+
+log = logging.getLogger(__name__)
+
+
+class LedgerServer:
+    """Listens on a Unix socket in a folder of its own, which only this user can open. Call `close` at the end."""
+
+    def __init__(self) -> None:
+        self._folder = socket_directory("udf-")
+        path = Path(self._folder.name) / "ledgers"
+        self.url = f"parent://{quote(str(path))}"
+        """The setting `coordination_url` of the workers."""
+        ledgers = LocalLedgers()
+
+        class Handler(socketserver.StreamRequestHandler):
+            def handle(self) -> None:
+                with contextlib.suppress(OSError):  # the worker has ended
+                    while (line := self.rfile.readline(LINE_BYTES)).endswith(b"\n"):
+                        try:
+                            name, claim = json.loads(line)
+                        except (TypeError, ValueError):
+                            log.warning("a worker's connection was closed: it has sent no claim")
+                            return
+                        self.wfile.write(json.dumps(ledgers.answer(name, claim)).encode() + b"\n")
+
+        class Server(socketserver.ThreadingUnixStreamServer):
+            daemon_threads = True
+
+            def handle_error(self, request: object, client_address: object) -> None:
+                log.exception("a worker's claim was not answered")
+
+        self._server = Server(str(path), Handler)
+        threading.Thread(target=self._server.serve_forever, name="ledgers", daemon=True).start()
+
+    def close(self) -> None:
+        """Stop listening and remove the socket."""
+        self._server.shutdown()
+        self._server.server_close()
+        self._folder.cleanup()

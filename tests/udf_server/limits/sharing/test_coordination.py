@@ -12,8 +12,7 @@ from tests.udf_server.redis_process import with_redis
 from udf_server.base.errors import InvalidConfig
 from udf_server.limits.budget import Budget
 from udf_server.limits.sharing.coordinator import Coordinator
-from udf_server.limits.sharing.ledger_server import LedgerServer
-from udf_server.limits.sharing.ledgers import RedisLedgers
+from udf_server.limits.sharing.ledgers import LedgerServer, RedisLedgers
 from udf_server.limits.terms import Terms
 
 

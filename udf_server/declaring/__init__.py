@@ -1,0 +1,1 @@
+"""What plugin authors declare: functions, their types and hooks, as the server checks and holds them."""

@@ -1,1 +1,0 @@
-"""Scalar functions: how they are declared."""
