@@ -24,7 +24,7 @@ LEASE_SECONDS = 0.5
 
 
 def batches(rows):
-    """The prompts in messages of so many rows."""
+    """The prompts in messages of this number of rows."""
     return [pa.record_batch([pa.array(PROMPTS[at : at + rows])], ["prompt"]) for at in range(0, len(PROMPTS), rows)]
 
 
@@ -58,7 +58,7 @@ def arrived(service, path, method):
 
 
 def answered(server, rows=250):
-    """Ask in messages of so many rows until no row is pending."""
+    """Ask in messages of this number of rows until no row is pending."""
     until, client = time.monotonic() + BOUND_SECONDS, Client(server.target)
     values = client.values(FUNCTION, batches(rows))
     while any(value["state"] == "submitted" for value in values):

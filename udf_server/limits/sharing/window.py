@@ -114,8 +114,8 @@ class Window:
     def take_back(self, amount: float, first: int, now: float) -> None:
         """Take back units that were counted in the slot `first` or later, and have not begun.
 
-        The oldest ones from that slot on are taken back, also those that others began: those that are left count longer
-        than if they were older. What is out of the window is counted no more, and must not be taken from others.
+        The oldest units from that slot on are taken back, also units of other calls: the units that are left count
+        longer than older ones would. What is out of the window is counted no more, and must not be taken from others.
         """
         if (first + 1) * self._width + self.seconds <= now:
             return
