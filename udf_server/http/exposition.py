@@ -4,9 +4,8 @@ import asyncio
 import gzip
 import logging
 import re
-import time
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Executor, Future
+from concurrent.futures import Executor
 from typing import NamedTuple
 
 from prometheus_client import generate_latest
@@ -19,8 +18,6 @@ log = logging.getLogger(__name__)
 
 PAGE_BYTES = 32 << 20
 """Largest page. Metrics that do not fit are omitted, those of plugins first."""
-KEPT_SECONDS = 1.0
-"""A page is kept for this time, so that several scrapers cost as much as one."""
 GATHER_SECONDS = 8.0
 """How long a scrape waits for the page. Prometheus itself waits for 10 s by default."""
 _FAMILY = re.compile(r"^(?=# HELP )", re.MULTILINE)
@@ -93,28 +90,33 @@ class Page(NamedTuple):
 
 
 class SharedPage:
-    """The page that all scrapes get: gathered by one at a time, and kept for a second. Use it on one event loop."""
+    """The page that scrapes get. Use it on one event loop.
 
-    def __init__(
-        self, gather: Callable[[], str], threads: Executor, clock: Callable[[], float] = time.monotonic
-    ) -> None:
+    It has all that was counted before a scrape came. One page is gathered at a time, and all scrapes that come
+    meanwhile share the next one.
+    """
+
+    def __init__(self, gather: Callable[[], str], threads: Executor) -> None:
         """`gather` writes the page, on one of the threads."""
-        self._gather, self._threads, self._clock = gather, threads, clock
-        self._gathering: Future[tuple[Page, float]] | None = None
+        self._gather, self._threads = gather, threads
+        self._gathering: asyncio.Future[Page] | None = None
+        self._next: asyncio.Task[Page] | None = None
 
     async def get(self, seconds: float = GATHER_SECONDS) -> Page:
-        """The page. Raises TimeoutError after `seconds`; gathering goes on, and a later call gets the page."""
-        if self._gathering is None or self._is_old(self._gathering):
-            self._gathering = self._threads.submit(self._gathered)
+        """The page. Raises TimeoutError after `seconds`; gathering goes on, for those who still wait."""
+        if self._next is None:
+            self._next = asyncio.create_task(self._gather_next())
+            self._next.add_done_callback(lambda done: done.cancelled() or done.exception())  # perhaps nobody waits
         async with asyncio.timeout(seconds):
-            page, _ = await asyncio.shield(asyncio.wrap_future(self._gathering))
-        return page
+            return await asyncio.shield(self._next)
 
-    def _gathered(self) -> tuple[Page, float]:
+    async def _gather_next(self) -> Page:
+        if self._gathering is not None:
+            await asyncio.wait([self._gathering])
+        self._gathering = asyncio.get_running_loop().run_in_executor(self._threads, self._gathered)
+        self._next = None
+        return await self._gathering
+
+    def _gathered(self) -> Page:
         text = self._gather().encode()
-        return Page(text, gzip.compress(text, 1)), self._clock()
-
-    def _is_old(self, gathering: "Future[tuple[Page, float]]") -> bool:
-        if not gathering.done():
-            return False
-        return gathering.exception() is not None or self._clock() - gathering.result()[1] >= KEPT_SECONDS
+        return Page(text, gzip.compress(text, 1))

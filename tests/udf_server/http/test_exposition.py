@@ -11,7 +11,8 @@ import pytest
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Summary
 from prometheus_client.parser import text_string_to_metric_families
 
-from udf_server.http.exposition import KEPT_SECONDS, SharedPage, joined, page_of
+from tests.udf_server.talk import eventually
+from udf_server.http.exposition import SharedPage, joined, page_of
 
 ODD = 'a "b" {version="d",version="e"} \\ e\nf 1.0'
 
@@ -80,47 +81,65 @@ def test_what_exceeds_the_bytes_is_omitted_and_logged(registry, caplog):
                                           f"# HELP {metric.name}" not in page]  # fmt: skip
 
 
-def shared(gather, clock, test):
+def shared(gather, test):
     async def run(threads):
-        await test(SharedPage(gather, threads, clock))
+        await test(SharedPage(gather, threads))
 
     with ThreadPoolExecutor(2) as threads:
         asyncio.run(run(threads))
 
 
-def test_scrapes_at_a_time_share_a_page_which_is_kept_for_a_second():
-    now, gathered = [0.0], []
+class Counted:
+    """Writes a page with what was counted, when it may."""
 
-    def gather():
-        gathered.append(f"page {len(gathered)}")
-        return gathered[-1]
+    def __init__(self, may_go_on=True):
+        self.count, self.gathers, self.goes_on = 0, 0, threading.Semaphore(100 if may_go_on else 0)
 
-    async def test(page):
-        assert {each.text for each in await asyncio.gather(*(page.get() for _ in range(50)))} == {b"page 0"}
-        now[0] += KEPT_SECONDS / 2
-        assert (await page.get()).text == b"page 0"
-        now[0] += KEPT_SECONDS / 2
-        assert (await page.get()).text == b"page 1"
-
-    shared(gather, lambda: now[0], test)
+    def __call__(self):
+        count, self.gathers = self.count, self.gathers + 1
+        assert self.goes_on.acquire(timeout=20)
+        return f"{count}"
 
 
-def test_a_page_that_takes_long_is_gathered_once_and_then_given():
-    goes_on, gathers = threading.Event(), []
-
-    def gather():
-        gathers.append(goes_on.wait(20))
-        return "late"
+def test_a_scrape_has_all_that_was_counted_before_it():
+    counted = Counted()
 
     async def test(page):
-        for _ in range(3):
+        for counted.count in range(20):
+            assert (await page.get()).text == f"{counted.count}".encode()
+
+    shared(counted, test)
+
+
+def test_scrapes_that_come_while_a_page_is_gathered_share_the_next_one():
+    counted = Counted(may_go_on=False)
+
+    async def test(page):
+        first = [asyncio.create_task(page.get()) for _ in range(50)]
+        await eventually(lambda: counted.gathers == 1)
+        counted.count = 7
+        later = [asyncio.create_task(page.get()) for _ in range(50)]
+        await asyncio.sleep(0)
+        counted.goes_on.release(2)
+        assert {(await each).text for each in first} == {b"0"}
+        assert {(await each).text for each in later} == {b"7"}
+        assert counted.gathers == 2
+
+    shared(counted, test)
+
+
+def test_scrapes_that_were_given_up_are_not_gathered_for_one_by_one():
+    counted = Counted(may_go_on=False)
+
+    async def test(page):
+        for _ in range(9):
             with pytest.raises(TimeoutError):
                 await page.get(seconds=0.01)
-        goes_on.set()
-        assert (await page.get()).text == b"late"
-        assert gathers == [True]
+        counted.goes_on.release(3)
+        assert (await page.get()).text == b"0"
+        assert counted.gathers <= 3
 
-    shared(gather, lambda: 0.0, test)
+    shared(counted, test)
 
 
 def test_after_an_error_the_page_is_gathered_again():
@@ -137,4 +156,4 @@ def test_after_an_error_the_page_is_gathered_again():
             await page.get()
         assert (await page.get()).text == b"page"
 
-    shared(gather, lambda: 0.0, test)
+    shared(gather, test)

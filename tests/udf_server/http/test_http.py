@@ -58,7 +58,7 @@ def test_scrapes_that_were_given_up_take_no_place_of_others():
         assert get(f"{http.url}/livez") == (200, "ok\n")
         goes_on.set()
         assert get(f"{http.url}/metrics") == (200, "# TYPE a gauge\na 1\n")
-        assert gathers == [0]
+        assert len(gathers) <= 3  # one at a time, and one for all that came meanwhile
     finally:
         goes_on.set()
         http.close()
