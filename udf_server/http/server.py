@@ -140,8 +140,8 @@ class HttpServer:
                         await write_response(connection, writer, *answer, head=head)
                         if connection.their_state is not h11.DONE:
                             await _linger(reader, writer)
-        except (OSError, TimeoutError, h11.ProtocolError):
-            pass  # the client is gone or too slow
+        except (OSError, TimeoutError, h11.ProtocolError, asyncio.CancelledError):
+            pass  # the client is gone or too slow, or its place was given to another one
         finally:
             self._connections.discard(writer)
             await _close(writer)
@@ -231,7 +231,8 @@ async def _linger(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) ->
 
 async def _close(writer: asyncio.StreamWriter) -> None:
     writer.close()
-    with contextlib.suppress(OSError, TimeoutError):
+    # asyncio would log a traceback of each task that was cancelled.
+    with contextlib.suppress(OSError, TimeoutError, asyncio.CancelledError):
         async with asyncio.timeout(CLOSE_SECONDS):
             await writer.wait_closed()
     writer.transport.abort()

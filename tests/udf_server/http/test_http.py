@@ -41,7 +41,7 @@ def test_a_server_lives_is_ready_and_shows_its_metrics(serve):
     assert "udf_row_duration_seconds" not in names  # nothing was called
 
 
-def test_scrapes_that_were_given_up_take_no_place_of_others():
+def test_scrapes_that_were_given_up_take_no_place_of_others(caplog):
     gathers, goes_on = [], threading.Event()
 
     def gather():
@@ -62,6 +62,7 @@ def test_scrapes_that_were_given_up_take_no_place_of_others():
     finally:
         goes_on.set()
         http.close()
+    assert caplog.records == []
 
 
 def test_a_scrape_may_be_compressed(serve):
