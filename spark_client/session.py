@@ -21,7 +21,7 @@ from spark_client.functions.scalar import AnyFunction, RemoteFunction, SparkFunc
 from spark_client.planning.aggregate.grouping import RemoteGrouping, positions_of
 from spark_client.planning.dead_letters import replayed
 from spark_client.planning.over.planner import add_over, computed_over, select_over
-from spark_client.planning.process.inputs import ByTable, Mode, Names, inputs_of, names_of
+from spark_client.planning.process.inputs import ByTable, Mode, Names, TableOptions, inputs_of, names_of
 from spark_client.planning.process.normalising import normalised_inputs
 from spark_client.planning.process.planner import plan_process
 from spark_client.planning.process.uids import StreamUids
@@ -424,24 +424,19 @@ class RemoteSession:
             InvalidOption: An option is unknown or malformed.
             UnsupportedType: A column has a type that cannot be sent to a function.
         """
-        return self._process(
-            name, tables, arguments, partition_by=partition_by, order_by=order_by, on_time=on_time, uid=uid,
-            changelog_mode=changelog_mode, upsert_key=upsert_key, options=options,
-        )  # fmt: skip
+        of_tables = TableOptions(partition_by, order_by, changelog_mode, upsert_key)
+        return self._process(name, tables, arguments, of_tables, on_time=on_time, uid=uid, options=options)
 
     def _process(
-        self, name: str, tables: DataFrame | Mapping[str, DataFrame] | None, scalars: Mapping[str, object], *,
-        partition_by: Names | ByTable[Names] = None,
-        order_by: Names | ByTable[Names] = (), on_time: str | Sequence[str] = (), uid: str | None = None,
-        changelog_mode: Mode | ByTable[Mode] = None, upsert_key: Names | ByTable[Names] = (),
+        self, name: str, tables: DataFrame | Mapping[str, DataFrame] | None, scalars: Mapping[str, object],
+        of_tables: TableOptions, *, on_time: str | Sequence[str] = (), uid: str | None = None,
         options: ProcessCallOptions | Mapping[str, object] | None = None,
     ) -> DataFrame:  # fmt: skip
         """`process` for SQL, where a scalar argument may have the name of a parameter of `process`."""
         spec = self._functions.find(name)
         if spec.kind is not FunctionKind.PROCESS:
             raise PlanError(f"function {spec.key} is a function of kind {spec.kind}, not a process table function")
-        inputs = inputs_of(spec, tables, partition_by=partition_by, order_by=order_by, changelog_mode=changelog_mode)
-        inputs = normalised_inputs(spec, inputs, upsert_key)
+        inputs = normalised_inputs(spec, inputs_of(spec, tables, of_tables), of_tables.upsert_key)
         return plan_process(
             self.spark, self.config, spec, inputs, scalars=scalars, on_time=names_of(on_time, "on_time"), uid=uid,
             options=options or {}, uids=self._uids,

@@ -12,6 +12,7 @@ from remote_udf.errors import ErrorCode
 from remote_udf.functions import VALUE
 from remote_udf.messages import Message, encode, read_request
 from remote_udf.outcomes import RowError, write_errors
+from remote_udf.threads import Threads
 from remote_udf.v1 import message_pb2 as pb
 from spark_client.base.calls import ErrorPolicy, ScalarCall
 from spark_client.base.config import ClientConfig
@@ -57,8 +58,34 @@ def chunk_of(values: Sequence[int | None], start: int = 0, owner: object = "owne
     return Chunk(owner, range(start, start + len(values)), [column], column.nbytes)
 
 
-def stream_of(call: ScalarCall, transport: Any, schema: pa.Schema = X, **arguments: Any) -> CallStream:
-    return CallStream(call, schema, TaskInfo(), transport, **arguments)
+class _Pause(threading.Event):
+    def __init__(self, sleep: Callable[[float], object]) -> None:
+        super().__init__()
+        self._sleep = sleep
+
+    def wait(self, timeout: float | None = None) -> bool:
+        assert timeout is not None
+        self._sleep(timeout)
+        return self.is_set()
+
+
+class Sleeping(Threads):
+    """Threads that call `sleep` where they would wait for an event."""
+
+    def __init__(self, sleep: Callable[[float], object]) -> None:
+        self._sleep = sleep
+
+    def event(self) -> threading.Event:
+        return _Pause(self._sleep)
+
+
+def stream_of(
+    call: ScalarCall, transport: Any, schema: pa.Schema = X, sleep: Callable[[float], object] | None = None,
+    **arguments: Any,
+) -> CallStream:  # fmt: skip
+    """A stream of the call. Its pauses are calls of `sleep`, if that is given."""
+    threads = {} if sleep is None else {"threads": Sleeping(sleep)}
+    return CallStream(call, schema, TaskInfo(), transport, **threads, **arguments)
 
 
 def everything(stream: CallStream) -> dict[int, Any]:

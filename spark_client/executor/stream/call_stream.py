@@ -46,7 +46,6 @@ class CallStream:
         transport: Transport,
         *,
         clock: Callable[[], float] = time.monotonic,
-        sleep: Callable[[float], object] | None = None,
         span: Span = NO_SPAN,
         threads: Threads = THREADS,
         watch: SilenceWatch | None = None,
@@ -54,8 +53,8 @@ class CallStream:
     ) -> None:
         """Connect and open. Raises StreamError if the server refuses, ServerUnavailable if none answers in time.
 
-        A function's `open` hook may take as long as a row may. `sleep` is by default one that `close`
-        interrupts. `span` ends with the stream. `watch` finds servers that are unresponsive. `uniform` draws jitter.
+        A function's `open` hook may take as long as a row may. Pauses are waits for an event of `threads`, which
+        `close` sets. `span` ends with the stream. `watch` finds servers that are unresponsive. `uniform` draws jitter.
         """
         self._span = span
         self.call = call
@@ -65,9 +64,8 @@ class CallStream:
         self._clock = clock
         self._uniform = uniform
         self._closed = threads.event()
-        self._sleep = sleep or self._closed.wait
         connect = functools.partial(Connection, call, arguments, task, transport, clock, threads=threads, watch=watch)
-        self._connector = Connector(call, connect, transport.servers, clock, self._sleep, span, uniform)
+        self._connector = Connector(call, connect, transport.servers, clock, self._closed.wait, span, uniform)
         self._lock = threads.lock()
         self._pending = ChunksInFlight(self._answered)
         self._finishing = False
@@ -332,7 +330,7 @@ class CallStream:
             if now + pause >= deadline:
                 return self._give_up(f"function {self.call.spec.key}: the server was lost: {problem}")
             try:
-                self._sleep(pause)
+                self._closed.wait(pause)
                 self._connection = self._connector.connect(deadline, deadline)
             except (ServerUnavailable, StreamError) as final:
                 code = _code_of(final)

@@ -17,7 +17,7 @@ from spark_client.base.errors import PlanError
 from spark_client.base.identifiers import identifiers_of
 from spark_client.base.types import arrow_type
 
-__all__ = ["ByTable", "Mode", "Names", "OrderBy", "ProcessInput", "inputs_of", "named", "names_of", "require_tables"]
+__all__ = ["ByTable", "Mode", "Names", "OrderBy", "ProcessInput", "TableOptions", "inputs_of", "named", "names_of"]
 
 OrderBy = tuple[str, bool, bool]
 """A column, whether it is descending, and whether nulls are last."""
@@ -28,6 +28,16 @@ Names: TypeAlias = str | Sequence[str] | None
 """One column or several."""
 Mode: TypeAlias = ChangelogMode | str | None
 """A changelog mode, or its text, such as "+I,+U,-D"."""
+
+
+@dataclass(frozen=True)
+class TableOptions:
+    """What a call says of its tables. A value that is not a mapping by argument is for every table that accepts it."""
+
+    partition_by: Names | ByTable[Names] = None
+    order_by: Names | ByTable[Names] = ()
+    changelog_mode: Mode | ByTable[Mode] = None
+    upsert_key: Names | ByTable[Names] = ()
 
 
 @dataclass(frozen=True)
@@ -67,22 +77,18 @@ class ProcessInput:
 
 
 def inputs_of(
-    spec: FunctionSpec, tables: DataFrame | ByTable[DataFrame] | None, *, partition_by: Names | ByTable[Names],
-    order_by: Names | ByTable[Names], changelog_mode: Mode | ByTable[Mode],
-) -> dict[str, ProcessInput]:  # fmt: skip
-    """Return the tables by argument. A value that is not a mapping by argument applies to every table that accepts it.
-
-    Raises PlanError if the function does not have such a table.
-    """
+    spec: FunctionSpec, tables: DataFrame | ByTable[DataFrame] | None, options: TableOptions
+) -> dict[str, ProcessInput]:
+    """Return the tables by argument. Raises PlanError if the function does not have such a table."""
     assert spec.process is not None
     arguments = {argument.name: argument for argument in spec.process.tables}
     given = _by_argument(spec, tables, list(arguments))
     for name in given:
         if name not in arguments:
             raise PlanError(f"function {spec.key} has no table argument {name!r}: {spec.signature}")
-    for what, value in (("partition_by", partition_by), ("order_by", order_by), ("changelog_mode", changelog_mode)):
-        require_tables(spec, what, value)
-    inputs = {}
+    for option, given_for_tables in vars(options).items():
+        _require_tables(spec, option, given_for_tables)
+    changelog_mode, inputs = options.changelog_mode, {}
     for name, frame in given.items():
         argument = arguments[name]
         if not isinstance(frame, DataFrame):
@@ -90,11 +96,11 @@ def inputs_of(
                 f"function {spec.key}: Invalid argument value. Argument {name!r} expects a table to be passed, a "
                 f"DataFrame, not {frame!r}"
             )
-        keys = _of(partition_by, name, argument)
+        keys = _of(options.partition_by, name, argument)
         mode = changelog_mode.get(name) if isinstance(changelog_mode, Mapping) else changelog_mode
         inputs[name] = ProcessInput(
             frame, None if keys is None else tuple(named(frame, names_of(keys, "partition_by"))),
-            tuple(_ordered(each) for each in names_of(_of(order_by, name, argument), "order_by")),
+            tuple(_ordered(each) for each in names_of(_of(options.order_by, name, argument), "order_by")),
             *_changes_of(spec, name, frame, mode),
         )  # fmt: skip
     return inputs
@@ -129,7 +135,7 @@ def _changes_of(
     return column, mode, key
 
 
-def require_tables(spec: FunctionSpec, what: str, given: object) -> None:
+def _require_tables(spec: FunctionSpec, what: str, given: object) -> None:
     """Raises PlanError if a mapping by table has a name that is not a table argument."""
     assert spec.process is not None
     for name in given if isinstance(given, Mapping) else ():

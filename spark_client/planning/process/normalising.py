@@ -16,7 +16,7 @@ from remote_udf.table_arguments import ArgumentTrait, ChangelogMode, TableArgume
 from spark_client.base.changelogs import kind_code
 from spark_client.base.errors import PlanError
 from spark_client.base.identifiers import hidden, quoted
-from spark_client.planning.process.inputs import ByTable, Names, ProcessInput, named, names_of, require_tables
+from spark_client.planning.process.inputs import ByTable, Names, ProcessInput, named, names_of
 
 __all__ = ["normalised", "normalised_inputs"]
 
@@ -28,7 +28,6 @@ def normalised_inputs(
 ) -> dict[str, ProcessInput]:
     """Apply `normalised` to every table. An `upsert_key` that is not a mapping applies to all of them."""
     assert spec.process is not None
-    require_tables(spec, "upsert_key", upsert_key)
     arguments = {argument.name: argument for argument in spec.process.tables}
     asked = {name: upsert_key.get(name, ()) if isinstance(upsert_key, Mapping) else upsert_key for name in inputs}
     keyed = {

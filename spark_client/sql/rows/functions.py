@@ -53,7 +53,7 @@ class SqlSession:
     function: Callable[[str, Mapping[str, object]], RemoteFunction | RemoteAggregate]
     """Returns the function with a name, given call options."""
     process: Callable[..., DataFrame]
-    """`RemoteSession.process` with its scalar arguments as a mapping."""
+    """`RemoteSession.process` with its scalar arguments as a mapping, and its TableOptions."""
     cost_of: Callable[[str], CallCost] = lambda _: CallCost()
     """Returns what the calls of a function, `name@version`, have cost in this session."""
     tasks: int | None = None
@@ -163,12 +163,6 @@ class SqlFunctions:
         function = self.session.function(name, options)
         assert isinstance(function, RemoteFunction)
         return function
-
-    def process(
-        self, name: str, tables: Mapping[str, DataFrame], scalars: Mapping[str, object], **call: object
-    ) -> DataFrame:
-        """Call a process table function, as `RemoteSession.process` does."""
-        return self.session.process(name, tables, scalars, **call)
 
     def register(self, name: str) -> None:
         """Register a scalar function with Spark by its name, with the options with which the user registered it.

@@ -14,6 +14,7 @@ from sqlglot import exp
 from remote_udf.functions import FunctionKind, FunctionSpec
 from remote_udf.table_arguments import ChangelogMode
 from spark_client.base.errors import PlanError
+from spark_client.planning.process.inputs import ByTable, Mode, TableOptions
 from spark_client.sql.rows.scope import Scope
 from spark_client.sql.rows.stream_times import without_time
 from spark_client.sql.rows.table_calls import (
@@ -96,17 +97,19 @@ def _frame(scope: Scope, call: exp.Anonymous) -> DataFrame:
     where = place_of(call)
     try:
         arguments = _by_name(spec, arguments_of(call))
-        tables, scalars, system = _given(scope, spec, arguments)
+        tables, scalars, columns, constants = _given(scope, spec, arguments)
+        uid = constants.get("uid")
 
         def make() -> DataFrame:
             frames = {name: _table(scope, table) for name, table in tables.items()}
-            return scope.functions.process(
-                spec.key, frames, scalars, on_time=system.get("on_time", ()), uid=system.get("uid"),
-                partition_by={name: table.partition_by for name, table in tables.items() if table.partition_by},
-                order_by={name: table.order_by for name, table in tables.items()}, **_changes(system),
+            of_tables = TableOptions(
+                {name: table.partition_by for name, table in tables.items() if table.partition_by},
+                {name: table.order_by for name, table in tables.items()}, _modes(constants),
+                columns.get("upsert_key", ()),
             )  # fmt: skip
+            process = scope.functions.session.process
+            return process(spec.key, frames, scalars, of_tables, on_time=columns.get("on_time", ()), uid=uid)
 
-        uid = system.get("uid")
         if not isinstance(uid, str):
             return make()
         # Equal for equal calls, whatever their position in the text.
@@ -123,11 +126,12 @@ def _frame(scope: Scope, call: exp.Anonymous) -> DataFrame:
 
 def _given(
     scope: Scope, spec: FunctionSpec, arguments: Mapping[str, Node]
-) -> tuple[dict[str, GivenTable], dict[str, object], dict[str, object]]:
-    """The tables, the values of the function's own scalar arguments, and those that every function has."""
+) -> tuple[dict[str, GivenTable], dict[str, object], dict[str, list[str]], dict[str, object]]:
+    """The tables, the function's own scalar arguments, and the columns and constants that every function takes."""
     tables: dict[str, GivenTable] = {}
     scalars: dict[str, object] = {}
-    system: dict[str, object] = {}
+    columns_given: dict[str, list[str]] = {}
+    constants: dict[str, object] = {}
     types = {parameter.name: parameter.type for parameter in spec.parameters}
     assert spec.process is not None
     for name, value in arguments.items():
@@ -135,16 +139,16 @@ def _given(
         if (table := given_table(value)) is not None:
             tables[name] = table
         elif name in _DESCRIPTORS and name not in types:
-            system[name] = columns if columns is not None else _refused(f"{name} takes a DESCRIPTOR")
+            columns_given[name] = columns if columns is not None else _refused(f"{name} takes a DESCRIPTOR")
         elif name in _CONSTANTS and name not in types:
-            system[name] = evaluated(scope, value, _CONSTANTS[name])
+            constants[name] = evaluated(scope, value, _CONSTANTS[name])
         elif spec.process.table(name) is not None:
             _refused(f"Invalid argument value. Argument {name!r} expects a table to be passed")
         elif columns is not None:
             scalars[name] = columns
         else:
             scalars[name] = evaluated(scope, value, types.get(name, pa.null()))
-    return tables, scalars, system
+    return tables, scalars, columns_given, constants
 
 
 def _table(scope: Scope, table: GivenTable) -> DataFrame:
@@ -197,22 +201,17 @@ def _by_name(spec: FunctionSpec, arguments: Mapping[str | int, Node]) -> dict[st
     return named
 
 
-def _changes(system: Mapping[str, object]) -> dict[str, object]:
-    """The arguments about changelogs: modes as texts such as '+I,+U,-D', for all tables or by table, and their key."""
-    said = {"upsert_key": system["upsert_key"]} if "upsert_key" in system else {}
-    given, key_only = system.get("changelog_mode"), bool(system.get("key_only_deletes"))
+def _modes(constants: Mapping[str, object]) -> Mode | ByTable[Mode]:
+    """The changelog mode, from texts such as '+I,+U,-D', of all tables or by table."""
+    given, key_only = constants.get("changelog_mode"), bool(constants.get("key_only_deletes"))
     try:
         if isinstance(given, list):
-            said["changelog_mode"] = {
-                table: ChangelogMode.parse(text, key_only_deletes=key_only) for table, text in given
-            }
-        elif given is not None:
-            said["changelog_mode"] = ChangelogMode.parse(str(given), key_only_deletes=key_only)
-        elif key_only:
-            _refused("key_only_deletes belongs to a changelog_mode")
+            return {table: ChangelogMode.parse(text, key_only_deletes=key_only) for table, text in given}
+        if given is not None:
+            return ChangelogMode.parse(str(given), key_only_deletes=key_only)
     except ValueError as error:
         _refused(f"changelog_mode: {error}")
-    return said
+    return _refused("key_only_deletes belongs to a changelog_mode") if key_only else None
 
 
 def _refused(message: str) -> NoReturn:

@@ -20,11 +20,10 @@ from spark_client.base.errors import FunctionFailed
 from spark_client.executor.process.output import BATCH_BYTES, cast
 from spark_client.executor.process.plan import OutputSource, ProcessPlan
 from spark_client.executor.process.processing import map_processed
-from spark_client.executor.stream.call_stream import CallStream
 from spark_client.executor.stream.runtime import Runtime
-from spark_client.executor.stream.task import TaskInfo
 from spark_client.testing import FaultyTransport, LocalTransport
 from tests.properties import examples
+from tests.spark_client.scripted import stream_of
 from udf_server import ArgumentTrait, StateHint, ValueView
 from udf_server.process.declaration import declare_process
 
@@ -120,7 +119,7 @@ def processed(plan, transport, rows):
     config = plan.call.config
 
     def opened(call, arguments):
-        return CallStream(call, arguments, TaskInfo(), transport, sleep=lambda seconds: None)
+        return stream_of(call, transport, arguments, sleep=lambda seconds: None)
 
     assert config
     return map_processed(plan, iter([batch]), Runtime(opened))
