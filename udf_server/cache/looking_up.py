@@ -133,7 +133,8 @@ class LookUps:
 
     def _with_unwritten(self, found: Found, places: Sequence[int], keys: Sequence[bytes]) -> Found:
         """Add the outcomes that this process has for the keys at `places`, and has not written yet."""
-        newer = self._entries.read(self._cache.unwritten(self._function, keys), keys, self._ages, [])
+        queued = self._cache.writes.unwritten(self._function)
+        newer = self._entries.read([*map(queued.get, keys)], keys, self._ages, [])
         return Found(
             [*found.rows, *(places[row] for row in newer.rows)], pa.concat_arrays([found.values, newer.values]),
             found.errors | {places[row]: error for row, error in newer.errors.items()},

@@ -3,50 +3,24 @@
 It fails open: if the store is unreachable, slow or full, functions are called as without a cache.
 """
 
-import asyncio
-import collections
-import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 
 from udf_server.base.key_value_store import Seal
 from udf_server.base.metrics import ServerMetrics
-from udf_server.base.store import ENTRY_BYTES, LARGEST_ENTRY, Store
+from udf_server.base.store import LARGEST_ENTRY, Store
 from udf_server.cache.cached_batch import CachedBatch
 from udf_server.cache.running_calls import Flights, Orphans
 from udf_server.cache.store_access import StoreAccess
+from udf_server.cache.write_queue import WriteQueue
 from udf_server.stores.blocks import Recalled
 from udf_server.stores.memory import MemoryStore
 from udf_server.stores.row_bytes import row_sizes
 
 __all__ = ["OutcomeCache"]
-
-log = logging.getLogger(__name__)
-
-QUEUE_BYTES = 32 << 20
-"""Maximum bytes of entries that wait to be written to a shared store. Further ones are not kept."""
-WRITE_SECONDS = 5.0
-"""Maximum time of one write to a shared store."""
-STALLED_SECONDS = 1.0
-"""If no write has ended for this time while the cache is closed, what is queued is dropped."""
-KEPT_SECONDS = 60.0
-"""How long a write that fails is tried again."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Write:
-    """Entries to be put, or claims to be released if there are no seconds."""
-
-    function: str
-    entries: Sequence[tuple[bytes, bytes]]
-    seconds: float | None
-    size: int
-    until: float
-    """When it is given up."""
 
 
 class OutcomeCache:
@@ -86,17 +60,13 @@ class OutcomeCache:
         """The calls whose stream was lost."""
         self._metrics = metrics
         self._clock = clock
-        self._writes: collections.deque[_Write] = collections.deque()
-        self._queued = 0
-        self._unwritten: dict[str, dict[bytes, bytes]] = {}
-        """The entries that are queued, by function and key."""
-        self._writer: asyncio.Task[None] | None = None
-        self._closed = False
         self._access = StoreAccess(
             clock,
             self.count_errors,
             lambda operation, seconds: metrics.cache_seconds.labels(operation).observe(seconds),
         )
+        self.writes = WriteQueue(store, self._access, clock, self.count_errors)
+        """The entries that wait to be written to a shared store."""
 
     async def open(self) -> None:
         """Connect to the store. Raises InvalidConfig."""
@@ -110,27 +80,14 @@ class OutcomeCache:
     async def close(self) -> None:
         """End orphaned calls, write what is queued, within a limit, and disconnect. Safe to call twice."""
         await self.orphans.close()
-        if (writer := self._writer) is not None:
-            until, before = self._clock() + WRITE_SECONDS, -1
-            # A server that stops does not wait for a store that fails or does not answer.
-            while (
-                not (writer.done() or self._access.writing.fails(WRITE_SECONDS))
-                and before != self._queued
-                and self._clock() < until
-            ):
-                before = self._queued
-                await asyncio.wait([writer], timeout=STALLED_SECONDS)
-        self._closed = True
-        if (writer := self._writer) is not None:
-            writer.cancel()
-            await asyncio.wait([writer])
+        await self.writes.close()
         await self.store.close()
 
     def observe(self) -> None:
         """Update the metrics of what is kept in this process. Call about once a second."""
         if isinstance(self.store, MemoryStore):
             self._metrics.cache_bytes.set(self.store.held_bytes)
-        self._metrics.cache_queue_bytes.set(self._queued)
+        self._metrics.cache_queue_bytes.set(self.writes.size)
         self._metrics.cache_orphans.set(self.orphans.rows)
 
     async def get(self, function: str, keys: Sequence[bytes], seconds: float) -> list[bytes | None]:
@@ -138,14 +95,9 @@ class OutcomeCache:
         found = await self._access.asked("get", self.store.get(function, keys), seconds)
         if found is None:
             found = [None] * len(keys)
-        if self._unwritten.get(function):
-            queued = self.unwritten(function, keys)
-            found = [entry if entry is not None else new for entry, new in zip(found, queued, strict=True)]
+        if newer := self.writes.unwritten(function):
+            found = [entry if entry is not None else newer.get(key) for entry, key in zip(found, keys, strict=True)]
         return found
-
-    def unwritten(self, function: str, keys: Sequence[bytes]) -> list[bytes | None]:
-        """The entries of this process that are not written yet: they are newer than those that a shared store has."""
-        return [*map(self._unwritten.get(function, {}).get, keys)]
 
     def recall(self, function: str, keys: Sequence[bytes]) -> list[Recalled]:
         """Do the same as `get` without entries. Pass the rows to `used` when their values were read."""
@@ -185,9 +137,8 @@ class OutcomeCache:
             self.release(function, [key for key, entry in entries if len(entry) > LARGEST_ENTRY])
         if isinstance(self.store, MemoryStore):
             self.store.keep(function, kept, seconds)
-        elif kept:
-            until = self._clock() + KEPT_SECONDS
-            self._queue(_Write(function, kept, seconds, sum(len(entry) + ENTRY_BYTES for _, entry in kept), until))
+        else:
+            self.writes.put(function, kept, seconds)
 
     def keep_values(self, function: str, keys: Sequence[bytes], values: pa.Array, seconds: float) -> None:
         """Do the same as `keep` without entries, if `keeps_values`."""
@@ -202,56 +153,11 @@ class OutcomeCache:
 
     def release(self, function: str, keys: Sequence[bytes]) -> None:
         """Release claims, because their calls have no outcome that is kept."""
-        if self.store.shared and keys:
-            until = self._clock() + KEPT_SECONDS
-            self._queue(_Write(function, [(key, b"") for key in keys], None, len(keys) * ENTRY_BYTES, until))
+        if self.store.shared:
+            self.writes.release(function, keys)
 
     def count_errors(self, reason: str, count: int = 1) -> None:
         self._metrics.cache_errors.labels(reason).inc(count)
 
     def _took(self, operation: str, seconds: float) -> None:
         self._metrics.cache_seconds.labels(operation).observe(seconds)
-
-    def _queue(self, write: _Write) -> None:
-        if self._closed:
-            return
-        if self._queued + write.size > QUEUE_BYTES:
-            self.count_errors("queue", len(write.entries))
-            return
-        self._writes.append(write)
-        self._queued += write.size
-        if write.seconds is not None:
-            self._unwritten.setdefault(write.function, {}).update(write.entries)
-        if self._writer is None:
-            self._writer = asyncio.get_running_loop().create_task(self._write())
-
-    async def _write(self) -> None:
-        """Write what is queued, then end."""
-        # A library may raise an error of its own instead of the cancellation, so the task also asks for `_closed`.
-        while self._writes and not self._closed:
-            write = self._writes[0]
-            await asyncio.sleep(self._access.writing.left(WRITE_SECONDS))
-            done = await self._access.asked(
-                "put" if write.seconds else "release", self._written_to(write), WRITE_SECONDS
-            )
-            # If the store is unavailable for long, later writes matter more than this one.
-            if done or self._clock() > write.until:
-                self._writes.popleft()
-                self._queued -= write.size
-                self._forget(write)
-        self._writer = None
-
-    def _forget(self, write: _Write) -> None:
-        unwritten = self._unwritten.get(write.function, {})
-        for key, entry in write.entries:
-            if unwritten.get(key) is entry:  # otherwise a later write has another one
-                del unwritten[key]
-        if not unwritten:
-            self._unwritten.pop(write.function, None)
-
-    async def _written_to(self, write: _Write) -> bool:
-        if write.seconds is None:
-            await self.store.release(write.function, [key for key, _ in write.entries])
-        else:
-            await self.store.put(write.function, write.entries, write.seconds)
-        return True

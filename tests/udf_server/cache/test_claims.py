@@ -143,7 +143,7 @@ async def test_a_cache_that_was_closed_writes_nothing_more():
     cache.release("f@1", [b"b"])
     await asyncio.sleep(0)
     await asyncio.sleep(0)
-    assert not store.entries and cache._writer is None and not cache._writes
+    assert not store.entries and not cache.writes.size
 
 
 @pytest.mark.parametrize("why", ["too old", "damaged", "of another key"])
@@ -169,7 +169,7 @@ async def test_an_entry_that_cannot_be_used_is_replaced_by_one_call_of_all_serve
     async with contextlib.AsyncExitStack() as stack:
         before, *servers = [await stack.enter_async_context(FunctionEnvironment(cache=cache)) for cache in caches]
         await before.run(f, rows)
-        await eventually(lambda: caches[0]._writer is None)
+        await eventually(lambda: not caches[0].writes.size)
         later[0] = 7_200.0 if why == "too old" else 0.0
         if why == "damaged":
             await stores[0].put("f@1", [(key, b"damaged") async for _, key, _ in stores[0].export()], 3_600)
@@ -207,7 +207,7 @@ async def test_values_of_a_store_that_is_full_are_used(url, caplog):
     with caplog.at_level(logging.INFO):
         async with FunctionEnvironment(cache=cache) as environment:
             await environment.run(f, rows)
-            await eventually(lambda: cache._writer is None)
+            await eventually(lambda: not cache.writes.size)
             await filled(store)
             for number in range(1, 4):
                 await environment.run(f, [100 * number + row for row in rows])
@@ -238,7 +238,7 @@ async def test_an_entry_that_is_replaced_and_not_written_yet_is_used(tmp_path):
     await cache.open()
     async with FunctionEnvironment(cache=cache) as environment:
         await environment.run(f, [1, 2])
-        await eventually(lambda: cache._writer is None)
+        await eventually(lambda: not cache.writes.size)
         later[0], put, hangs = 7_200.0, store.put, asyncio.Event()
 
         async def put_later(*arguments):

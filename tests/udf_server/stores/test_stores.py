@@ -16,7 +16,7 @@ from tests.udf_server.talk import eventually
 from udf_server.base.errors import InvalidConfig
 from udf_server.base.metrics import ServerMetrics
 from udf_server.base.store import StoreError
-from udf_server.cache import looking_up, outcome_cache
+from udf_server.cache import looking_up, write_queue
 from udf_server.cache.outcome_cache import OutcomeCache
 from udf_server.stores.entries import EntryCodec
 from udf_server.stores.file import FILE, FileStore
@@ -412,12 +412,12 @@ async def test_a_caller_that_does_not_wait_for_the_store_does_not_keep_others_fr
     cache = OutcomeCache(Slow(1 << 20), ServerMetrics())
     async with FunctionEnvironment(cache=cache) as environment:
         await environment.run(function, [1], cache_timeout="20 s")
-        await eventually(lambda: cache._writer is None)
+        await eventually(lambda: not cache.writes.size)
         for row in range(3):
             await environment.run(function, [100 + row], cache_timeout="1 ms")
             assert (await environment.run(function, [1], cache_timeout="20 s")).to_pylist() == [2]
         assert called == [1, 100, 101, 102]
-        await eventually(lambda: cache._writer is None)
+        await eventually(lambda: not cache.writes.size)
     await cache.close()
 
 
@@ -451,7 +451,7 @@ async def test_look_ups_that_fail_together_are_one_failure():
 
 @pytest.mark.parametrize("hangs", [False, True])
 async def test_a_server_that_stops_does_not_wait_for_a_store_that_fails(hangs, monkeypatch):
-    monkeypatch.setattr(outcome_cache, "WRITE_SECONDS", 1e6)  # with it, the test would not end
+    monkeypatch.setattr(write_queue, "WRITE_SECONDS", 1e6)  # with it, the test would not end
     cache = OutcomeCache(Broken(hangs), ServerMetrics())
     cache.keep("f@1", [(b"key", b"entry")], 60)
     await cache.close()
@@ -472,7 +472,7 @@ async def test_a_redis_that_is_stopped_costs_no_row_and_is_used_again_when_it_is
         process.start()
         clock[0] += 60
         await environment.run(function, [1, 2], cache_timeout="10 s")
-        await eventually(lambda: cache._writer is None)
+        await eventually(lambda: not cache.writes.size)
         before = len(called)
         assert (await environment.run(function, [1, 2])).to_pylist() == [2, 4]
         assert len(called) == before
@@ -488,7 +488,7 @@ async def test_entries_of_another_type_are_misses_that_are_replaced(tmp_path):
     async with Servers(f"file://{tmp_path}", 2) as (one, two):
         store = one._cache.store
         await one.run(function, range(len(foreign)))
-        await eventually(lambda: one._cache._writer is None)
+        await eventually(lambda: not one._cache.writes.size)
         keys = [key async for _, key, _ in store.export()]
         rows = list(zip(foreign, keys, strict=True))
         await store._outcomes.run(lambda db: db.executemany("UPDATE entries SET entry = ? WHERE key = ?", rows))
@@ -506,7 +506,7 @@ async def test_damaged_and_foreign_entries_are_misses(url):
         store = environment._cache.store
         await store.clear()
         await environment.run(function, [1, 2, 3])
-        await eventually(lambda: environment._cache._writer is None)
+        await eventually(lambda: not environment._cache.writes.size)
         entries = [(key, entry) async for _, key, entry in store.export()]
         damaged = [b"", entries[1][1][:-1] + b"\x7f", b"pickle" * 20]
         await store.put("f@1", [(key, bad) for (key, _), bad in zip(entries, damaged, strict=True)], 60)
