@@ -1,4 +1,4 @@
-"""What a test must not leave behind: streams that go on, with their mappings, files and threads; ended processes."""
+"""What a test must not leave behind: streams that go on, with mappings, files and threads; ended processes; a scope."""
 
 import contextlib
 import os
@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from remote_udf.shared_memory import NAME
+from udf_server.base.call_scope import NO_CALL, current_scope
 
 __all__ = ["Leftovers", "mapped", "watch_streams"]
 
@@ -64,7 +65,8 @@ class Leftovers:
 
 
 def _present() -> Counter[str]:
-    found = Counter({"stream": len(_running)})
+    # A test that runs in the scope of an ended stream would wait for calls that nothing begins.
+    found = Counter({"stream": len(_running), "scope of a call": int(current_scope.get() is not NO_CALL)})
     found["thread"] = sum(_THREADS.fullmatch(thread.name) is not None for thread in threading.enumerate())
     if sys.platform == "linux":
         found.update(_not_waited_for())

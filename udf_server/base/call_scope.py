@@ -26,6 +26,7 @@ __all__ = [
     "WaitTimeout",
     "checked_amounts",
     "current_scope",
+    "leave_scope",
     "running_function",
     "runs",
     "spend",
@@ -154,6 +155,15 @@ class CallScope:
 NO_CALL = CallScope()
 """For code outside of a call. A thread returns to it, because it must not keep an ended stream in memory."""
 current_scope: contextvars.ContextVar[CallScope] = contextvars.ContextVar("current_scope", default=NO_CALL)
+
+
+def leave_scope(left: CallScope, outer: CallScope) -> None:
+    """Return to the scope around one that is left.
+
+    If nobody awaits a coroutine any more, Python closes it in the context of any other code, whose scope stays.
+    """
+    if current_scope.get() is left:
+        current_scope.set(outer)
 
 
 def spend(source: str, amounts: dict[str, float], streams: Mapping[StreamSpending, float]) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import replace
 from typing import Any, Generic, ParamSpec, TypeVar
 
-from udf_server.base.call_scope import current_scope
+from udf_server.base.call_scope import current_scope, leave_scope
 from udf_server.base.errors import RetryableError
 from udf_server.declaring.functions import Function
 
@@ -113,7 +113,7 @@ class Hedge:
         loop, cancelling, began = asyncio.get_running_loop(), task.cancelling(), self._clock()
         race: _Race[T] = _Race(self, task, call)
         scope = current_scope.get()
-        current_scope.set(replace(scope, race=race))
+        current_scope.set(raced := replace(scope, race=race))
         after = self.after
         timer = loop.call_later(after, race.start) if after is not None else None
         try:
@@ -140,7 +140,7 @@ class Hedge:
                 # The call has suppressed the cancellation, or has ended at the same moment.
                 task.uncancel()
             race.close()
-            current_scope.set(scope)
+            leave_scope(raced, scope)
             self.ended(self._clock() - began)
 
 

@@ -8,7 +8,7 @@ from typing import Any, ParamSpec, TypeVar
 
 from remote_udf.durations import format_seconds
 from remote_udf.functions import Execution
-from udf_server.base.call_scope import AttemptTimeout, CallScope, NotCalled, Spending, current_scope
+from udf_server.base.call_scope import AttemptTimeout, CallScope, NotCalled, Spending, current_scope, leave_scope
 from udf_server.declaring.functions import Function
 from udf_server.limits.breaker import TIMED_OUT, WORKED, CallOutcome, of_error, of_result
 from udf_server.limits.guard_account import GuardAccount
@@ -51,10 +51,10 @@ def limited(
 
 # A tuple without names, because there is one per call.
 _Held = tuple[
-    Sequence[float], float, GuardAccount, asyncio.AbstractEventLoop | None, CallScope, Spending | None, Sequence[Bill]
+    Sequence[float], float, GuardAccount, asyncio.AbstractEventLoop | None, CallScope, CallScope | None, Sequence[Bill]
 ]
-"""Of a call: its costs, when it began, the account it has taken from, its loop, the scope of its caller, what it
-spends, and what it has taken of budgets."""
+"""Of a call: its costs, when it began, the account it has taken from, its loop, the scope of its caller, its own if
+something counts what it spends, and what it has taken of budgets."""
 
 
 class _Taking:
@@ -77,8 +77,8 @@ class _Taking:
         if not limiter.takes_at_once(costs, began, loop):
             return None
         scope = current_scope.get()
-        spending = self._counted(scope, ()) if self._counts else None
-        return costs, began, source, loop, scope, spending, ()
+        counted = self._counted(scope, ()) if self._counts else None
+        return costs, began, source, loop, scope, counted, ()
 
     def take(self, arguments: Sequence[Any], make: Callable[[Sequence[float], Sequence[Bill]], Waiter]) -> Steps[_Held]:
         """The steps of a call that may have to wait. They raise a refusal, or what is thrown in."""
@@ -110,17 +110,19 @@ class _Taking:
             bill.end(good=False, called=not isinstance(error, NotCalled))
 
     def _leave(self, held: _Held, outcome: CallOutcome | None) -> None:
-        costs, began, source, loop, scope, spending, _ = held
-        if spending is not None:
-            current_scope.set(scope)
+        costs, began, source, loop, scope, counted, _ = held
+        spending = None
+        if counted is not None:
+            leave_scope(counted, scope)
+            spending = counted.spending
         self.limiter.leave(outcome, began, costs, source, spending, loop)
 
-    def _counted(self, scope: CallScope, bills: Sequence[Bill], spending: Spending | None = None) -> Spending:
-        """Where the call adds what it spends from now on."""
+    def _counted(self, scope: CallScope, bills: Sequence[Bill], spending: Spending | None = None) -> CallScope:
+        """Enter the scope in which the call adds what it spends."""
         spending = spending or scope.spending or Spending()
         taken = (*scope.taken, *((bill.owner, bill.budget) for bill in bills)) if bills else scope.taken
-        current_scope.set(CallScope(scope.party, scope.deadline, spending, scope.race, taken))
-        return spending
+        current_scope.set(counted := CallScope(scope.party, scope.deadline, spending, scope.race, taken))
+        return counted
 
 
 def _within(function: Function, taking: _Taking) -> Function:
