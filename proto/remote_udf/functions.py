@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -16,14 +15,11 @@ from remote_udf.table_arguments import ProcessSignature
 from remote_udf.types import accepts, spelled
 from remote_udf.v1 import function_pb2 as pb
 
-__all__ = ["VALUE", "Execution", "FunctionKind", "FunctionSpec", "NullCall", "Parameter", "split_name", "version_key"]
+__all__ = ["VALUE", "Execution", "FunctionKind", "FunctionSpec", "NullCall", "Parameter"]
 
 VALUE = "value"
 """Name of the only column of a result."""
 ACCUMULATOR = "accumulator"
-
-_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_VERSION = re.compile(r"\d+(\.\d+)*")
 
 
 class FunctionKind(StrEnum):
@@ -244,19 +240,3 @@ def _known(table: Mapping[K, V], wanted: V, what: str) -> K:
         if value == wanted:
             return key
     raise ProtocolViolation(f"{what} {wanted} is unknown to this version")
-
-
-def split_name(text: str) -> tuple[str, str]:
-    """Split "geocode@2" into name and version; for "geocode" the version is empty. Raises ValueError for other text."""
-    name, _, version = text.partition("@")
-    if not _NAME.fullmatch(name) or ("@" in text and not _VERSION.fullmatch(version)):
-        raise ValueError(
-            f"{text!r} is not a function name: write letters, digits and underscores, optionally '@' and a "
-            "version of digits and dots"
-        )
-    return name, version
-
-
-def version_key(version: str) -> tuple[int, ...]:
-    """Return a key that sorts versions by number, so that 1.10 comes after 1.9."""
-    return tuple(int(part) for part in version.split("."))

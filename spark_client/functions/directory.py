@@ -12,7 +12,8 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
 from remote_udf.errors import ProtocolViolation
-from remote_udf.functions import FunctionSpec, split_name, version_key
+from remote_udf.function_names import split_name, version_key
+from remote_udf.functions import FunctionSpec
 from remote_udf.option_values import percent
 from remote_udf.v1 import function_pb2
 from remote_udf.version import PROTOCOL_VERSION
@@ -187,10 +188,11 @@ def united_weights(servers: Sequence[Mapping[str, float]]) -> dict[str, float]:
                 raise ProtocolViolation(f"the server announced the weight {share} of {key}; expected 0 to 1")
             united[key] = min(share, united.get(key, share))
     for key, share in united.items():
+        given = {percent(weights[key]) if key in weights else "none" for weights in servers}
         if any(weights.get(key) != share for weights in servers):
             log.warning(
-                "servers have different weights of %s (%s): the smallest counts, %s; give them the same file", key,
-                ", ".join(sorted({_percent(weights.get(key)) for weights in servers})), _percent(share),
+                "servers have different weights of %s (%s): the smallest counts, %s; give them the same file",
+                key, ", ".join(sorted(given)), percent(share),
             )  # fmt: skip
     return united
 
@@ -212,10 +214,6 @@ def chosen_version(name: str, versions: Sequence[str], weights: Mapping[str, flo
             return version
     others = [version for version in versions if f"{name}@{version}" not in weights]
     return (others or versions)[-1]
-
-
-def _percent(share: float | None) -> str:
-    return "none" if share is None else percent(share)
 
 
 def pinned(spark: SparkSession, checkpoint: str, functions: Functions) -> Functions:

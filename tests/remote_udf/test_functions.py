@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from remote_udf.errors import ErrorCode, ErrorKind, ProtocolViolation, StreamError
-from remote_udf.functions import Execution, FunctionKind, FunctionSpec, NullCall, Parameter, split_name, version_key
+from remote_udf.functions import Execution, FunctionKind, FunctionSpec, NullCall, Parameter
 from remote_udf.v1 import function_pb2 as pb
 from tests.remote_udf.strategies import types
 
@@ -98,25 +98,6 @@ def test_a_wrong_type_names_parameter_expected_and_found():
     with pytest.raises(StreamError, match="function f@1, parameter 'b': expected string, found bigint") as caught:
         spec(("a", pa.int64()), ("b", pa.string())).check_arguments([pa.int64(), pa.int64()])
     assert caught.value.code is ErrorCode.ARGUMENT_TYPE
-
-
-@pytest.mark.parametrize("text", ["geocode", "_f", "f2"])
-def test_a_name_alone_has_no_version(text):
-    assert split_name(text) == (text, "")
-
-
-def test_a_version_follows_the_at_sign():
-    assert split_name("geocode@1.10") == ("geocode", "1.10")
-
-
-@pytest.mark.parametrize("text", ["", "2f", "a b", "a-b", "f@", "f@x", "f@1.", "f@1@2", "é"])
-def test_other_texts_are_no_names(text):
-    with pytest.raises(ValueError, match="is not a function name"):
-        split_name(text)
-
-
-def test_versions_are_ordered_by_number():
-    assert sorted(["1.10", "1.9", "2", "1"], key=version_key) == ["1", "1.9", "1.10", "2"]
 
 
 def test_schemas_that_cannot_be_read_are_a_violation():

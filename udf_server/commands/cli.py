@@ -18,7 +18,7 @@ import uvloop
 
 from remote_udf.commands import INTERRUPTED, end_when_interrupted
 from remote_udf.errors import RemoteUdfError
-from remote_udf.functions import split_name
+from remote_udf.function_names import split_name
 from remote_udf.version import __version__
 from udf_server.base.errors import InvalidConfig
 from udf_server.base.output import flush_outputs, queue_outputs

@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping
 from typing import Unpack, overload
 
 from remote_udf.errors import InvalidOption
-from remote_udf.functions import Execution, FunctionKind, FunctionSpec, NullCall, split_name
+from remote_udf.function_names import split_name
+from remote_udf.functions import Execution, FunctionKind, FunctionSpec, NullCall
 from remote_udf.option_types import ScalarDefaults
 from remote_udf.options import HOSTED_OPTIONS, SCALAR_OPTIONS
 from udf_server.base.errors import DeclarationError

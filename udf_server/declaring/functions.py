@@ -10,7 +10,8 @@ import pyarrow as pa
 
 from remote_udf.effective_options import canonical
 from remote_udf.errors import InvalidOption
-from remote_udf.functions import Execution, FunctionKind, FunctionSpec, NullCall, split_name
+from remote_udf.function_names import split_name
+from remote_udf.functions import Execution, FunctionKind, FunctionSpec, NullCall
 from remote_udf.option_tables import Option
 from remote_udf.options import AGGREGATE_OPTIONS
 from udf_server.base.call_scope import checked_amounts

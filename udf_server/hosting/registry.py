@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from remote_udf.errors import ErrorCode, ErrorKind, InvalidOption, StreamError
-from remote_udf.functions import split_name, version_key
+from remote_udf.function_names import split_name, version_key
 from remote_udf.option_values import fraction, percent
 from udf_server.base.errors import FunctionClash, InvalidConfig
 from udf_server.declaring.functions import Function

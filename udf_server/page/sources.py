@@ -8,7 +8,8 @@ from http import HTTPStatus
 from urllib.error import HTTPError
 
 from remote_udf.errors import ErrorCode, ErrorKind, StreamError
-from remote_udf.functions import FunctionKind, split_name
+from remote_udf.function_names import split_name
+from remote_udf.functions import FunctionKind
 from remote_udf.v1 import message_pb2 as pb
 from udf_server.page.catalogue import Catalogue, added_up, catalogue
 from udf_server.page.site import Credentials, HttpRefusal, Tried
