@@ -15,21 +15,13 @@ from spark_client.base.types import spark_type
 from spark_client.executor.engine.planned_calls import PlannedCall
 from spark_client.executor.scalar.column import FusedPlan, evaluate_fused
 from spark_client.functions.aggregate import RemoteAggregate
+from spark_client.functions.registered_names import Form, registered_name
 from spark_client.functions.scalar import RemoteFunction, SparkFunction, new_spark_function
 
 __all__ = [
-    "EMPTY", "LATERAL", "ONCE", "CallOfColumns", "FusedFunctions", "carrier_of", "register_empty", "register_function",
-    "register_lateral", "register_once",
+    "CallOfColumns", "FusedFunctions", "carrier_of", "register_empty", "register_function", "register_lateral",
+    "register_once",
 ]  # fmt: skip
-
-ONCE = hidden("once_")
-"""The prefix of functions that are registered as nondeterministic, so that Spark does not duplicate their calls."""
-
-EMPTY = hidden("empty_")
-"""The prefix of registered calls without arguments of functions that have parameters."""
-
-LATERAL = hidden("lateral_")
-"""The prefix of nondeterministic functions that are registered as deterministic, for lateral joins."""
 
 _NUMBERS = itertools.count()
 _NAMES_LENGTH = 60
@@ -60,7 +52,8 @@ def register_empty(function: RemoteFunction, name: str) -> str | None:
     spec = function.spec
     if not spec.parameters or spec.required_parameters:
         return None
-    return _register_without_arguments(function.spark, f"{EMPTY}{name}", function.user_defined_function(0))
+    known = registered_name(name, Form.EMPTY)
+    return _register_without_arguments(function.spark, known, function.user_defined_function(0))
 
 
 def carrier_of(name: str) -> str:
@@ -87,8 +80,9 @@ def register_once(function: RemoteFunction, name: str) -> str | None:
         return None
     # asNondeterministic changes the object, so it must not be the object of the function's other calls.
     own = dataclasses.replace(function, _planned={})
-    function.spark.udf.register(f"{ONCE}{name}", own.user_defined_function(None).asNondeterministic())
-    return f"{ONCE}{name}"
+    known = registered_name(name, Form.ONCE)
+    function.spark.udf.register(known, own.user_defined_function(None).asNondeterministic())
+    return known
 
 
 def register_lateral(function: RemoteFunction, name: str) -> str:
@@ -98,7 +92,7 @@ def register_lateral(function: RemoteFunction, name: str) -> str:
     left, so Spark neither merges it with another call nor repeats it.
     """
     same = dataclasses.replace(function, spec=dataclasses.replace(function.spec, deterministic=True), _planned={})
-    return register_function(same, f"{LATERAL}{name}")
+    return register_function(same, registered_name(name, Form.LATERAL))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -15,7 +15,7 @@ from remote_udf.amounts import add_amounts
 from remote_udf.errors import ErrorCode
 from spark_client.base.errors import PlanError
 from spark_client.base.root_cause import root_cause
-from spark_client.functions.registration import ONCE
+from spark_client.functions.registered_names import shown
 from spark_client.models.estimate import Estimate, counted, estimated
 from spark_client.models.predictions import predictions_in
 from spark_client.sql.fewer_calls.explaining import calls_in
@@ -111,8 +111,8 @@ def _time(session: SqlSession, seconds: float) -> str:
 
 
 def _with_own_name(node: Node) -> Node:
-    if isinstance(node, exp.Anonymous) and node.name.startswith(ONCE):
-        node.set("this", exp.to_identifier(node.name.removeprefix(ONCE), quoted=True))
+    if isinstance(node, exp.Anonymous) and shown(node.name) != node.name:
+        node.set("this", exp.to_identifier(shown(node.name), quoted=True))
     return node
 
 

@@ -20,7 +20,7 @@ from spark_client.sql.rows.stream_times import without_time
 from spark_client.sql.sets.statement_sets import BEGINNINGS, query_of, run_set, statements_of
 from spark_client.sql.tables.lateral_calls import may_have_lateral_calls
 from spark_client.sql.tables.window_functions import has_window_calls
-from spark_client.sql.text.nodes import Node
+from spark_client.sql.text.nodes import Node, query_in
 from spark_client.sql.text.parsing import Text, error_at
 from spark_client.sql.text.substitutions import with_shown_names, with_variables, without_empty_calls
 from spark_client.sql.wrong_calls import naming_unknown
@@ -132,13 +132,14 @@ class _Run:
         as_written = isinstance(text.args, (list, tuple)) or not isinstance(tree, (exp.Query, exp.Insert, exp.Create))
         scope = scope_of(self._functions, text).as_is()
         ready = rewritten(Trees.CHECKED if as_written else Trees.SPARK, scope, tree)
+        ready = _with_shown_columns(scope, ready) if isinstance(ready, exp.Create) else ready
         self._explain(scope.stages)
         return None if ready is tree else scope.run(ready)
 
     def _unchanged(self, text: Text) -> DataFrame:
         if text.part:
             return scope_of(self._functions, text).as_is().run(text.tree)
-        return self._functions.spark.sql(text.sql, args=text.args, **text.fields)
+        return self._functions.run(text.sql, text, text.fields)
 
     def _explain(self, stages: Sequence[str]) -> None:
         if self._stages is not None:
@@ -150,13 +151,28 @@ def _has_positions(text: Text) -> bool:
     return isinstance(text.args, (list, tuple)) and len(text.args) > 0
 
 
+def _with_shown_columns(scope: Scope, create: exp.Create) -> Node:
+    """The statement with names for the columns that Spark would name after calls of a version."""
+    query = query_in(create)
+    if query is None or isinstance(create.this, exp.Schema):
+        return create
+    names = scope.run(query).columns
+    if not any("@" in name for name in names):
+        return create
+    changed = create.copy()
+    columns = [exp.to_identifier(name, quoted=True) for name in names]
+    alias = exp.TableAlias(this=exp.to_identifier(scope.hidden("query")), columns=columns)
+    changed.set("expression", exp.select("*").from_(exp.Subquery(this=query.copy(), alias=alias)))
+    return changed
+
+
 def _create_view(scope: Scope, create: Node) -> DataFrame:
     """Create a temporary view of a DataFrame, which a statement of Spark cannot do."""
     kinds = create.args["properties"].expressions if create.args.get("properties") else []
     if not any(isinstance(kind, exp.TemporaryProperty) for kind in kinds):
         raise error_at(create, "a view with remote aggregates must be temporary: CREATE TEMPORARY VIEW")
     everywhere = any(isinstance(kind, exp.GlobalProperty) for kind in kinds)
-    frame = without_time(scope.run(create.expression))
+    frame = with_shown_names(without_time(scope.run(create.expression)))
     target = create.this
     if isinstance(target, exp.Schema):
         frame = frame.toDF(*(each.name for each in target.expressions))

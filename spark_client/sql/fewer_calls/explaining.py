@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pyspark.sql import DataFrame
 
 from spark_client.base.errors import PlanError
-from spark_client.functions.registration import ONCE
+from spark_client.functions.registered_names import shown
 from spark_client.sql.rows.functions import SqlSession
 
 __all__ = [
@@ -53,7 +53,7 @@ class _Node:
 
 
 def plan_of(frame: DataFrame) -> str:
-    """Spark's physical plan as text. A stream has one only after it has been started.
+    """Spark's physical plan as text, with the names by which users know functions. A stream has one only when it runs.
 
     It comes from EXPLAIN, because `DataFrame.explain` prints, and the output of the process is not ours to redirect.
     Raises PlanError if Spark cannot plan the query.
@@ -64,8 +64,8 @@ def plan_of(frame: DataFrame) -> str:
     if plan.startswith(_FAILED):
         if frame.isStreaming:
             return "Spark plans this stream when it is started: its own plan is that of StreamingQuery.explain()\n"
-        raise PlanError(f"Spark cannot plan this query: {plan.removeprefix(_FAILED).strip(': ')}")
-    return plan
+        raise PlanError(f"Spark cannot plan this query: {shown(plan).removeprefix(_FAILED).strip(': ')}")
+    return shown(plan)
 
 
 def without_kept(plan: str) -> str:
@@ -172,7 +172,7 @@ def _of_function(nodes: Sequence[_Node], name: str, written: int) -> str:
 
 
 def _nodes(plan: str) -> list[_Node]:
-    lines = map(_TREE.match, plan.replace(ONCE, "").splitlines())
+    lines = map(_TREE.match, plan.splitlines())
     return [_Node(len(found["depth"]), found["node"]) for found in lines if found]
 
 

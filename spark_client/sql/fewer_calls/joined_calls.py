@@ -19,7 +19,7 @@ from pyspark.errors import PySparkException
 from sqlglot import exp
 
 from spark_client.base.errors import PlanError
-from spark_client.functions.registration import ONCE
+from spark_client.functions.registered_names import shown
 from spark_client.sql.fewer_calls.explaining import conditions_in, evaluated_in, plan_of
 from spark_client.sql.rows.calls import is_qualified
 from spark_client.sql.rows.scope import Scope
@@ -42,7 +42,7 @@ def without_derived_calls(scope: Scope, tree: Node) -> Node:
     is_view = isinstance(tree, exp.Create) and tree.kind == "VIEW"
     if is_view or query is None or query.find(exp.Join) is None:
         return tree
-    calls = (node.name.replace(ONCE, "") for node in query.find_all(exp.Anonymous) if not is_qualified(node))
+    calls = (shown(node.name) for node in query.find_all(exp.Anonymous) if not is_qualified(node))
     written = Counter(name.casefold() for name in calls if scope.functions.is_remote_scalar(name))
     if not written:
         return tree

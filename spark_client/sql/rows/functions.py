@@ -20,6 +20,7 @@ from spark_client.base.identifiers import quoted
 from spark_client.functions.aggregate import AggregateExpression, RemoteAggregate
 from spark_client.functions.arguments import require_count
 from spark_client.functions.directory import Functions
+from spark_client.functions.registered_names import registered_name
 from spark_client.functions.registration import (
     FusedFunctions,
     register_empty,
@@ -28,6 +29,8 @@ from spark_client.functions.registration import (
     register_once,
 )
 from spark_client.functions.scalar import RemoteFunction
+from spark_client.sql.text.parsing import Text
+from spark_client.sql.text.substitutions import with_names, with_shown_names
 from spark_client.summary.call_costs import CallCost
 
 __all__ = ["SqlFunctions", "SqlSession"]
@@ -164,12 +167,23 @@ class SqlFunctions:
         assert isinstance(function, RemoteFunction)
         return function
 
-    def register(self, name: str) -> None:
-        """Register a scalar function with Spark by its name, with the options with which the user registered it.
+    def register(self, name: str) -> str:
+        """Register a scalar function with Spark, with the options with which the user registered it.
 
-        If the user did, another remote session of the same Spark session may have registered its own since.
+        If the user did, another remote session of the same Spark session may have registered its own since. Returns
+        the name with Spark, which `run` puts in place of the name.
         """
-        register_function(self._as_registered(name), name)
+        return register_function(self._as_registered(name), registered_name(name))
+
+    def run(self, sql: str, text: Text, fields: Mapping[str, object]) -> DataFrame:
+        """Have Spark run SQL that was made of a text. Columns that it names after calls are named as in the text."""
+        sent = with_names(sql, text.dialect, self._with_spark) if "@" in sql else sql
+        frame = self.spark.sql(sent, args=text.args, **fields)
+        return frame if sent == sql else with_shown_names(frame)
+
+    def _with_spark(self, name: str) -> str | None:
+        found = self.remote(name) if "@" in name and self.is_remote_scalar(name) else None
+        return None if found is None else registered_name(found)
 
     def lateral(self, name: str) -> str:
         """Register a scalar function for a lateral join, and return its name there.
@@ -184,9 +198,7 @@ class SqlFunctions:
             )
         if not function.spec.deterministic:
             return register_lateral(function, name.casefold())
-        found = self.remote(name) or name
-        self.register(found)
-        return found
+        return self.register(self.remote(name) or name)
 
     def empty(self, name: str) -> str | None:
         """Register the call without arguments with Spark, and return its hidden name.

@@ -150,7 +150,7 @@ class Scope:
             return found
         text = written(_with(tree, self.ctes, self.identifiers) if self.ctes else tree)
         if not self._names:
-            return self.spark.sql(text, args=self.text.args)
+            return self.functions.run(text, self.text, {})
         frame, columns = self._run(text), _plain_columns(tree)
         if source is None or columns is None or scan_of(source) is None:
             return frame
@@ -169,9 +169,7 @@ class Scope:
         used = {self._names[match] for match in pattern.findall(text)}
         escaped = text.replace("{", "{{").replace("}", "}}")
         filled = pattern.sub(lambda match: f"{{{self._names[match[1]]}}}", escaped)
-        return self.spark.sql(
-            filled if used else text, args=self.text.args, **{name: self._values[name] for name in used}
-        )
+        return self.functions.run(filled if used else text, self.text, {name: self._values[name] for name in used})
 
 
 def _only_table(tree: Node) -> Node | None:

@@ -17,7 +17,8 @@ from sqlglot.tokens import Token, TokenType
 from remote_udf.functions import FunctionKind, FunctionSpec
 from spark_client.base.errors import PlanError
 from spark_client.base.identifiers import quoted
-from spark_client.functions.registration import EMPTY, carrier_of
+from spark_client.functions.registered_names import shown
+from spark_client.functions.registration import carrier_of
 from spark_client.sql.rows.functions import SqlFunctions
 from spark_client.sql.rows.scope import Scope, visible_ctes
 from spark_client.sql.rows.table_calls import call_of_relation
@@ -46,7 +47,7 @@ def may_have_lateral_calls(tokens: Sequence[Token], functions: SqlFunctions) -> 
             if place >= 0 and functions.kind(tokens[place].text) is not None:
                 return True
         elif after[:1] == ["("] and token.token_type is not TokenType.STRING:
-            name = token.text.removeprefix(EMPTY)
+            name = shown(token.text)
             before = [each.text.upper() for each in tokens[max(index - 2, 0) : index]]
             table = before == ["TABLE", "("] or before[-1:] in ([word] for word in _BEFORE)
             # After a comma it may also be an item of SELECT.
@@ -64,7 +65,7 @@ def with_lateral_calls(scope: Scope, tree: Node) -> Node:
         call = node.this if _is_view(node) else call_of_relation(node)
         if _is_lookup(node, scope):
             generator = _put_lookup(scope, node)
-        elif isinstance(call, exp.Anonymous) and scope.functions.is_remote_scalar(call.name.removeprefix(EMPTY)):
+        elif isinstance(call, exp.Anonymous) and scope.functions.is_remote_scalar(shown(call.name)):
             try:
                 generator = _put_rows(scope, node, call)
             except PlanError as error:
@@ -85,14 +86,14 @@ def _is_view(node: Node) -> bool:
 def _put_rows(scope: Scope, node: Node, call: exp.Anonymous) -> Node:
     """Replace a call in FROM, and return the replacement."""
     functions = scope.functions
-    spec = functions.spec(call.name.removeprefix(EMPTY))
+    spec = functions.spec(shown(call.name))
     if not spec.returns_rows:
         raise PlanError(f"{spec.signature} returns a value, not rows: declare it with rows=True, or call it in SELECT")
     if any(isinstance(argument, exp.Kwarg) for argument in call.expressions):
         raise PlanError(f"arguments of {spec.key} in FROM are passed by position")
     if any(value for part, value in node.args.items() if part not in _PARTS):
         raise PlanError(f"nothing but AS can follow the call of {spec.key} in FROM: write a subquery around it")
-    name = call.name if call.name.startswith(EMPTY) else functions.lateral(call.name)
+    name = call.name if shown(call.name) != call.name else functions.lateral(call.name)
     # Spark cannot make rows of its SQL function, which a function registered without arguments is.
     call.set("this", exp.to_identifier(name if call.expressions else carrier_of(name), quoted=True))
     call.set("expressions", call.expressions or [exp.true()])

@@ -17,11 +17,14 @@ from sqlglot.tokens import Token, TokenType
 
 from spark_client.base.errors import PlanError
 from spark_client.base.identifiers import quoted
-from spark_client.functions.registration import EMPTY
+from spark_client.functions.registered_names import shown
+from spark_client.sql.text.dialect import RemoteSpark
 from spark_client.sql.text.parsing import Text, in_place, place_of_token
 
-__all__ = ["with_shown_names", "with_variables", "without_empty_calls"]
+__all__ = ["with_names", "with_shown_names", "with_variables", "without_empty_calls"]
 
+_NO_NAMES = (TokenType.STRING, TokenType.OVER)
+"""Tokens before a parenthesis that are no names of functions."""
 _VARIABLE = re.compile(r"\$\{(?:\w+:)?[^\s}']+\}")
 
 
@@ -50,33 +53,44 @@ def without_empty_calls(text: Text, register: Callable[[str], str | None]) -> Te
     `register` registers the call with Spark and returns the hidden name; None if the name is no remote scalar function.
     Raises PlanError, with the position in the text, for a call that needs arguments.
     """
+
+    def new_name(call: Sequence[Token]) -> str | None:
+        if call[2].token_type is not TokenType.R_PAREN:
+            return None
+        try:
+            return register(call[0].text)
+        except PlanError as error:
+            raise in_place(place_of_token(call[0]), error) from None
+
+    changed = _renamed(text.sql, text.dialect, new_name)
+    return text if changed == text.sql else replace(text, sql=changed)
+
+
+def with_names(sql: str, dialect: RemoteSpark, name_of: Callable[[str], str | None]) -> str:
+    """Replace the name of each call for which `name_of` returns another one."""
+    return _renamed(sql, dialect, lambda call: name_of(call[0].text))
+
+
+def _renamed(sql: str, dialect: RemoteSpark, name_of: Callable[[Sequence[Token]], str | None]) -> str:
+    """Replace the names of calls. `name_of` gets a name, the parenthesis and what follows that."""
     try:
-        tokens = list(text.dialect.tokenize(text.sql))
+        tokens = list(dialect.tokenize(sql))
     except SqlglotError:
-        return text  # Spark reports the error when it runs the text
+        return sql  # Spark reports the error when it runs the text
     parts, done = [], 0
     for index in range(len(tokens) - 2):
-        before = tokens[index - 1] if index else None
+        before, token = tokens[index - 1] if index else None, tokens[index]
         if before is not None and (before.token_type is TokenType.DOT or before.text.upper() == "FUNCTION"):
             continue
-        if not _is_empty_call(tokens[index : index + 3]):
+        if tokens[index + 1].token_type is not TokenType.L_PAREN or token.token_type in _NO_NAMES:
             continue
-        try:
-            name = register(tokens[index].text)
-        except PlanError as error:
-            raise in_place(place_of_token(tokens[index]), error) from None
-        if name is not None:
-            parts += [text.sql[done : tokens[index].start], quoted(name)]
-            done = tokens[index].end + 1
-    return replace(text, sql="".join([*parts, text.sql[done:]])) if parts else text
+        if (name := name_of(tokens[index : index + 3])) is not None:
+            parts += [sql[done : token.start], quoted(name)]
+            done = token.end + 1
+    return "".join([*parts, sql[done:]])
 
 
 def with_shown_names(frame: DataFrame) -> DataFrame:
     """The result with the original names, such as `rate()`, of the columns that replaced calls determine."""
-    return frame.toDF(*(name.replace(EMPTY, "") for name in frame.columns))
-
-
-def _is_empty_call(tokens: Sequence[Token]) -> bool:
-    name, opening, closing = tokens
-    is_call = opening.token_type is TokenType.L_PAREN and closing.token_type is TokenType.R_PAREN
-    return is_call and name.token_type not in (TokenType.STRING, TokenType.OVER)
+    names = [*map(shown, frame.columns)]
+    return frame if names == frame.columns else frame.toDF(*names)

@@ -1,5 +1,7 @@
 """Registered functions in Spark SQL."""
 
+from typing import NamedTuple
+
 import pyspark
 import pytest
 from packaging.version import Version
@@ -46,6 +48,20 @@ def answer() -> int:
     return 42
 
 
+class Letter(NamedTuple):
+    letter: str
+
+
+@udf.scalar(rows=True)
+def letters(text: str) -> list[Letter]:
+    return [Letter(each) for each in text]
+
+
+@udf.scalar(rows=True, deterministic=False)
+def drawn(text: str) -> list[Letter]:
+    return [Letter(each) for each in text]
+
+
 @pytest.mark.connect
 def test_functions_are_registered_under_their_names_and_versions(remote, spark):
     @udf.scalar(name="plus_ten", version="2")
@@ -74,6 +90,39 @@ def test_each_session_calls_its_own_function_although_another_one_has_registered
     assert one.sql("SELECT number('12') AS known, number('?') AS unknown").first() == Row(known=12, unknown=None)
     assert two.sql("SELECT number('?') AS n").first() == Row(n=1)
     assert one.sql("SELECT number('12') AS n").first() == Row(n=12)
+
+
+@pytest.mark.connect
+def test_sparks_catalog_lists_functions_after_queries_that_call_versions(remote, spark):
+    for row in spark.sql("SHOW USER FUNCTIONS").collect():
+        if "@" in row.function:  # `register` in another test
+            spark.sql(f"DROP TEMPORARY FUNCTION `{row.function}`")
+    session = remote(plus_ten, times, answer, letters, drawn)
+    texts = {
+        "SELECT `plus_ten@1`(id), 1 + `PLUS_TEN@1`(id) FROM range(1)": (
+            ["plus_ten@1(id)", "(1 + plus_ten@1(id))"], (10, 11),
+        ),
+        "SELECT `plus_ten@1`(`times@1`(id)) AS x FROM range(1) WHERE `plus_ten@1`(`times@1`(id)) > 0": (["x"], (10,)),
+        "SELECT `times@1`(), `answer@1`(), ', `plus_ten@1`(2)' AS text": (
+            ["times@1()", "answer@1()", "text"], (3, 42, ", `plus_ten@1`(2)"),
+        ),
+        "SELECT letter FROM VALUES ('a') AS t(text), LATERAL `letters@1`(text)": (["letter"], ("a",)),
+        "SELECT letter FROM VALUES ('a') AS t(text), LATERAL `drawn@1`(text)": (["letter"], ("a",)),
+        "SELECT * FROM `letters@1`('a')": (["letter"], ("a",)),
+    }  # fmt: skip
+    for text, (columns, row) in texts.items():
+        found = session.sql(text)
+        assert (found.columns, [tuple(each) for each in found.collect()]) == (columns, [row]), text
+    assert not [each.name for each in spark.catalog.listFunctions() if "@" in each.name]
+
+
+@pytest.mark.connect
+def test_a_view_has_the_columns_of_its_query_named_after_calls(remote, spark):
+    query = "SELECT `plus_ten@1`(id), `plus_ten@1`(id) * 2, id AS n FROM range(1)"
+    remote(plus_ten).sql(f"CREATE OR REPLACE TEMPORARY VIEW named AS {query}")
+    assert spark.table("named").columns == ["plus_ten@1(id)", "(plus_ten@1(id) * 2)", "n"]
+    assert spark.sql("SELECT `plus_ten@1(id)` AS x, n FROM named").collect() == [Row(x=10, n=0)]
+    spark.catalog.dropTempView("named")
 
 
 @pytest.mark.connect

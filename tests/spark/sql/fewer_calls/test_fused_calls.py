@@ -179,7 +179,7 @@ def test_arguments_of_an_aggregate_are_one_operator(remote, spark):
 
 def test_equal_shapes_share_a_registered_function(functions, spark):
     def names():
-        # With a pattern: Spark cannot list a temporary function such as f@1, which other tests register.
+        # With a pattern: Spark cannot list a temporary function such as f@1, which `register` in other tests makes.
         return {each.name for each in spark.catalog.listFunctions(pattern="*fused*")}
 
     functions.sql("SELECT plus(k), half(v) FROM ten")
