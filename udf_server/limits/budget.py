@@ -11,7 +11,7 @@ from udf_server.base.errors import BudgetSpent
 from udf_server.limits.budget_sums import BudgetSums
 from udf_server.limits.costs import GRACE_SECONDS, RunningCall, Spender
 from udf_server.limits.sharing.account import Account
-from udf_server.limits.sharing.claims import ClaimPart, LedgerAnswer, LimitClaim
+from udf_server.limits.sharing.claims import LedgerAnswer, LimitClaim
 from udf_server.limits.sharing.grants import Grant
 from udf_server.limits.terms import Terms
 
@@ -56,8 +56,11 @@ class Budget(Account):
         answered for some time, calls wait, or with `fail_open` this process takes the rest of the budget for its own.
         """
         label = f"{caller}, {title}" if caller else title
-        super().__init__(name, label, str(terms), threading.Lock(), clock, fail_open=fail_open)
-        self.terms, self.caller, self.title, self._whose = terms, caller, title, whose
+        super().__init__(
+            name, label, str(terms), threading.Lock(), clock, limit=f"the budget of {whose}", fail_open=fail_open,
+            opening="budgets_without_coordination = 'fail-open'",
+        )  # fmt: skip
+        self.terms, self.caller, self.title = terms, caller, title
         self.lock, self.order = self._lock, next(_order)
         self._member = uuid.uuid4().hex
         """A ledger must not take it for an earlier budget of the same name, which has left."""
@@ -134,16 +137,6 @@ class Budget(Account):
     def is_idle(self) -> bool:
         """Whether no stream uses it and no call runs that may still spend."""
         return not self.streams and not self._running
-
-    @property
-    def unavailable(self) -> str:
-        """Why calls wait although the budget may not be spent; empty if they do not."""
-        if self._fail_open or not self.away:
-            return ""
-        return (
-            f"the budget of {self._whose} is not coordinated: {self._why}; calls go on when it answers, or at once "
-            "with the setting budgets_without_coordination = 'fail-open'"
-        )
 
     @property
     def running(self) -> Iterable[RunningCall]:
@@ -247,7 +240,7 @@ class Budget(Account):
     def _needs(self) -> tuple[bool, bool]:
         return bool(self._waiting), bool(self._running) or self._sums.changed
 
-    def _claim(self, leave: bool, now: float) -> ClaimPart:
+    def _claim(self, leave: bool, now: float) -> LimitClaim:
         if now >= self._looked + LOOK_SECONDS:
             self._write_off(now)
         sums = self._sums.claim(max(now - self._sent, 0.01), leave=leave)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from udf_server.limits.rates import CALLS
 from udf_server.limits.sharing.account import FORGOTTEN
-from udf_server.limits.sharing.claims import ClaimPart, UnitClaim
+from udf_server.limits.sharing.claims import LimitClaim, UnitClaim
 from udf_server.limits.sharing.grants import Grant
 from udf_server.limits.terms import Terms
 
@@ -152,7 +152,7 @@ class BudgetSums:
             unit.claimed_held, unit.elsewhere = unit.reserved, 0.0
         self._look_for_room([unit.leased for unit in self._units])
 
-    def claim(self, elapsed: float, *, leave: bool) -> ClaimPart:
+    def claim(self, elapsed: float, *, leave: bool) -> LimitClaim:
         """The sums of a claim, `elapsed` seconds after the last one."""
         waits = any(unit.wanted for unit in self._units)
         claims = [unit.claim(elapsed, waits=waits, leave=leave) for unit in self._counted]

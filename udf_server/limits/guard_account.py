@@ -7,7 +7,7 @@ from typing import NamedTuple
 from udf_server.limits.lease import Lease
 from udf_server.limits.settings import GuardSettings, WithoutCoordination
 from udf_server.limits.sharing.account import BUSY_SECONDS, Account
-from udf_server.limits.sharing.claims import ClaimPart
+from udf_server.limits.sharing.claims import LimitClaim
 from udf_server.limits.sharing.grants import Grant
 from udf_server.limits.sharing.ledger import LEASE_SECONDS
 from udf_server.limits.sharing.window import LOCAL_SLOTS, Window
@@ -52,7 +52,10 @@ class GuardAccount(Account):
             shared: Whether a Coordinator asks a ledger for shares. Before that nothing is allowed.
         """
         fail_open = settings.without_coordination is WithoutCoordination.FAIL_OPEN
-        super().__init__(name, name, str(settings), lock, clock, fail_open=fail_open)
+        super().__init__(
+            name, name, str(settings), lock, clock, limit=f"function {name}: its guard", fail_open=fail_open,
+            opening="without-coordination = 'fail-open' of the guard",
+        )  # fmt: skip
         self._demand, self._on_change, self._shared = demand, changed, shared
         self._rates: Sequence[Lease | Window] = [
             Lease(rate) if shared else Window(rate.amount, rate.seconds, rate.burst, LOCAL_SLOTS)
@@ -85,16 +88,6 @@ class GuardAccount(Account):
         if self._alone is not None and self.is_alone:
             return self._alone.places
         return self._places if self._clock() < self._until else 0
-
-    @property
-    def unavailable(self) -> str:
-        """Why no call may begin and none should wait; empty otherwise."""
-        if self._fail_open or not self.away:
-            return ""
-        return (
-            f"function {self.name}: its guard is not coordinated: {self._why}; calls go on when it answers, or at once "
-            "with the setting without-coordination = 'fail-open' of the guard"
-        )
 
     @property
     def source(self) -> "GuardAccount":
@@ -169,7 +162,7 @@ class GuardAccount(Account):
         holds = self._leases_places and self._places > 0
         return demand.waiting > 0, demand.in_use > 0 or holds or any(lease.is_busy for lease in self._leases())
 
-    def _claim(self, leave: bool, now: float) -> ClaimPart:
+    def _claim(self, leave: bool, now: float) -> LimitClaim:
         self._lost()  # if the coordinator was closed before the last claim was answered
         demand = self._demand()
         wanted = demand.in_use + demand.waiting

@@ -4,7 +4,7 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 
-from udf_server.limits.sharing.claims import ClaimPart, LedgerAnswer, LimitClaim
+from udf_server.limits.sharing.claims import LedgerAnswer, LimitClaim
 from udf_server.limits.sharing.grants import Grant, checked_grant
 from udf_server.limits.sharing.ledger import LEASE_SECONDS
 
@@ -33,9 +33,12 @@ class Account(ABC):
     """Whether what was spent is kept after the last claim."""
 
     def __init__(
-        self, name: str, label: str, settings: str, lock: threading.Lock, clock: Callable[[], float], *, fail_open: bool
-    ) -> None:
+        self, name: str, label: str, settings: str, lock: threading.Lock, clock: Callable[[], float], *,
+        limit: str, fail_open: bool, opening: str,
+    ) -> None:  # fmt: skip
         """Create the account of the limit `name`, which people call `label`. All processes must have the same settings.
+
+        Messages say `limit` for it, and name the setting `opening`, which sets `fail_open`.
 
         If claims are not answered for some time, calls wait or fail, or with `fail_open` the account is on a ledger in
         this process meanwhile.
@@ -43,7 +46,8 @@ class Account(ABC):
         self.name, self.label, self.settings = name, label, settings
         self.call_back: Callable[[], None] = lambda: None
         """Set by the coordinator. Call it, from any thread, if a claim is due at once."""
-        self._lock, self._clock, self._fail_open = lock, clock, fail_open
+        self._lock, self._clock = lock, clock
+        self._limit, self._fail_open, self._opening = limit, fail_open, opening
         self._epoch, self._number = "", 0
         """Which data of the ledger was seen last, and the number of the last claim."""
         self._sent, self._answered = float("-inf"), clock()
@@ -56,6 +60,16 @@ class Account(ABC):
     def away(self) -> bool:
         """Whether the limit is not coordinated."""
         return bool(self._why) and self._clock() - self._answered > AWAY_SECONDS
+
+    @property
+    def unavailable(self) -> str:
+        """Why no call may begin, although there may be something for it; empty otherwise."""
+        if self._fail_open or not self.away:
+            return ""
+        return (
+            f"{self._limit} is not coordinated: {self._why}; calls go on when it answers, or at once with the setting "
+            f"{self._opening}"
+        )
 
     @property
     def leased_since(self) -> float:
@@ -130,7 +144,7 @@ class Account(ABC):
         """Whether calls wait for what the ledger has not granted, and whether there is anything else to tell soon."""
 
     @abstractmethod
-    def _claim(self, leave: bool, now: float) -> ClaimPart:
+    def _claim(self, leave: bool, now: float) -> LimitClaim:
         """The parts of a claim that this account has."""
 
     @abstractmethod

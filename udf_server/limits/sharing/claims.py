@@ -1,8 +1,8 @@
 """Claims are what members send to ledgers, and answers are what they get. Both are JSON."""
 
-from typing import NotRequired, TypedDict
+from typing import TypedDict
 
-__all__ = ["ClaimPart", "LedgerAnswer", "LimitClaim", "RateClaim", "UnitClaim"]
+__all__ = ["LedgerAnswer", "LimitClaim", "RateClaim", "UnitClaim"]
 
 
 class RateClaim(TypedDict):
@@ -32,26 +32,10 @@ class UnitClaim(TypedDict):
     ahead: float
 
 
-class ClaimPart(TypedDict, total=False):
-    """The parts of a claim that only some accounts have."""
+class LimitClaim(TypedDict, total=False):
+    """What a member needs, has and has used: each kind of account fills in its part, and `Account` all that is left."""
 
     member: str
-    most: int
-    ceiling: int
-    wanted: int
-    spare: int
-    rates: list[RateClaim]
-    pause: float
-    units: dict[str, UnitClaim]
-    rows: int
-    failed: int
-    fresh: str
-    leave: bool
-
-
-class LimitClaim(TypedDict):
-    """What a member needs, has and has used."""
-
     settings: str
     epoch: str
     number: int
@@ -65,11 +49,9 @@ class LimitClaim(TypedDict):
     units: dict[str, UnitClaim]
     rows: int
     failed: int
-    member: NotRequired[str]
-    """Who sends it. Like the next two, it is added last."""
-    fresh: NotRequired[str]
+    fresh: str
     """The epoch of the ledger if it begins with this claim."""
-    leave: NotRequired[bool]
+    leave: bool
 
 
 class LedgerAnswer(TypedDict, total=False):
