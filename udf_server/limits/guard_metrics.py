@@ -1,6 +1,7 @@
 """The metrics that guards report."""
 
-from udf_server.base.metrics import Series, ServerMetrics
+from udf_server.base.metric_kinds import Series
+from udf_server.base.metrics import ServerMetrics
 
 __all__ = ["GuardMetrics"]
 

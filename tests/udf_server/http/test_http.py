@@ -12,7 +12,8 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.parser import text_string_to_metric_families
 
 import udf_server as udf
-from udf_server.base.metrics import LATENCY_BUCKETS, BulkHistogram, ServerMetrics
+from udf_server.base.metric_kinds import BulkHistogram
+from udf_server.base.metrics import LATENCY_BUCKETS, ServerMetrics
 from udf_server.http.server import HTTP_CONNECTIONS, HttpServer
 
 
