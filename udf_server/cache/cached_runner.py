@@ -99,8 +99,8 @@ class CachedRunner(Runner):
     """
 
     def __init__(
-        self, setup: RunnerSetup, make: Callable[[RunnerSetup], Runner], cache: OutcomeCache, caller: str = "",
-        budgets: Sequence[object] = (),
+        self, setup: RunnerSetup, make: Callable[[RunnerSetup], Runner], cache: OutcomeCache, caller: str,
+        budgets: Sequence[object],
     ) -> None:  # fmt: skip
         """`make` creates the runner that calls the function. `caller` is the identity of the stream's caller, and
         `budgets` bound its calls.

@@ -29,7 +29,7 @@ class SingleFlight(BatchOwner):
     """Which rows of one stream are called, and which wait. Use it on the server's event loop."""
 
     def __init__(
-        self, setup: RunnerSetup, cache: OutcomeCache, answers: BatchAnswers, budgets: Sequence[object] = ()
+        self, setup: RunnerSetup, cache: OutcomeCache, answers: BatchAnswers, budgets: Sequence[object]
     ) -> None:
         self.runner: Runner | None = None
         """Calls the function. None once the stream has ended, because a runner refers to who takes its outcomes."""

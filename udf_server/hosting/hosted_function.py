@@ -12,7 +12,7 @@ from udf_server.base.errors import FunctionBlocked
 from udf_server.base.failures import describe
 from udf_server.base.open_files import are_exhausted, open_files, out_of_files
 from udf_server.declaring.functions import Function
-from udf_server.declaring.hooks import CPU, FunctionContext
+from udf_server.declaring.hooks import FunctionContext
 from udf_server.declaring.instances import open_failed
 from udf_server.hosting.executors import Executors, HostLimits
 from udf_server.hosting.function_options import FunctionOptions
@@ -52,7 +52,7 @@ class HostedFunction:
 
     def __init__(
         self, function: Function, defaults: Mapping[str, str], limits: HostLimits, executors: Executors,
-        stores: KeyValueStores, device: str = CPU,
+        stores: KeyValueStores, device: str,
     ) -> None:  # fmt: skip
         """`stores` opens its key-value store, if it takes one. `device` is where models of the function run."""
         self._stores = stores

@@ -30,7 +30,7 @@ class LocalSource:
 
     def __init__(
         self, service: UdfService, access: Access, loop: asyncio.AbstractEventLoop, ready: Callable[[], bool], *,
-        try_calls: bool, tokens_allowed: bool, device: str | None = None,
+        try_calls: bool, tokens_allowed: bool, device: str | None,
     ) -> None:  # fmt: skip
         """If `tokens_allowed` is set, tokens are accepted over plain HTTP. `device` is that of the process."""
         self._service, self._access, self._loop, self._ready = service, access, loop, ready

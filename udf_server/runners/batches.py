@@ -41,7 +41,7 @@ class RowBatch:
 
     def __init__(
         self, function: Function, codecs: Sequence[Codec], columns: Sequence[pa.Array], first_row: int, rows: int,
-        timeout: float, room: Room | None = None, selection: Selection | None = None,
+        timeout: float, room: Room | None, selection: Selection | None,
     ) -> None:  # fmt: skip
         """`room` counts the bytes of the unsent outcomes; `timeout` is the time in seconds that a row may take.
 

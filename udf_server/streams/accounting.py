@@ -1,7 +1,6 @@
 """RowAccounts tracks every row of a stream from its arrival to its answer."""
 
 import asyncio
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -12,7 +11,7 @@ from udf_server.limits.stream_budget import StreamBudget
 from udf_server.runners.outputs import Output
 from udf_server.runners.room import RESULT_BYTES
 from udf_server.runners.runner import InputBatch
-from udf_server.security.access import ANYBODY, Caller
+from udf_server.security.access import Caller
 from udf_server.streams.admission import Admission
 
 __all__ = ["RowAccounts", "StreamLimits"]
@@ -50,10 +49,8 @@ class RowAccounts:
     """What a stream has received and answered, and whether it may receive more."""
 
     def __init__(
-        self, limits: StreamLimits, metrics: FunctionMetrics, clock: Callable[[], float] = time.monotonic,
-        *, admission: Admission | None = None, function: str = "", span: Span = NO_SPAN,
-        caller: Caller = ANYBODY, count: Callable[[int], object] = lambda rows: None,
-        budgets: Sequence[StreamBudget] = (),
+        self, limits: StreamLimits, metrics: FunctionMetrics, clock: Callable[[], float], *, admission: Admission,
+        function: str, span: Span, caller: Caller, count: Callable[[int], object], budgets: Sequence[StreamBudget],
     ) -> None:  # fmt: skip
         """`budgets` count rows that fail; `count` is called with the number of rows that were answered.
 
@@ -63,7 +60,7 @@ class RowAccounts:
         `span` is the stream's span, the parent of the batches' spans.
         """
         self._span, self._budgets, self._caller, self._count = span, budgets, caller, count
-        self._admission = admission or Admission()
+        self._admission = admission
         self._function = function
         self._limits = limits
         self._metrics = metrics

@@ -56,9 +56,7 @@ PROGRESS_SECONDS = (0.2, 5.0)
 class Heartbeats:
     """Tells a waiting client that its stream is alive, and finds out whether the client is. Use it on the loop."""
 
-    def __init__(
-        self, outbox: Outbox, clock: Callable[[], float], load: Callable[[], pb.Load | None] = lambda: None
-    ) -> None:
+    def __init__(self, outbox: Outbox, clock: Callable[[], float], load: Callable[[], pb.Load | None]) -> None:
         self._outbox = outbox
         self._clock = clock
         self._load = load
