@@ -1,4 +1,4 @@
-"""The suite of groups: what a scrape of many nearly idle functions costs, and what functions take that are not called.
+"""The suite of groups: scrapes of many idle functions, what those take that are not called, calls through a group.
 
 The functions are served by two worker processes; a scrape is one request to the parent, as Prometheus makes it.
 """
@@ -14,6 +14,7 @@ import psutil
 import pyarrow as pa
 
 from benchmarks.direct import Client
+from benchmarks.group_calls import measure_group_calls
 from benchmarks.memory import MEGABYTE
 from benchmarks.results import Results
 from benchmarks.server import ServerProcess, server_process
@@ -31,7 +32,7 @@ APART_SECONDS = 1.2
 
 
 def run_groups(results: Results, quick: bool) -> None:
-    """Measures scrapes of 36 and 2,000 functions, and the memory and threads of 2,000."""
+    """Measures scrapes of 36 and 2,000 functions, the memory and threads of 2,000, and calls through a group."""
     few, many = 36, 200 if quick else 2_000
     with tempfile.TemporaryDirectory() as folder:
         with _served(Path(folder), few) as server:
@@ -49,6 +50,7 @@ def run_groups(results: Results, quick: bool) -> None:
             results.add(f"called_threads_{many}_functions", _threads(server), f"threads, {note}, each called once")
             results.add(f"called_mb_{many}_functions", _megabytes(server), f"MB of memory, {note}, each called once")
             _measure_scrapes(results, server, f"{many}_called", f"{note}, each called once", quick)
+    measure_group_calls(results, quick)
 
 
 def _served(folder: Path, functions: int) -> AbstractContextManager[ServerProcess]:

@@ -46,7 +46,7 @@ def _per_function(metric: str) -> tuple[tuple[str, str], ...]:
 FAILED = 'function=~"$function", outcome="failed"'
 OVERVIEW = (
     Panel("Servers ready", "Servers that accept new streams.",
-          ((f"sum(max without (process) (udf_server_ready{{{SERVERS}}}))", ""),), kind="stat"),
+          ((f"sum(max without (group, process) (udf_server_ready{{{SERVERS}}}))", ""),), kind="stat"),
     Panel("Streams", "Open streams: one per running task and call.",
           ((f"sum(udf_streams_open{{{FUNCTIONS}}})", ""),), kind="stat"),
     Panel("Rows", "Rows answered per second.", ((f"sum({_rate('udf_rows_total')})", ""),), "cps", "stat"),
@@ -177,15 +177,16 @@ SERVER = (
           ((f"{BY} (udf_turns_waiting{{{FUNCTIONS}}})", NAME),)),
     Panel("Threads allowed", "Fewer than threads_per_function while a function only computes.",
           ((f"{BY} (udf_threads_allowed{{{FUNCTIONS}}})", NAME),)),
-    Panel("Worker processes restarted", "With the setting processes; per second.",
-          ((f"sum({_rate('udf_process_restarts_total', SERVERS)}) or vector(0)", "restarts"),), "cps"),
+    Panel("Worker processes and groups", "Processes that were restarted, and streams passed on to a group; per second.",
+          ((f"sum({_rate('udf_process_restarts_total', SERVERS)}) or vector(0)", "restarts"),
+           (f"sum by (target_group) ({_rate('udf_relayed_streams_total', SERVERS)})", "to {{target_group}}")), "cps"),
     Panel("Files reloaded", "Reloads of TLS and access files, by outcome.",
           ((f"sum by (files, outcome) ({_rate('udf_file_reloads_total', SERVERS)})", "{{files}} {{outcome}}"),), "cps"),
     Panel("Lines of the log dropped", "Because nobody reads stdout or stderr of a server; per second.",
           ((f"sum by (instance, output) ({_rate('udf_output_lines_dropped_total', SERVERS)})",
             "{{instance}} {{output}}"),), "cps"),
     Panel("Versions and devices", "Servers by version; worker processes by the device that each has.",
-          ((f"count by (version) (max without (process) (udf_server_info{{{SERVERS}}}))", "{{version}}"),
+          ((f"count by (version) (max without (group, process) (udf_server_info{{{SERVERS}}}))", "{{version}}"),
            (f"sum by (device) (udf_device_info{{{SERVERS}}})", "{{device}}"))),
 )  # fmt: skip
 SECTIONS = {

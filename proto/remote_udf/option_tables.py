@@ -48,9 +48,9 @@ def option(
     return dataclasses.field(default=default, repr=not secret, metadata={"reader": read, "doc": doc, **more})
 
 
-def mapping(read: ValueReader[Mapping[str, ValueT]], doc: str) -> Mapping[str, ValueT]:
-    """Declare a field that is a mapping. It is empty if it is not set."""
-    return dataclasses.field(default_factory=dict, metadata={"reader": read, "doc": doc})
+def mapping(read: ValueReader[Mapping[str, ValueT]], doc: str, *, secret: bool = False) -> Mapping[str, ValueT]:
+    """Declare a field that is a mapping. It is empty if it is not set, and not in the repr if it is secret."""
+    return dataclasses.field(default_factory=dict, repr=not secret, metadata={"reader": read, "doc": doc})
 
 
 _tables: dict[type, Mapping[str, Option]] = {}
@@ -63,7 +63,8 @@ def table_of(kind: type[Any]) -> Mapping[str, Option]:
         for field in dataclasses.fields(kind):
             if (read := field.metadata.get("reader")) is not None:
                 name = field.name.replace("_", "-")
-                table[name] = Option(name, read, read.format, field.default, field.metadata["doc"])
+                default = None if field.default is dataclasses.MISSING else field.default
+                table[name] = Option(name, read, read.format, default, field.metadata["doc"])
         _tables[kind] = table
     return _tables[kind]
 

@@ -32,6 +32,7 @@ from udf_server.plugins.loading import build_plugin_manager, load_functions
 from udf_server.plugins.metrics import MOST_SERIES
 from udf_server.serving.config import TABLES, ServerConfig, settings
 from udf_server.serving.cores import divided_settings, part_of
+from udf_server.serving.groups import GROUP_OPTIONS
 from udf_server.streams.service import LISTS_AT_ONCE
 
 ROOT = Path(__file__).parents[2]
@@ -98,6 +99,14 @@ def hosted_options() -> str:
 
 def aggregate_options() -> str:
     return _options(AGGREGATE_OPTIONS)
+
+
+def group_options() -> str:
+    rows = []
+    for name, option in GROUP_OPTIONS.items():
+        shown = f"`{str(option.default).lower()}`" if option.default else ""
+        rows.append((f"`{name}`", shown, option.doc))
+    return table(("key", "default", "meaning"), rows)
 
 
 def caller_options() -> str:

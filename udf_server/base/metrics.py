@@ -242,6 +242,10 @@ class ServerMetrics:
         "Times that a function blocked its event loop for half a second. Time without CPU time for the process does "
         "not count.", FUNCTION, each=[()],
     )  # fmt: skip
+    relayed = _Metric(
+        Counter, "udf_relayed_streams_total",
+        "Streams that a process of the default group passed on to another group of its server.", ("target_group",),
+    )  # fmt: skip
     caller_streams = _Metric(
         Gauge, "udf_caller_streams_open", "Open streams of a caller that the setting `callers` names.", ("caller",)
     )

@@ -9,7 +9,7 @@ import shutil
 import signal
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec
 
@@ -22,9 +22,9 @@ from remote_udf.function_names import split_name
 from remote_udf.version import __version__
 from udf_server.base.errors import InvalidConfig
 from udf_server.base.output import flush_outputs, queue_outputs
+from udf_server.commands.in_groups import functions_of_groups, run_in_group
 from udf_server.commands.new_plugin import new_plugin
 from udf_server.commands.shown import (
-    as_json,
     cleared_cache,
     described,
     evaluate,
@@ -32,6 +32,7 @@ from udf_server.commands.shown import (
     health_url,
     is_well,
     listed,
+    shown_of,
     stats_of_cache,
 )
 from udf_server.declaring.functions import Function
@@ -42,9 +43,12 @@ from udf_server.security.access import hashed, new_token
 from udf_server.serving.config import ENVIRONMENT_PREFIX, ServerConfig, load_config, settings
 from udf_server.serving.cores import part_of, worker_processes
 from udf_server.serving.devices import environment_of
+from udf_server.serving.groups import DEFAULT_GROUP
+from udf_server.serving.membership import Membership, config_of_group
 from udf_server.serving.process_setup import configure_logging, tune_process
 from udf_server.serving.processes import Processes
 from udf_server.serving.server import Server
+from udf_server.streams.routes import packed_specs
 
 __all__ = ["main"]
 
@@ -89,16 +93,23 @@ def _flags(*names: str) -> Callable[[Callable[Concatenate[ServerConfig, P], None
 
 
 def _registry(config: ServerConfig) -> Registry:
+    """The functions of these settings, without those of groups."""
     sys.path.insert(0, str(Path.cwd()))  # modules named with --plugin, as `python -m` would find them
     manager = build_plugin_manager(config.plugin, config.block, entry_points=config.entry_points)
     return Registry(load_functions(manager))
 
 
-def _find(registry: Registry, name: str) -> Function:
+def _find(registry: Registry, name: str, config: ServerConfig, *command: str) -> Function:
+    """The function. If a group has it, the command is run there, and this process ends as it does."""
     try:
-        return registry.find(*split_name(name))
+        wanted, version = split_name(name)
     except ValueError as error:
         raise click.ClickException(str(error)) from error
+    if config.groups and not any(function.spec.name == wanted for function in registry):
+        for facts in functions_of_groups(config):
+            if facts["name"] == wanted and version in ("", facts["version"]):
+                sys.exit(run_in_group(config, facts["group"], command))
+    return registry.find(wanted, version)
 
 
 class _Commands(click.Group):
@@ -122,7 +133,13 @@ def main() -> None:
 @click.option("--stop-with-stdin", is_flag=True, help="Stop when standard input ends, as when the parent process dies.")
 @click.option("--one-of", type=int, hidden=True, help="This is a worker process of a server with this many.")
 @click.option("--worker-device", "device", hidden=True, help="The device that this worker process alone sees.")
-def serve(config: ServerConfig, stop_with_stdin: bool, one_of: int | None, device: str | None) -> None:
+@click.option("--group", hidden=True, help="The group of this worker process.")
+@click.option("--group-socket", "socket", hidden=True, type=click.Path(path_type=Path), help="Where it listens.")
+@click.option("--group-routes", "routes", hidden=True, type=click.Path(path_type=Path), help="Where others listen.")
+def serve(
+    config: ServerConfig, stop_with_stdin: bool, one_of: int | None, device: str | None, group: str | None,
+    socket: Path | None, routes: Path | None,
+) -> None:  # fmt: skip
     """Serve the functions of every plugin until SIGTERM, SIGINT or SIGHUP.
 
     Once ready, prints one line of JSON to standard output: where it listens and what it serves. Logs
@@ -130,18 +147,25 @@ def serve(config: ServerConfig, stop_with_stdin: bool, one_of: int | None, devic
     """
     end_when_interrupted("udf-server")
     queue_outputs()
-    configure_logging(config.log_level, config.log_format)
+    configure_logging(config.log_level, config.log_format, {} if group is None else {"group": group})
     processes = one_of or worker_processes(config)
-    if one_of is None and processes > 1:
+    if one_of is None and (processes > 1 or config.groups):
         _serve_by_processes(config, processes, stop_with_stdin)
         return
     if one_of is None and config.devices:
         (device,) = config.devices
         # Before plugins are imported, because libraries read it then.
         os.environ.update(environment_of(device, os.environ))
-    server = Server(part_of(config, processes), _registry(config), share_port=processes > 1, device=device)
+    membership, number = None, processes
+    if group is not None:
+        number = worker_processes(config) if socket is None else config.groups[group].processes
+        membership = Membership(group, socket, routes, alone=socket is not None or number == 1)
+    registry = _registry(config_of_group(config, group or DEFAULT_GROUP))
+    server = Server(
+        part_of(config, processes, number), registry, share_port=processes > 1, device=device, membership=membership
+    )
     tune_process()
-    uvloop.run(_serve(server, stop_with_stdin))
+    uvloop.run(_serve(server, stop_with_stdin, worker=one_of is not None))
     flush_outputs()
     # Calls that do not return hold threads that cannot be joined.
     os._exit(0)
@@ -175,7 +199,7 @@ def _stop_signals() -> list[signal.Signals]:
     return [signal.SIGTERM, signal.SIGINT, *([] if ignored else [signal.SIGHUP])]
 
 
-async def _serve(server: Server, stop_with_stdin: bool) -> None:
+async def _serve(server: Server, stop_with_stdin: bool, *, worker: bool) -> None:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in _stop_signals():
@@ -185,6 +209,8 @@ async def _serve(server: Server, stop_with_stdin: bool) -> None:
     await server.start()
     functions = [function.spec.key for function in server.registry]
     ready = {"target": server.target, "metrics": server.metrics_url, "pid": os.getpid(), "functions": functions}
+    if worker:
+        ready |= {"version": __version__, "specs": packed_specs(function.spec for function in server.registry)}
     click.echo(json.dumps(ready))
     await stop.wait()
     if stop_with_stdin:
@@ -211,12 +237,14 @@ def functions(config: ServerConfig, lines: bool) -> None:
 
     On a terminal, long signatures are cut to its width; `describe` shows all of one.
     """
-    registry = _registry(config)
+    found: list[Mapping[str, str]] = [*shown_of(_registry(config_of_group(config, DEFAULT_GROUP)))]
+    if config.groups:
+        found = [*({**facts, "group": DEFAULT_GROUP} for facts in found), *functions_of_groups(config)]
     if lines:
-        for line in as_json(registry):
-            click.echo(line)
+        for facts in found:
+            click.echo(json.dumps(facts, ensure_ascii=False))
         return
-    click.echo(listed(registry, shutil.get_terminal_size().columns if sys.stdout.isatty() else None))
+    click.echo(listed(found, shutil.get_terminal_size().columns if sys.stdout.isatty() else None))
 
 
 @main.command()
@@ -224,8 +252,8 @@ def functions(config: ServerConfig, lines: bool) -> None:
 @_flags("plugin", "block", "entry_points")
 def describe(config: ServerConfig, name: str) -> None:
     """Show one function: NAME or NAME@VERSION."""
-    registry = _registry(config)
-    function = _find(registry, name)
+    registry = _registry(config_of_group(config, DEFAULT_GROUP))
+    function = _find(registry, name, config, "describe", name)
     click.echo(described(function, registry.plugins[function.spec.key]))
 
 
@@ -239,7 +267,7 @@ def call(config: ServerConfig, name: str, arguments: tuple[str, ...]) -> None:
     What is not JSON is taken as text, so quotes may be omitted. Prints the value as JSON, or the
     row's error and exit status 1.
     """
-    function = _find(_registry(config), name)
+    function = _find(_registry(config_of_group(config, DEFAULT_GROUP)), name, config, "call", name, *arguments)
     # A refusal is this command's own error. The server's warning of it would be a line without its fields.
     logging.getLogger("udf_server").setLevel(logging.ERROR)
     value, error = asyncio.run(evaluate(function, arguments))
@@ -265,7 +293,7 @@ def check(plugin: str) -> None:
     """Check a plugin, a module or .py file, as a server would when it starts."""
     sys.path.insert(0, str(Path.cwd()))
     registry = Registry(load_functions(build_plugin_manager([plugin], entry_points=False)))
-    click.echo(listed(registry))
+    click.echo(listed(shown_of(registry)))
     click.echo(f"{plugin}: {len(list(registry))} functions, nothing wrong")
 
 

@@ -7,7 +7,7 @@ import ipaddress
 import json
 import urllib.error
 import urllib.request
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
 
 from remote_udf.outcomes import RowError
@@ -26,7 +26,7 @@ from udf_server.stores.opening import store_from_url
 from udf_server.testing import FunctionEnvironment
 
 __all__ = [
-    "as_json", "cleared_cache", "described", "evaluate", "exported_cache", "health_url", "is_well", "listed",
+    "cleared_cache", "described", "evaluate", "exported_cache", "health_url", "is_well", "listed", "shown_of",
     "stats_of_cache",
 ]  # fmt: skip
 
@@ -36,19 +36,19 @@ WIDEST_SIGNATURE = 64
 """Without a width, signatures that are longer move the rest of their own line only."""
 
 
-def listed(registry: Registry, width: int | None = None) -> str:
-    """A line per function: signature, version, plugin, owner if any has one, first line of the description.
+def listed(functions: Sequence[Mapping[str, str]], width: int | None = None) -> str:
+    """A line per function: signature, version, plugin, first line of the description; group and owner if any has one.
 
     If lines would be longer than `width`, signatures and descriptions are cut. Without a width nothing is.
     """
-    rows = [
-        [function.spec.signature, function.spec.version, registry.plugins[function.spec.key],
-         function.spec.owner, function.spec.description.partition("\n")[0]]
-        for function in registry
+    columns = [
+        each for each in ("signature", "version", "group", "plugin", "owner")
+        if each not in ("group", "owner") or any(facts.get(each) for facts in functions)
     ]  # fmt: skip
-    rows.insert(0, ["FUNCTION", "VERSION", "PLUGIN", "OWNER", ""])
-    if not any(function.spec.owner for function in registry):
-        rows = [[*row[:3], row[4]] for row in rows]
+    rows = [
+        [*(facts.get(column, "") for column in columns), facts["description"].partition("\n")[0]] for facts in functions
+    ]
+    rows.insert(0, ["FUNCTION", *(column.upper() for column in columns[1:]), ""])
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]) - 1)]
     if width is None:
         widths[0] = min(widths[0], WIDEST_SIGNATURE)
@@ -57,14 +57,15 @@ def listed(registry: Registry, width: int | None = None) -> str:
     return "\n".join(_fitted("  ".join((*map(_fitted, row, widths), row[-1])), width).rstrip() for row in rows)
 
 
-def as_json(registry: Registry) -> Iterator[str]:
-    """A line of JSON per function, for programs."""
-    for spec in (function.spec for function in registry):
-        facts = {
+def shown_of(registry: Registry) -> list[dict[str, str]]:
+    """What a list has of each function, for people and programs."""
+    return [
+        {
             "name": spec.name, "version": spec.version, "kind": spec.kind, "signature": spec.signature,
             "plugin": registry.plugins[spec.key], "owner": spec.owner, "description": spec.description,
-        }  # fmt: skip
-        yield json.dumps(facts, ensure_ascii=False)
+        }
+        for spec in (function.spec for function in registry)
+    ]  # fmt: skip
 
 
 def _fitted(text: str, width: int) -> str:

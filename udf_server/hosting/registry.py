@@ -2,43 +2,43 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Generic, Protocol, TypeVar
 
 from remote_udf.errors import ErrorCode, ErrorKind, InvalidOption, StreamError
 from remote_udf.function_names import split_name, version_key
+from remote_udf.functions import FunctionSpec
 from remote_udf.option_values import fraction, percent
 from udf_server.base.errors import FunctionClash, InvalidConfig
 from udf_server.declaring.functions import Function
 
-__all__ = ["Registry", "check_weights", "parse_weights"]
+__all__ = ["Catalog", "HasSpec", "Registry", "check_guards", "check_weights", "parse_weights"]
 
 
-class Registry:
-    """Maps name and version to function. Raises FunctionClash, with both origins, for two functions of one key."""
+class HasSpec(Protocol):
+    """What has a name and a version."""
 
-    def __init__(self, functions: Iterable[tuple[str, Function]]) -> None:
-        self._versions: dict[str, dict[str, Function]] = {}
-        plugins: dict[str, str] = {}
-        for plugin, function in functions:
-            spec = function.spec
-            versions = self._versions.setdefault(spec.name, {})
-            other = versions.get(spec.version)
-            if other is not None:
-                raise FunctionClash(
-                    f"function {spec.key!r} is provided by plugin {plugins[spec.key]!r} ({other.origin}) and by "
-                    f"plugin {plugin!r} ({function.origin}); rename one, give it another version, or block a plugin"
-                )
-            versions[spec.version] = function
-            plugins[spec.key] = plugin
-        self.plugins = plugins
-        """`name@version` to the plugin that provides it."""
+    @property
+    def spec(self) -> FunctionSpec: ...
 
-    def __iter__(self) -> Iterator[Function]:
+
+FunctionT = TypeVar("FunctionT", bound=HasSpec)
+
+
+class Catalog(Generic[FunctionT]):
+    """Maps name and version to function, wherever it runs. Of two functions of one key the first one is in it."""
+
+    def __init__(self, functions: Iterable[FunctionT]) -> None:
+        self._versions: dict[str, dict[str, FunctionT]] = {}
+        for function in functions:
+            self._versions.setdefault(function.spec.name, {}).setdefault(function.spec.version, function)
+
+    def __iter__(self) -> Iterator[FunctionT]:
         """Iterate over the functions by name, then by version."""
         for name in sorted(self._versions):
             for version in sorted(self._versions[name], key=version_key):
                 yield self._versions[name][version]
 
-    def find(self, name: str, version: str = "", *, may_see: Callable[[str], bool] = lambda name: True) -> Function:
+    def find(self, name: str, version: str = "", *, may_see: Callable[[str], bool] = lambda name: True) -> FunctionT:
         """The function; without a version, its highest version.
 
         Raises StreamError UNKNOWN_FUNCTION or UNKNOWN_VERSION. Its message names only functions that `may_see` allows.
@@ -57,6 +57,25 @@ class Registry:
                 f"function {name!r} has no version {version!r} (known: {known})",
             )  # fmt: skip
         return versions[chosen]
+
+
+class Registry(Catalog[Function]):
+    """The functions of a process. Raises FunctionClash, with both origins, for two functions of one key."""
+
+    def __init__(self, functions: Iterable[tuple[str, Function]]) -> None:
+        found: dict[str, tuple[str, Function]] = {}
+        for plugin, function in functions:
+            key = function.spec.key
+            if key in found:
+                first, other = found[key]
+                raise FunctionClash(
+                    f"function {key!r} is provided by plugin {first!r} ({other.origin}) and by "
+                    f"plugin {plugin!r} ({function.origin}); rename one, give it another version, or block a plugin"
+                )
+            found[key] = plugin, function
+        super().__init__(function for _, function in found.values())
+        self.plugins = {key: plugin for key, (plugin, _) in found.items()}
+        """`name@version` to the plugin that provides it."""
 
 
 ROUNDING = 1e-9
@@ -88,8 +107,16 @@ def parse_weights(table: Mapping[str, str | float]) -> dict[str, float]:
     return weights
 
 
-def check_weights(weights: Mapping[str, float], registry: Registry) -> None:
-    """Raise InvalidConfig if a version is not in the registry, or if no version has the rest of the jobs."""
+def check_guards(guards: Iterable[str], catalog: Catalog[Any]) -> None:
+    """Raise InvalidConfig if a guard is for a function that is not in the catalog."""
+    names = dict.fromkeys(function.spec.name for function in catalog)
+    for name in guards:
+        if name not in names:
+            raise InvalidConfig(f"setting guards.{name}: there is no such function (known: {', '.join(names)})")
+
+
+def check_weights(weights: Mapping[str, float], registry: Catalog[Any]) -> None:
+    """Raise InvalidConfig if a version is not in the catalog, or if no version has the rest of the jobs."""
     versions: defaultdict[str, list[str]] = defaultdict(list)
     for function in registry:
         versions[function.spec.name].append(function.spec.version)

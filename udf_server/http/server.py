@@ -58,14 +58,14 @@ class HttpServer:
 
     def __init__(
         self, host: str, port: int, metrics: Callable[[], str], alive: Callable[[], bool], unready: Callable[[], str],
-        site: Site | None = None,
+        site: Site | None = None, missing: Callable[[], str] = lambda: "",
     ) -> None:  # fmt: skip
         """The server listens immediately. Raises OSError if it cannot.
 
         `metrics` writes the page of metrics, on a thread. `unready` says why the server is not ready, in an empty text
-        if it is. Without a site there is no web UI.
+        if it is; `missing` says what is not, although the server is. Without a site there is no web UI.
         """
-        self._site = site
+        self._site, self._missing = site, missing
         self._probes = {"/livez": lambda: "" if alive() else "its event loop does not run", "/readyz": unready}
         self._kinds = {"probe": _Kind("probe", 4), "metrics": _Kind("metrics", 1), "page": _Kind("page", 4),
                        "try": _Kind("try", 8)}  # fmt: skip
@@ -202,8 +202,11 @@ class HttpServer:
     # The methods below run on threads.
 
     def _probe(self, environ: WSGIEnvironment) -> Answer:
-        why = self._probes[environ["PATH_INFO"]]()
-        return _text(HTTPStatus.SERVICE_UNAVAILABLE, f"no: {why}\n") if why else _text(HTTPStatus.OK, "ok\n")
+        path = environ["PATH_INFO"]
+        if why := self._probes[path]():
+            return _text(HTTPStatus.SERVICE_UNAVAILABLE, f"no: {why}\n")
+        missing = self._missing() if path == "/readyz" else ""
+        return _text(HTTPStatus.OK, f"ok, but {missing}\n" if missing else "ok\n")
 
     def _show(self, environ: WSGIEnvironment) -> Answer:
         assert self._site is not None

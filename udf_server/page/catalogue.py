@@ -8,6 +8,7 @@ from typing import Any, TypedDict
 from prometheus_client.registry import Collector
 from prometheus_client.samples import Sample
 
+from remote_udf.function_names import version_key
 from remote_udf.functions import FunctionKind, FunctionSpec
 from remote_udf.option_values import percent
 from remote_udf.types import spelled
@@ -17,7 +18,7 @@ from udf_server.declaring.functions import Function
 from udf_server.hosting.registry import Registry
 from udf_server.limits.budgets import Budgets
 
-__all__ = ["Catalogue", "Listed", "added_up", "catalogue", "facts_of"]
+__all__ = ["Catalogue", "Listed", "added_up", "catalogue", "facts_of", "united"]
 
 
 class CallerSpending(TypedDict):
@@ -130,6 +131,25 @@ def added_up(catalogues: Sequence[Catalogue]) -> Catalogue:
     first["server"]["processes"] = len(catalogues)
     first["callers"] = added_callers([each["callers"] for each in catalogues])
     first["budgets"] = added_budgets([each["budgets"] for each in catalogues])
+    return first
+
+
+def united(catalogues: Mapping[str | None, Catalogue]) -> Catalogue:
+    """The catalogue of all groups of a server, by group. Pass at least one. Each has other functions."""
+    whole = dict(catalogues)
+    for group, each in whole.items():
+        if group is not None:
+            for function in each["functions"]:
+                function["facts"] = {"group": group, **function["facts"]}
+    first, *others = whole.values()
+    for other in others:
+        first["server"]["ready"] |= other["server"]["ready"]
+        first["server"]["processes"] += other["server"]["processes"]
+        first["server"]["devices"] += other["server"]["devices"]
+        first["functions"] += other["functions"]
+    first["functions"].sort(key=lambda function: (function["name"], version_key(function["version"])))
+    first["callers"] = added_callers([each["callers"] for each in whole.values()])
+    first["budgets"] = added_budgets([each["budgets"] for each in whole.values()])
     return first
 
 

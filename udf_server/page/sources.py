@@ -11,7 +11,7 @@ from remote_udf.errors import ErrorCode, ErrorKind, StreamError
 from remote_udf.function_names import split_name
 from remote_udf.functions import FunctionKind
 from remote_udf.v1 import message_pb2 as pb
-from udf_server.page.catalogue import Catalogue, added_up, catalogue
+from udf_server.page.catalogue import Catalogue, added_up, catalogue, united
 from udf_server.page.site import Credentials, HttpRefusal, Tried
 from udf_server.page.texts import argument_columns, with_text_keys
 from udf_server.security.access import Access, Caller
@@ -132,27 +132,39 @@ Ask = Callable[[str, Credentials, bytes | None], str]
 
 
 class ForwardedSource:
-    """`workers` returns one function per current worker, which sends a request to it."""
+    """The worker processes of a server, by group. A server without groups has one, whose name is None."""
 
-    def __init__(self, workers: Callable[[], Sequence[Ask]]) -> None:
-        self._workers = workers
+    def __init__(
+        self, workers: Callable[[], Mapping[str | None, Sequence[Ask]]], group_of: Callable[[str], str | None]
+    ) -> None:
+        """`workers` returns one function per current worker of each group, which sends a request to it.
+
+        `group_of` returns the group of a function by its name and version.
+        """
+        self._workers, self._group_of = workers, group_of
 
     def catalogue(self, credentials: Credentials) -> Catalogue:
+        found = {group: self._asked(workers, credentials) for group, workers in self._workers().items()}
+        there = {group: added_up(catalogues) for group, catalogues in found.items() if catalogues}
+        if not there:
+            raise HttpRefusal(HTTPStatus.SERVICE_UNAVAILABLE, "no worker process answers")
+        return united(there)
+
+    @staticmethod
+    def _asked(workers: Sequence[Ask], credentials: Credentials) -> list[Catalogue]:
         found = []
-        for ask in self._workers():
+        for ask in workers:
             try:
                 found.append(json.loads(ask("/catalog.json", credentials, None)))
             except HTTPError as error:
                 _refuse(error)
             except OSError:
                 continue  # it is being restarted
-        if not found:
-            raise HttpRefusal(HTTPStatus.SERVICE_UNAVAILABLE, "no worker process answers")
-        return added_up(found)
+        return found
 
     def try_call(self, credentials: Credentials, function: str, arguments: list[str]) -> Tried:
         body = json.dumps({"function": function, "arguments": arguments}).encode()
-        for ask in self._workers():
+        for ask in self._workers()[self._group_of(function)]:
             try:
                 said: Tried = json.loads(ask("/try", credentials, body))
             except HTTPError as error:

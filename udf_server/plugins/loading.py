@@ -33,8 +33,8 @@ def build_plugin_manager(
 ) -> pluggy.PluginManager:
     """A manager with every plugin that is installed and not blocked, and the given modules.
 
-    A module is a dotted name ("geo_udfs") or a file ("./geo_udfs.py"); for development, or for
-    functions that are not worth a package. One without the hook offers the functions found at its
+    A module is the name of an installed plugin, a dotted name ("geo_udfs") or a file ("./geo_udfs.py"); for
+    development, or for functions that are not worth a package. One without the hook offers the functions found at its
     top level. Nothing is loaded at import, so tests build their own manager.
 
     Raises PluginImportError, naming the plugin, if one cannot be imported, and PluginError if a
@@ -55,15 +55,11 @@ def build_plugin_manager(
                 continue
             if manager.has_plugin(point.name):
                 raise PluginError(f"two installed packages have a plugin {point.name!r}; uninstall or block one")
-            try:
-                module = point.load()
-            except (Exception, SystemExit) as error:
-                raise _import_error(f"{point.name!r} ({point.value})", error) from error
-            _register(manager, module, point.name)
+            _register(manager, _load(point), point.name)
     for name in dict.fromkeys(modules):
         if manager.is_blocked(name) or manager.has_plugin(name):
             continue
-        module = _import(name)
+        module = _load(installed[name]) if name in installed.names else _import(name)
         # A plugin may be installed and named, too: it is the same one.
         if all(getattr(known, "__name__", None) != module.__name__ for known in manager.get_plugins()):
             _register(manager, module, name)
@@ -183,6 +179,14 @@ class _TopLevel:
     @hookspecs.hookimpl
     def udf_functions(self) -> list[Function]:
         return self._functions
+
+
+def _load(point: importlib.metadata.EntryPoint) -> ModuleType:
+    try:
+        module: ModuleType = point.load()
+    except (Exception, SystemExit) as error:
+        raise _import_error(f"{point.name!r} ({point.value})", error) from error
+    return module
 
 
 def _import(name: str) -> ModuleType:

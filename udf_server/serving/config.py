@@ -24,14 +24,15 @@ from udf_server.limits.settings import GuardSettings, WithoutCoordination
 from udf_server.runners.room import RESULT_BYTES
 from udf_server.security.callers import CallerSettings, parse_callers
 from udf_server.serving.devices import named_devices
+from udf_server.serving.groups import GroupSettings, parse_groups
 from udf_server.serving.setting_values import bytes_, in_file, invalid, nonblank, number, switch, texts, whole_number
 
 __all__ = ["AT_LEAST", "ENVIRONMENT_PREFIX", "ServerConfig", "load_config", "settings"]
 
 ENVIRONMENT_PREFIX = "UDF_CONFIG_"
-TABLES = ("functions", "guards", "callers", "weights")
+TABLES = ("functions", "guards", "callers", "weights", "groups")
 """Settings that can be set only in a file."""
-GROUPS = ("cache", "coordination")
+SECTIONS = ("cache", "coordination")
 """Tables of a file whose settings begin with the name of the table elsewhere."""
 ValueT = TypeVar("ValueT")
 DefaultT = TypeVar("DefaultT")
@@ -227,6 +228,10 @@ class ServerConfig:
         in_file(parse_weights),
         "Shares of the jobs that get a version of a function, by `name@version`; only in the file.",
     )
+    groups: Mapping[str, GroupSettings] = mapping(
+        in_file(parse_groups),
+        "Plugins with a Python and processes of their own, by the name of their group; only in the file.",
+    )
 
     def __post_init__(self) -> None:
         for setting in settings():
@@ -295,12 +300,12 @@ def _from_file(path: Path) -> dict[str, Any]:
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise InvalidConfig(f"config file {path}: {error}") from error
     known = {setting.name for setting in dataclasses.fields(ServerConfig)}
-    spelled = [(name, name, value) for name, value in table.items() if name not in GROUPS]
-    for group in GROUPS:
-        found = table.get(group, {})
+    spelled = [(name, name, value) for name, value in table.items() if name not in SECTIONS]
+    for section in SECTIONS:
+        found = table.get(section, {})
         if not isinstance(found, dict):
-            raise InvalidConfig(f"config file {path}: setting {group!r}: {found!r} is not a table")
-        spelled += [(f"[{group}] {name}", f"{group}_{name}", value) for name, value in found.items()]
+            raise InvalidConfig(f"config file {path}: setting {section!r}: {found!r} is not a table")
+        spelled += [(f"[{section}] {name}", f"{section}_{name}", value) for name, value in found.items()]
     values: dict[str, Any] = {}
     spellings: dict[str, str] = {}
     for spelling, whole, value in spelled:

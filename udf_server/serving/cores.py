@@ -74,6 +74,8 @@ def _quota_of_version_1(folder: Path) -> float:
     return int((folder / "cpu.cfs_quota_us").read_text()) / int((folder / "cpu.cfs_period_us").read_text())
 
 
+OF_GROUP = ("max_streams", "max_streams_per_caller", "max_connections")
+"""Settings that are divided among the processes of a group, and not of all groups."""
 CALLER_LIMITS = ("max_streams", "max_rows_in_flight")
 
 
@@ -82,22 +84,28 @@ def divided_settings() -> list[str]:
     return [setting.name for setting in settings() if setting.metadata["divided"]]
 
 
-def part_of(config: ServerConfig, processes: int) -> ServerConfig:
-    """The settings of one of this many worker processes. No limit is less than its minimum.
+def part_of(config: ServerConfig, processes: int, group: int | None = None) -> ServerConfig:
+    """The settings of one of this many worker processes, of which its group has `group`; all if there are no groups.
 
-    The limits of callers are divided too. A cache in a file is not divided, because the processes share it.
+    The limits of callers are divided too. No limit is less than its minimum. A cache in a file is not divided, because
+    the processes share it. All streams of a server with groups pass the default group, so each group may have all.
     """
     shared = () if config.cache_url == "memory:" else ("cache_max_bytes",)
+    numbers = {name: (group or processes) if name in OF_GROUP else processes for name in divided_settings()}
     limits = {
-        name: max(getattr(config, name) // processes, AT_LEAST[name])
-        for name in divided_settings()
+        name: max(getattr(config, name) // number, AT_LEAST[name])
+        for name, number in numbers.items()
         if name not in shared
     }
-    callers = {name: _part_of_caller(caller, processes) for name, caller in config.callers.items()}
+    callers = {name: _part_of_caller(caller, processes, group or processes) for name, caller in config.callers.items()}
     return dataclasses.replace(config, callers=callers, **limits)
 
 
-def _part_of_caller(caller: CallerSettings, processes: int) -> CallerSettings:
+def _part_of_caller(caller: CallerSettings, processes: int, group: int) -> CallerSettings:
     limits = {name: getattr(caller, name) for name in CALLER_LIMITS}
-    parts = {name: max(limit // processes, 1) for name, limit in limits.items() if limit is not None}
+    parts = {
+        name: max(limit // (group if name in OF_GROUP else processes), 1)
+        for name, limit in limits.items()
+        if limit is not None
+    }
     return dataclasses.replace(caller, **parts)

@@ -38,17 +38,19 @@ class GrpcServer:
 
     def __init__(
         self, config: ServerConfig, service: UdfService, *, reflects: bool, share_port: bool,
-        on_reload: Callable[[bool], None], loops: int = 0,
+        on_reload: Callable[[bool], None], loops: int = 0, socket_path: Path | None = None,
     ) -> None:  # fmt: skip
         """`on_reload` is called after each reload of changed TLS files, with whether they are valid.
 
         Reflection lists the services to every caller, so set `reflects` only if access is not restricted. With
         `share_port`, other processes may listen on the same port. `loops` is the number of functions that may have an
-        event loop.
+        event loop. With a `socket_path`, other processes of this server are its clients, and it listens there only.
         """
-        self._config, self._on_reload = config, on_reload
+        self._config, self._on_reload, self._behind = config, on_reload, socket_path is not None
+        self._path = socket_path or (Path(config.unix_socket) if config.unix_socket else None)
         self._server = aio.server(
-            interceptors=(_SmallRequests(),), options=_options(config, share_port=share_port, loops=loops)
+            interceptors=(_SmallRequests(),),
+            options=_options(config, share_port=share_port, loops=loops, behind=self._behind),
         )
         self._server.add_generic_rpc_handlers((service.handler(),))
         self._health = _Health()
@@ -77,8 +79,8 @@ class GrpcServer:
 
     def _listen(self) -> str:
         config = self._config
-        if config.unix_socket:
-            path = Path(config.unix_socket).absolute()
+        if self._path is not None:
+            path = self._path.absolute()
             _remove_stale_socket(path)
             address = f"unix:{path}"
         else:
@@ -86,7 +88,7 @@ class GrpcServer:
             address = f"{host}:{config.port}"
         credentials = self._credentials()
         # The socket must be accessible to its owner only, from its creation on.
-        old_mask = os.umask(0o177) if config.unix_socket else None
+        old_mask = os.umask(0o177) if self._path is not None else None
         try:
             if credentials is None:
                 port = self._server.add_insecure_port(address)
@@ -97,12 +99,12 @@ class GrpcServer:
         finally:
             if old_mask is not None:
                 os.umask(old_mask)
-        return address if config.unix_socket else f"{address.rpartition(':')[0]}:{port}"
+        return address if self._path is not None else f"{address.rpartition(':')[0]}:{port}"
 
     def _credentials(self) -> grpc.ServerCredentials | None:
         """The TLS credentials; None without TLS. Raises InvalidConfig."""
         config = self._config
-        if not config.tls_certificate or not config.tls_key:
+        if self._behind or not config.tls_certificate or not config.tls_key:
             return None
         client_ca = Path(config.tls_client_ca) if config.tls_client_ca else None
         certificate, key = Path(config.tls_certificate), Path(config.tls_key)
@@ -130,7 +132,7 @@ class _Health(health_aio.HealthServicer):
             self._watching -= 1
 
 
-def _options(config: ServerConfig, *, share_port: bool, loops: int) -> list[tuple[str, int]]:
+def _options(config: ServerConfig, *, share_port: bool, loops: int, behind: bool) -> list[tuple[str, int]]:
     keepalive, idle = round(config.keepalive_seconds * 1000), round(config.idle_seconds * 1000)
     return [
         ("grpc.max_receive_message_length", config.max_message_bytes),
@@ -148,8 +150,9 @@ def _options(config: ServerConfig, *, share_port: bool, loops: int) -> list[tupl
         ("grpc.server_handshake_timeout_ms", round(HANDSHAKE_SECONDS * 1000)),
         ("grpc.max_connection_idle_ms", idle),
         ("grpc.max_allowed_incoming_connections", affordable_connections(config.max_connections, loops)),
-        # A connection may also have other calls, such as ListFunctions and health checks.
-        ("grpc.max_concurrent_streams", config.max_streams_per_caller + 100),
+        # A connection may also have other calls, such as ListFunctions and health checks. That of a process which
+        # passes streams on has those of all callers.
+        ("grpc.max_concurrent_streams", (config.max_streams if behind else config.max_streams_per_caller) + 100),
     ]
 
 

@@ -13,8 +13,8 @@ import json
 import logging
 import sys
 import threading
-from collections.abc import Callable
-from types import TracebackType
+from collections.abc import Callable, Mapping
+from types import MappingProxyType, TracebackType
 
 import structlog
 from structlog.typing import EventDict
@@ -27,10 +27,11 @@ OURS = ("event", "level", "logger", "timestamp", "exception")
 """What lines have by these names is never a field of `extra`."""
 
 
-def configure_logging(level: str, style: str) -> None:
-    """Render every log record of the process with structlog. `style` is text or json."""
+def configure_logging(level: str, style: str, named: Mapping[str, str] = MappingProxyType({})) -> None:
+    """Render every log record of the process with structlog. `style` is text or json. Each line has what is `named`."""
     shared: list[structlog.typing.Processor] = [
         _add_fields,
+        lambda logger, name, line: {**line, **named},
         structlog.stdlib.add_log_level,
         structlog.stdlib.add_logger_name,
         structlog.processors.TimeStamper(fmt="iso", utc=True),

@@ -21,7 +21,7 @@ from udf_server.hosting.executors import HostLimits
 from udf_server.hosting.function_host import FunctionHost
 from udf_server.hosting.hosted_function import HostedFunction
 from udf_server.hosting.load import ReportedLoad
-from udf_server.hosting.registry import Registry, check_weights
+from udf_server.hosting.registry import Registry, check_guards, check_weights
 from udf_server.http.exposition import page_of
 from udf_server.http.server import HttpServer
 from udf_server.limits.budgets import Budgets
@@ -36,16 +36,20 @@ from udf_server.plugins.loading import build_plugin_manager, load_functions
 from udf_server.plugins.metrics import PLUGIN_METRICS
 from udf_server.security.access import Access, access_rules
 from udf_server.security.callers import OTHERS
+from udf_server.security.files import WatchedFiles
 from udf_server.serving.config import ServerConfig
 from udf_server.serving.cores import limited_cores
 from udf_server.serving.devices import device_inside
 from udf_server.serving.exposure import check_exposure, tokens_allowed
 from udf_server.serving.grpc_server import GrpcServer
+from udf_server.serving.membership import Membership
 from udf_server.serving.upkeep import LoopWatch, Upkeep
 from udf_server.stores.entries import sealing
 from udf_server.stores.opening import KeyValueStores, store_from_url
 from udf_server.streams.accounting import StreamLimits
 from udf_server.streams.admission import Admission, AdmissionLimits
+from udf_server.streams.relay import Relay
+from udf_server.streams.routes import read_routes
 from udf_server.streams.service import UdfService
 from udf_server.streams.services import StreamServices
 
@@ -62,12 +66,13 @@ class Server:
 
     def __init__(
         self, config: ServerConfig, registry: Registry | None = None, *, share_port: bool = False,
-        device: str | None = None,
+        device: str | None = None, membership: Membership | None = None,
     ) -> None:  # fmt: skip
         """Without a registry, the plugins are loaded. Raises PluginError or InvalidConfig, before anything listens.
 
         With `share_port`, other processes may listen on the same port. `device` is the one that this process sees, by
-        the name that it has in the configuration.
+        the name that it has in the configuration. `membership` says which of the processes of a server with groups it
+        is; None without groups. Then the parent process checks the settings that name functions.
         """
         check_exposure(config)
         self._share_port = share_port
@@ -76,7 +81,10 @@ class Server:
             manager = build_plugin_manager(config.plugin, config.block, entry_points=config.entry_points)
             registry = Registry(load_functions(manager))
         self.registry = registry
-        check_weights(config.weights, registry)
+        self._membership = membership
+        if membership is None:
+            check_weights(config.weights, registry)
+            check_guards(config.guards, registry)
         self._device = device
         self.metrics = self._make_metrics()
         self._guards = self._make_guards()
@@ -89,11 +97,14 @@ class Server:
             store_from_url(config.cache_url, config.cache_max_bytes), self.metrics,
             callers_differ=self._access.restricted, seal=seal, unseal=unseal,
         )  # fmt: skip
+        self._relay = self._make_relay()
         self.service = UdfService(
             self._make_services(),
             self._access,
-            alone=not share_port,
+            alone=not share_port or (membership is not None and membership.alone),
             weights=config.weights,
+            relay=self._relay,
+            behind=membership is not None and membership.socket is not None,
             # A process of several uses one core, and so does one without a limit: threads share an interpreter.
             load=ReportedLoad(cores=1 if share_port else limited_cores() or 1),
         )
@@ -113,10 +124,12 @@ class Server:
             await self._coordinator.open()
             if (limits := self.config.coordinated) and self.config.coordination_url is None:
                 log.info("limits apply per process: no coordination_url is set", extra={"limits": limits})
-            if not list(self.registry):
+            if not list(self.registry) and self._membership is None:
                 log.warning("no function is served: install a plugin on this machine, or name one with 'plugin'")
             for ignored in self._host.ignored():
-                log.warning("a setting has no effect", extra=dataclasses.asdict(ignored))
+                # A function that this process does not have may be in another group.
+                if ignored.function or self._membership is None:
+                    log.warning("a setting has no effect", extra=dataclasses.asdict(ignored))
             # OpenTelemetry is imported here so that the first stream does not wait for it.
             prepare_tracing("udf-server")
             self._http = self._start_http()
@@ -124,6 +137,7 @@ class Server:
             self._grpc = GrpcServer(
                 self.config, self.service, reflects=not self._access.restricted, share_port=self._share_port,
                 on_reload=functools.partial(self.metrics.reloads, "tls"), loops=self._host.loops,
+                socket_path=None if self._membership is None else self._membership.socket,
             )  # fmt: skip
             self.target = await self._grpc.start()
         except BaseException:
@@ -162,6 +176,8 @@ class Server:
             await self._grpc.stop(grace=0)
         else:
             await self._grpc.stop(grace=FLUSH_SECONDS)
+        if self._relay is not None:
+            await self._relay.close()
         if self._watch is not None:
             self._watch.stop()
         await self._host.close()
@@ -218,10 +234,6 @@ class Server:
 
         Raises InvalidConfig.
         """
-        names = {function.spec.name for function in self.registry}
-        for name in self.config.guards:
-            if name not in names:
-                raise InvalidConfig(f"setting guards.{name}: there is no such function (known: {', '.join(names)})")
         guards = {}
         for function in self.registry:
             spec, settings = function.spec, self.config.guards.get(function.spec.name)
@@ -242,6 +254,13 @@ class Server:
         coordinator = Coordinator(ledgers, sharing, observe=observe)
         where = ledgers if isinstance(ledgers, LocalLedgers) else coordinator
         return coordinator, Budgets(where, ledgers.identity, fail_open=fail_open)
+
+    def _make_relay(self) -> Relay | None:
+        """What passes streams on to other groups, if this process is to do so."""
+        if self._membership is None or self._membership.routes is None:
+            return None
+        routes = WatchedFiles([self._membership.routes], read_routes)
+        return Relay(routes, self.registry, lambda group: self.metrics.relayed.labels(group).inc())
 
     def _loop_blocked(self, hosted: HostedFunction) -> None:
         self.metrics.loop_blocked.labels(hosted.spec.name, hosted.spec.version).inc()

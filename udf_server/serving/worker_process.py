@@ -8,7 +8,7 @@ import sys
 import threading
 import time
 import urllib.request
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import IO, TypedDict
 
@@ -38,26 +38,50 @@ class ReadyLine(TypedDict, total=False):
     functions: list[str]
     processes: list[int]
     devices: list[str]
+    groups: dict[str, list[int]]
+    """The processes of each group, in a server with groups."""
+    version: str
+    """Of this package. Only worker processes print it and their functions, as `packed_specs` writes them."""
+    specs: list[str]
 
 
 class WorkerProcess:
     """One worker process and its successors after restarts."""
 
-    def __init__(self, number: int, command: Sequence[str], device: str | None) -> None:
-        """With a device, the process and its successors see no other one. Raises InvalidConfig."""
-        self.number = number
-        self.device = device
-        variables = {} if device is None else environment_of(device, os.environ)
-        self._environment = {**os.environ, **variables}
+    def __init__(
+        self, number: int, command: Sequence[str], device: str | None, group: str | None = None,
+        environment: Mapping[str, str] = os.environ,
+    ) -> None:  # fmt: skip
+        """With a device, the process and its successors see no other one. Raises InvalidConfig and OSError.
+
+        `group` is that of the process, in a server with groups.
+        """
+        self.number, self.device, self.group = number, device, group
+        variables = {} if device is None else environment_of(device, environment)
+        self._environment = {**environment, **variables}
         if device is not None:
             command = [*command, "--worker-device", device]
-            log.info("worker has a device", extra={"worker": number, "device": device, **variables})
+            log.info("worker has a device", extra={**self.named, "device": device, **variables})
         self.ready: ReadyLine = {}
         self._command = command
         self.process: subprocess.Popen[bytes]
         self.close: Callable[[], object] = lambda: None
         """Closes the standard input of the process, which has ended."""
         self.launch()
+
+    @property
+    def labels(self) -> Mapping[str, str]:
+        """What samples of its metrics have."""
+        return {**({} if self.group is None else {"group": self.group}), "process": str(self.number)}
+
+    @property
+    def named(self) -> Mapping[str, str | int]:
+        """What log lines call it."""
+        return {**({} if self.group is None else {"group": self.group}), "worker": self.number}
+
+    @property
+    def _source(self) -> str:
+        return f"worker process {self.number}{'' if self.group is None else f' of group {self.group!r}'}"
 
     def launch(self) -> None:
         """Start the process. Call `wait_ready` next. Raises OSError."""
@@ -87,13 +111,13 @@ class WorkerProcess:
                 return
             self._print(line)
         self.process.stdout.close()
-        raise InvalidConfig(f"worker process {self.number} ended with status {self.process.wait()} before it was ready")
+        raise InvalidConfig(f"{self._source} ended with status {self.process.wait()} before it was ready")
 
     def ask(self, path: str, credentials: Credentials = (), body: bytes | None = None) -> str:
         """The response of its HTTP server. If there is a body, it is posted as JSON. Raises OSError."""
         ready = self.ready
         if not ready:
-            raise ConnectionError(f"worker process {self.number} is not ready")
+            raise ConnectionError(f"{self._source} is not ready")
         headers = {**dict(credentials), **({} if body is None else {"Content-Type": "application/json"})}
         request = urllib.request.Request(ready["metrics"] + path, body, headers)  # noqa: S310 - http, ours
         seconds = SCRAPE_SECONDS if body is None else CALL_SECONDS
@@ -130,16 +154,16 @@ def page_of_workers(workers: Sequence[WorkerProcess], own: Collector) -> str:
     have the label `parent`: it passes on what the workers print.
     """
     threads = ThreadPoolExecutor(len(workers), thread_name_prefix="scrape")
-    asked = {str(worker.number): threads.submit(worker.ask, "/metrics") for worker in workers}
-    wait(asked.values(), SCRAPE_SECONDS)
+    asked = [(worker, threads.submit(worker.ask, "/metrics")) for worker in workers]
+    wait([answer for _, answer in asked], SCRAPE_SECONDS)
     threads.shutdown(wait=False)
-    pages = [(process, answer.result()) for process, answer in asked.items() if _is_there(process, answer)]
-    return joined([("parent", page_of(DroppedLines())), *pages]) + page_of(own)
+    pages = [(worker.labels, answer.result()) for worker, answer in asked if _is_there(worker, answer)]
+    return joined([({"process": "parent"}, page_of(DroppedLines())), *pages]) + page_of(own)
 
 
-def _is_there(process: str, answer: "Future[str]") -> bool:
+def _is_there(worker: WorkerProcess, answer: "Future[str]") -> bool:
     """Whether there is an answer. A worker that is being restarted has none."""
     if answer.done() and answer.exception() is None:
         return True
-    log.warning("a scrape lacks a worker", extra={"worker": process})
+    log.warning("a scrape lacks a worker", extra=worker.named)
     return False

@@ -4,8 +4,8 @@ import asyncio
 import collections
 import uuid
 import weakref
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
-from typing import NoReturn, Protocol
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping
+from typing import NoReturn, Protocol, TypeVar, cast
 
 import grpc
 
@@ -18,9 +18,10 @@ from udf_server.hosting.load import ReportedLoad
 from udf_server.security.access import Access, Caller
 from udf_server.security.callers import OTHERS
 from udf_server.streams.execute_stream import ExecuteStream
+from udf_server.streams.relay import Relay, RelayedStream, StreamedContext, origin_of
 from udf_server.streams.services import StreamServices
-from udf_server.streams.session_progress import SessionProgress
-from udf_server.streams.stream_errors import audit, error_message
+from udf_server.streams.session_progress import SessionProgress, add_other_process
+from udf_server.streams.stream_errors import audit, error_message, stream_refused
 
 __all__ = ["SERVICE_NAME", "UdfService", "UnaryContext", "WritingContext"]
 
@@ -31,6 +32,9 @@ LISTS_AT_ONCE = 16
 RETRY_SECONDS = 1.0
 """When a client may ask again for a stream that this server did not take."""
 SERVICE_NAME = service_pb2.DESCRIPTOR.services_by_name["UdfService"].full_name
+
+
+StreamT = TypeVar("StreamT")
 
 
 class RequestContext(Protocol):
@@ -60,10 +64,12 @@ class UdfService:
     def __init__(
         self, services: StreamServices, access: Access | None = None, *, alone: bool = True,
         weights: Mapping[str, float] | None = None, load: ReportedLoad | None = None,
+        relay: Relay | None = None, behind: bool = False,
     ) -> None:  # fmt: skip
         """`alone` is False if other processes serve the same address. `weights` has shares of jobs by
-        `name@version`.
+        `name@version`. A relay knows functions of other processes. With `behind`, streams come from such a relay.
         """
+        self._relay, self._behind = relay, behind
         self._alone, self._id = alone, uuid.uuid4().hex
         self._progress = SessionProgress()
         self._load = load or ReportedLoad()
@@ -72,6 +78,7 @@ class UdfService:
         self.services = services
         self._host, self._metrics, self.admission = services.host, services.metrics, services.admission
         self._open: dict[ExecuteStream, None] = {}
+        self._relayed: dict[RelayedStream, None] = {}
         self._by_caller: collections.Counter[str] = collections.Counter()
         self._lists: weakref.WeakValueDictionary[str, asyncio.Semaphore] = weakref.WeakValueDictionary()
         """By caller, while it has any."""
@@ -82,10 +89,13 @@ class UdfService:
     @property
     def streams(self) -> int:
         """Number of open streams."""
-        return len(self._open)
+        return len(self._open) + len(self._relayed)
 
     def drain(self) -> None:
-        """Refuse new streams and ask the clients of open ones to change servers. Safe to call twice."""
+        """Refuse new streams and ask the clients of open ones to change servers. Safe to call twice.
+
+        Streams that were passed on are asked by the processes that have their functions.
+        """
         self.draining = True
         for stream in self._open:
             stream.drain()
@@ -151,12 +161,9 @@ class UdfService:
             await answers.write(encode(error_message(error)))
             return
         who = caller.identity
-        stream = ExecuteStream(
-            self.services, caller=caller, headers=context.invocation_metadata() or (), load=self._told_load
-        )
         self._by_caller[who] += 1
         try:
-            await self._run(stream, requests, answers)
+            await self._serve(requests, context, caller, answers)
             # A client that does not read still counts as a stream, and holds the message that gRPC has: no other one.
             with self.admission.rooms.holding(answers.unsent, who):
                 await answers.sent()
@@ -165,15 +172,39 @@ class UdfService:
             if not self._by_caller[who]:
                 del self._by_caller[who]
 
-    async def _run(self, stream: ExecuteStream, requests: AsyncIterator[bytes], answers: "_AnswerWriter") -> None:
-        self._open[stream] = None
+    async def _serve(
+        self, requests: AsyncIterator[bytes], context: WritingContext, caller: Caller, answers: "_AnswerWriter"
+    ) -> None:
+        if self._relay is not None:
+            wanted = ""
+            try:
+                opened = await self._relay.open(requests, min(OPEN_SECONDS, self.admission.limits.idle_seconds))
+                requests, wanted = opened.messages, opened.function
+                relayed = self._relay.stream(opened, caller, cast("StreamedContext", context), answers.write)
+            except StreamError as error:
+                self._metrics.rejected.labels(error.code).inc()
+                stream_refused(caller, wanted, error)
+                await answers.write(encode(error_message(error)))
+                return
+            if relayed is not None:
+                await self._run(self._relayed, relayed, relayed.run())
+                return
+        stream = ExecuteStream(
+            self.services, caller=caller, headers=context.invocation_metadata() or (), load=self._told_load
+        )
+        try:
+            await self._run(self._open, stream, stream.run(requests, answers.write))
+        finally:
+            self._progress.ended(stream.progress)
+
+    async def _run(self, running: dict[StreamT, None], stream: StreamT, run: Coroutine[None, None, None]) -> None:
+        running[stream] = None
         self._idle.clear()
         try:
-            await stream.run(requests, answers.write)
+            await run
         finally:
-            self._open.pop(stream, None)
-            self._progress.ended(stream.progress)
-            if not self._open:
+            running.pop(stream, None)
+            if not self.streams:
                 self._idle.set()
 
     async def list_functions(self, request: bytes, context: UnaryContext) -> service_pb2.ListFunctionsResponse:
@@ -185,7 +216,8 @@ class UdfService:
         lists = self._lists.setdefault(caller.identity, asyncio.Semaphore(LISTS_AT_ONCE))
         await lists.acquire()
         context.add_done_callback(lambda _: lists.release())  # the client has read it, or has left
-        specs = [function.spec for function in self._host.registry if caller.may_call(function.spec.name)]
+        catalog = self._host.registry if self._relay is None else self._relay.catalog
+        specs = [function.spec for function in catalog if caller.may_call(function.spec.name)]
         return service_pb2.ListFunctionsResponse(
             functions=[spec.to_proto() for spec in specs],
             server_version=__version__,
@@ -207,6 +239,8 @@ class UdfService:
         response.partial, response.server = not self._alone, self._id
         if (load := self._told_load()) is not None:
             response.load.CopyFrom(load)
+        for other in () if self._relay is None else await self._relay.progress(request, context):
+            add_other_process(response, other)
         return response
 
     def _told_load(self) -> message_pb2.Load | None:
@@ -215,9 +249,10 @@ class UdfService:
 
     def _identify(self, context: RequestContext) -> Caller:
         """Identify the caller. Raises StreamError UNAUTHENTICATED, after writing it to the audit log."""
-        metadata, peer = context.invocation_metadata() or (), context.peer()
+        metadata = context.invocation_metadata() or ()
+        peer, auth = origin_of(context) if self._behind else (context.peer(), context.auth_context())
         try:
-            return self._access.identify(metadata, context.auth_context(), peer)
+            return self._access.identify(metadata, auth, peer)
         except StreamError as error:
             self._metrics.rejected.labels(error.code).inc()
             audit.warning("caller refused", extra={"peer": peer, "why": error.message})

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from remote_udf.v1 import message_pb2 as pb
 from remote_udf.v1 import service_pb2
 
-__all__ = ["SessionProgress", "StreamProgress"]
+__all__ = ["SessionProgress", "StreamProgress", "add_other_process"]
 
 MOST_SESSIONS = 1_000
 """Number of sessions whose ended streams are remembered; the one that ended a stream longest ago is forgotten."""
@@ -50,6 +50,20 @@ class SessionProgress:
                 _add(response.counts, stream.counts)
                 response.rows_unanswered += stream.unanswered
         return response
+
+
+def add_other_process(response: service_pb2.GetProgressResponse, other: service_pb2.GetProgressResponse | None) -> None:
+    """Add the answer of another process; None if it does not answer, so that its rows are missing.
+
+    The load is that of the busiest process: a stream of the client may be for any of them.
+    """
+    if other is None:
+        response.partial = True
+        return
+    _add(response.counts, other.counts)
+    response.rows_unanswered += other.rows_unanswered
+    if response.HasField("load") and other.load.load > response.load.load:
+        response.load.CopyFrom(other.load)
 
 
 def _add(total: pb.StreamCounts, counts: pb.StreamCounts) -> None:

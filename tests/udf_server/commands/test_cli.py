@@ -9,7 +9,7 @@ from click.testing import CliRunner
 
 from remote_udf.version import __version__
 from udf_server.commands.cli import main
-from udf_server.commands.shown import listed
+from udf_server.commands.shown import listed, shown_of
 from udf_server.hosting.registry import Registry
 from udf_server.plugins.loading import build_plugin_manager, load_functions
 
@@ -292,7 +292,8 @@ def test_the_version_is_shown():
 @pytest.mark.parametrize("width", [80, 120])
 def test_a_terminal_gets_a_list_of_functions_that_fits(run, width):
     registry = Registry(load_functions(build_plugin_manager([run.path], entry_points=False)))
-    full, fitted = listed(registry).splitlines(), listed(registry, width).splitlines()
+    shown = shown_of(registry)
+    full, fitted = listed(shown).splitlines(), listed(shown, width).splitlines()
     assert max(map(len, full)) > width >= max(map(len, fitted))
     assert len(full) == len(fitted)
     names = [line.partition("(")[0] for line in full[1:]]

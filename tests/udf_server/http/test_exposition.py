@@ -49,16 +49,17 @@ def test_a_page_has_the_metrics_with_series(registry):
 
 def test_joined_pages_have_all_samples_with_the_label_of_their_process(registry):
     page = page_of(registry)
-    found = samples(joined([("0", page), ("1", page), ("2", "")]))
+    processes = [{"process": "0"}, {"group": "geo", "process": "0"}, {"group": "geo", "process": "1"}]
+    found = samples(joined([*((labels, page) for labels in processes), ({"process": "2"}, "")]))
     assert found == {
-        (name, *sorted([*labels, ("process", process)])): value
-        for process in ("0", "1")
+        (name, *sorted([*labels, *more.items()])): value
+        for more in processes
         for (name, *labels), value in samples(page).items()
     }
 
 
 def test_joined_pages_have_each_metric_once(registry):
-    lines = joined([("0", page_of(registry)), ("1", page_of(registry))]).splitlines()
+    lines = joined([({"process": "0"}, page_of(registry)), ({"process": "1"}, page_of(registry))]).splitlines()
     assert [line for line in lines if line.startswith("# TYPE")] == [
         "# TYPE rows_total counter", "# TYPE load gauge", "# TYPE wait histogram", "# TYPE size summary",
     ]  # fmt: skip
@@ -67,7 +68,7 @@ def test_joined_pages_have_each_metric_once(registry):
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("promtool") is None, reason="needs promtool, of Debian's prometheus")
 def test_prometheus_reads_joined_pages(registry):
-    page = joined([("0", page_of(registry)), ("1", page_of(registry))])
+    page = joined([({"process": "0"}, page_of(registry)), ({"process": "1"}, page_of(registry))])
     done = subprocess.run(["promtool", "check", "metrics"], input=page, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
 

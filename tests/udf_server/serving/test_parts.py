@@ -31,6 +31,15 @@ def test_limits_of_callers_are_divided_and_what_they_share_is_not():
     assert part_of(ServerConfig(callers={"a": CallerSettings(max_streams=2)}), 4).callers["a"].max_streams == 1
 
 
+def test_streams_are_divided_in_each_group_because_all_of_them_pass_the_default_group():
+    config = ServerConfig(callers={"etl": CallerSettings(max_streams=400, max_rows_in_flight=1000)})
+    part = part_of(config, 4, 1)
+    assert (part.max_streams, part.max_connections) == (config.max_streams, config.max_connections)
+    assert part.max_server_bytes == config.max_server_bytes // 4
+    assert part.callers["etl"] == CallerSettings(max_streams=400, max_rows_in_flight=250)
+    assert part_of(config, 4, 2).max_streams == config.max_streams // 2
+
+
 @pytest.mark.parametrize(("url", "part"), [("memory:", 1 << 20), ("file:///x", 4 << 20), ("redis://x", 4 << 20)])
 def test_only_a_cache_that_each_process_has_for_itself_is_divided(url, part):
     assert part_of(ServerConfig(cache_url=url, cache_max_bytes=4 << 20), 4).cache_max_bytes == part

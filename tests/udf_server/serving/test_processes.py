@@ -9,7 +9,6 @@ import os
 import signal
 import subprocess
 import sys
-import urllib.error
 import urllib.request
 from contextlib import contextmanager
 from pathlib import Path
@@ -24,7 +23,7 @@ from spark_client.executor.stream.transport import GrpcTransport
 from spark_client.functions.directory import list_functions
 from tests.spark_client.scripted import call_of, chunk_of, everything, stream_of
 from tests.waiting import wait_until
-from udf_server.serving import processes
+from udf_server.serving import processes, worker_process
 from udf_server.serving.config import ServerConfig
 from udf_server.serving.processes import Processes
 
@@ -182,16 +181,19 @@ def test_a_limit_of_streams_is_that_of_all_workers_together(plugin, monkeypatch)
             stream.close()
 
 
-def test_a_server_is_alive_while_the_loops_of_all_its_workers_run(plugin):
-    with workers(plugin(PLUGIN)) as (_, ready):
-        assert page(ready["metrics"] + "/livez") == "ok\n"
-        stopped = ready["processes"][1]
-        os.kill(stopped, signal.SIGSTOP)
-        threads = Path(f"/proc/{stopped}/task")
-        # A thread that runs on another core stops a moment later.
-        wait_until(lambda: all((each / "stat").read_text().split()[2] == "T" for each in threads.iterdir()))
-        with pytest.raises(urllib.error.HTTPError, match="503"):
-            page(ready["metrics"] + "/livez")
-        assert page(ready["metrics"] + "/readyz") == "ok\n"
-        os.kill(stopped, signal.SIGCONT)
-        assert page(ready["metrics"] + "/livez") == "ok\n"
+def test_a_worker_that_hangs_is_replaced_while_the_server_is_alive(plugin, monkeypatch):
+    monkeypatch.setattr(processes, "RESTART_SECONDS", (0.01, 0.02))
+    monkeypatch.setattr(processes, "LOOK_SECONDS", 0.1)
+    monkeypatch.setattr(worker_process, "SCRAPE_SECONDS", 2.0)
+    parent = Processes(
+        ServerConfig(port=0, metrics_port=0), 2, ["serve", "--plugin", plugin(PLUGIN), "--no-entry-points"]
+    )
+    ready = parent.start()
+    try:
+        os.kill(ready["processes"][1], signal.SIGSTOP)
+        wait_until(lambda: "udf_process_restarts_total 1.0" in page(ready["metrics"] + "/metrics"))
+        assert page(ready["metrics"] + "/livez") == page(ready["metrics"] + "/readyz") == "ok\n"
+        wait_until(lambda: 'udf_server_ready{process="1"} 1.0' in page(ready["metrics"] + "/metrics"))
+    finally:
+        parent.stop()
+        parent.wait()

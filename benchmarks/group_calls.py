@@ -1,0 +1,55 @@
+"""Calls through a group of a server, whose streams a process of the default group passes on, over calls without one."""
+
+import json
+import tempfile
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from functools import partial
+from pathlib import Path
+
+import pyarrow as pa
+
+from benchmarks.direct import Client
+from benchmarks.results import Results
+from benchmarks.server import FUNCTIONS, ServerProcess, server_process
+from benchmarks.timing import alternating, medians
+
+__all__ = ["measure_group_calls"]
+
+SPARK_BATCH = 10_000
+NOTHING = "import udf_server as udf\n\n\n@udf.scalar\nasync def nothing(x: int) -> int:\n    return x\n"
+
+
+def measure_group_calls(results: Results, quick: bool) -> None:
+    """Both servers run at the same time, and measurements of them alternate. A ratio above 1 is a faster group."""
+    repetitions = 1 if quick else 7
+    vectorized, waiting = _batches(100_000 if quick else 5_000_000), _batches(5_000 if quick else 50_000)
+    for name, settings in (("", []), ("_without_shared_memory", ["--no-shared-memory"])):
+        with (
+            tempfile.TemporaryDirectory() as folder,
+            server_process(settings=settings) as plain,
+            _with_group(Path(folder), settings) as grouped,
+        ):
+            clients = {"plain": Client(plain.target), "group": Client(grouped.target)}
+            kinds: dict[str, Callable[[Client], float]] = {
+                "vectorized": lambda client: client.seconds("convert", vectorized),
+                "async": lambda client: client.seconds("look_up", waiting, **{"buffer-capacity": "1000"}),
+                "first_row": lambda client: client.seconds("async_identity", _batches(1)),
+            }
+            for kind, measure in kinds.items():
+                found = alternating({each: partial(measure, client) for each, client in clients.items()}, repetitions)
+                time = medians(found)
+                note = f"speed of {kind} calls through a group over those of a server without groups"
+                results.add(f"group_vs_plain_{kind}{name}", time["plain"] / time["group"], note)
+
+
+def _with_group(folder: Path, settings: Sequence[str]) -> AbstractContextManager[ServerProcess]:
+    """A server whose functions are in a group; the default group has one that nobody calls."""
+    (folder / "nothing.py").write_text(NOTHING)
+    (folder / "server.toml").write_text(f"[groups.measured]\nplugins = [{json.dumps(str(FUNCTIONS))}]\n")
+    return server_process(folder / "nothing.py", settings=["--config", str(folder / "server.toml"), *settings])
+
+
+def _batches(rows: int) -> list[pa.RecordBatch]:
+    column = pa.array(range(rows), pa.int64())
+    return pa.Table.from_arrays([column], ["x"]).to_batches(SPARK_BATCH)

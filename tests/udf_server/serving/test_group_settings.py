@@ -1,0 +1,112 @@
+"""The tables `[groups.NAME]` of the settings file, and what the processes of a group load."""
+
+import sys
+
+import pytest
+
+from udf_server.base.errors import FunctionClash, InvalidConfig
+from udf_server.declaring.declaration import scalar
+from udf_server.serving.config import ServerConfig, load_config
+from udf_server.serving.groups import GroupSettings
+from udf_server.serving.membership import check_whole, config_of_group
+from udf_server.streams.routes import GroupFunction
+
+
+@pytest.fixture
+def toml(tmp_path):
+    def write(text):
+        path = tmp_path / "server.toml"
+        path.write_text(text)
+        return path
+
+    return write
+
+
+def test_a_group_has_plugins_and_defaults(toml):
+    config = load_config(toml('[groups.geo]\nplugins = ["shapes.py", "geo"]\n'))
+    assert config.groups == {"geo": GroupSettings(plugins=("shapes.py", "geo"))}
+    assert (config.groups["geo"].processes, config.groups["geo"].required) == (1, True)
+    assert config.groups["geo"].interpreter == sys.executable
+
+
+@pytest.mark.parametrize(
+    ("table", "told"),
+    [
+        ("[groups.geo]", r"setting groups.geo: plugins: there are none"),
+        ('[groups.geo]\nplugins = ["a"]\nproceses = 2', r"setting groups.geo: unknown key 'proceses', did you mean"),
+        ('[groups.geo]\nplugins = ["a"]\nprocesses = 0', r"setting groups.geo: processes: 0 is less than 1"),
+        ('[groups.geo]\nplugins = ["a"]\nprocesses = "many"', r"setting groups.geo: processes: 'many' is not valid"),
+        ('[groups.geo]\nplugins = ["a"]\nrequired = "perhaps"', r"setting groups.geo: required: 'perhaps' is not"),
+        ('[groups.geo]\nplugins = ["a"]\npython = "/no/such"', r"groups.geo: python: '/no/such' is not a program"),
+        ('[groups.geo]\nplugins = ["a"]\nenvironment = { A = 1 }', r"environment: the value of 'A' is not a text"),
+        ('[groups.geo]\nplugins = ["a"]\nenvironment = { A = "$" }', r"environment: the value of 'A' begins with \$"),
+        ('[groups.geo]\nplugins = ["a"]\nenvironment = { "A B" = "x" }', r"environment: 'A B' is not the name"),
+        ('[groups.geo]\nplugins = ["a"]\nenvironment = { UDF_CONFIG_PORT = "1" }', r"'UDF_CONFIG_PORT' is not"),
+        ('[groups.Geo]\nplugins = ["a"]', r"setting groups.Geo: not a name of a group"),
+        ('[groups.default]\nplugins = ["a"]', r"setting groups.default: not a name of a group"),
+        ("[groups]\ngeo = 1", r"setting groups.geo: 1 is not a table; expected one with plugins, python"),
+        ('[groups.a]\nplugins = ["x"]\n[groups.b]\nplugins = ["x"]', r"groups.b: plugins: 'x' is in group 'a' too"),
+    ],
+)  # fmt: skip
+def test_an_error_names_the_table_and_the_key(toml, table, told):
+    with pytest.raises(InvalidConfig, match=told):
+        load_config(toml(table + "\n"))
+
+
+def test_variables_of_a_group_are_those_of_the_server_and_its_own():
+    group = GroupSettings(plugins=("a",), environment={"A": "1", "KEY": "$GEO_KEY", "PRICE": "$$5"})
+    own = {"A": "0", "B": "2", "GEO_KEY": "secret"}
+    assert group.variables("geo", own) == {**own, "A": "1", "KEY": "secret", "PRICE": "$5"}
+    with pytest.raises(
+        InvalidConfig, match=r"groups.geo: environment: KEY is \$GEO_KEY, but the server has no variable"
+    ):
+        group.variables("geo", {"A": "0"})
+
+
+def test_values_of_variables_are_in_no_repr():
+    group = GroupSettings(plugins=("a",), environment={"KEY": "secret"})
+    assert "secret" not in repr(ServerConfig(groups={"geo": group}))
+
+
+def test_the_default_group_loads_what_no_other_group_has(installed_plugins):
+    installed_plugins("geo", "models")
+    group = GroupSettings(plugins=("geo", "shapes.py"))
+    config = ServerConfig(plugin=("mine.py",), block=("models",), groups={"geo": group}, devices=("cuda:0",))
+    default = config_of_group(config, "default")
+    assert (default.plugin, default.block, default.devices) == (("mine.py",), ("models", "geo"), ("cuda:0",))
+    geo = config_of_group(config, "geo")
+    assert (geo.plugin, geo.block, geo.entry_points, geo.devices) == (("geo", "shapes.py"), (), False, ())
+    with pytest.raises(InvalidConfig, match="unknown group 'goe', did you mean 'geo'"):
+        config_of_group(config, "goe")
+
+
+@pytest.fixture
+def installed_plugins(monkeypatch):
+    """Makes it seem that packages with entry points of these names are installed."""
+    from importlib import metadata
+
+    def install(*names):
+        points = metadata.EntryPoints(metadata.EntryPoint(name, "json", "udf_server") for name in names)
+        monkeypatch.setattr(metadata, "entry_points", lambda group: points)
+
+    return install
+
+
+@scalar
+def area(x: int) -> int:
+    return x
+
+
+def test_settings_are_checked_over_the_functions_of_all_groups(caplog):
+    elsewhere = [GroupFunction(area.spec, "geo")]
+    check_whole(ServerConfig(weights={"area@1": 1.0}), [], elsewhere, lacking=[])
+    with pytest.raises(InvalidConfig, match=r'weights."aera@1": there is no such function \(known: area\)'):
+        check_whole(ServerConfig(weights={"aera@1": 1.0}), [], elsewhere, lacking=[])
+    assert not caplog.records
+    check_whole(ServerConfig(weights={"aera@1": 1.0}), [], elsewhere, lacking=["group 'models'"])
+    check_whole(ServerConfig(functions={"aera": {"timeout": "1s"}}), [], elsewhere, lacking=[])
+    assert [line.message for line in caplog.records] == [
+        "a setting has no effect while groups are missing", "a setting has no effect: there is no such function",
+    ]  # fmt: skip
+    with pytest.raises(FunctionClash, match="'area@1' is in group 'default' and in group 'geo'"):
+        check_whole(ServerConfig(), [area.spec], elsewhere, lacking=[])

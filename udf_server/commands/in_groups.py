@@ -1,0 +1,44 @@
+"""Commands that show or call functions run in the Python of the group that has them, as a server runs them."""
+
+import json
+import os
+import subprocess
+from collections.abc import Mapping, Sequence
+
+from udf_server.base.errors import InvalidConfig
+from udf_server.serving.config import ENVIRONMENT_PREFIX, ServerConfig
+from udf_server.serving.groups import GroupSettings
+
+__all__ = ["functions_of_groups", "run_in_group"]
+
+Facts = Mapping[str, str]
+"""What `shown_of` tells of a function."""
+
+
+def functions_of_groups(config: ServerConfig) -> list[Facts]:
+    """What is shown of the functions of all groups, by group. Raises InvalidConfig if a group cannot be loaded."""
+    found: list[Facts] = []
+    for name, group in config.groups.items():
+        done = _run(name, group, ["functions", "--json"], capture=True)
+        if done.returncode:
+            # The group's own message is on standard error already.
+            raise InvalidConfig(f"group {name!r}: its plugins cannot be loaded (status {done.returncode})")
+        found += [{**json.loads(line), "group": name} for line in done.stdout.splitlines()]
+    return found
+
+
+def run_in_group(config: ServerConfig, group: str, arguments: Sequence[str]) -> int:
+    """Run a command of `udf-server` with the plugins of a group. Returns its exit status."""
+    return _run(group, config.groups[group], arguments, capture=False).returncode
+
+
+def _run(
+    name: str, group: GroupSettings, arguments: Sequence[str], *, capture: bool
+) -> "subprocess.CompletedProcess[str]":
+    command, *values = arguments
+    plugins = [word for plugin in group.plugins for word in ("--plugin", plugin)]
+    # The settings are given in full: a file or variables of the server would name its own plugins.
+    own = {key: value for key, value in os.environ.items() if not key.startswith(ENVIRONMENT_PREFIX)}
+    line = [group.interpreter, "-m", "udf_server", command, "--no-entry-points", *plugins, *values]
+    output = subprocess.PIPE if capture else None
+    return subprocess.run(line, env=group.variables(name, own), stdout=output, text=True, check=False)  # noqa: S603 - ours

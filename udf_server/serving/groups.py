@@ -1,0 +1,117 @@
+"""GroupSettings are the settings in `[groups.NAME]` of the server's file: plugins with a Python of their own."""
+
+import re
+import shutil
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from remote_udf.errors import InvalidOption
+from remote_udf.option_tables import mapping, option, read_values, table_of
+from remote_udf.option_values import unknown
+from udf_server.base.errors import InvalidConfig
+from udf_server.serving.setting_values import in_file, nonblank, switch, texts, whole_number
+
+__all__ = ["DEFAULT_GROUP", "GROUP_OPTIONS", "GroupSettings", "parse_groups"]
+
+DEFAULT_GROUP = "default"
+"""The group of the server's own Python, with what `plugin` and the installed packages bring."""
+_NAME = re.compile(r"[a-z][a-z0-9_-]{0,62}")
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_OWN = "UDF_CONFIG_"
+
+
+@in_file
+def _environment(table: Mapping[str, str]) -> Mapping[str, str]:
+    for name, value in table.items():
+        if not _VARIABLE.fullmatch(name) or name.startswith(_OWN):
+            raise InvalidOption(f"{name!r} is not the name of a variable that a group may have")
+        if not isinstance(value, str):
+            # The value may be a secret that was written as a number.
+            raise InvalidOption(f"the value of {name!r} is not a text; write it in quotation marks")
+        if value.startswith("$") and not value.startswith("$$") and not _VARIABLE.fullmatch(value[1:]):
+            raise InvalidOption(f'the value of {name!r} begins with $, which a name follows; write "$$" for a $')
+    return table
+
+
+@dataclass(frozen=True)
+class GroupSettings:
+    """The table of a group. Raises InvalidConfig for an invalid value."""
+
+    plugins: tuple[str, ...] = option(
+        texts, (), "Modules, .py files, and names of installed plugins; they are loaded in this group only."
+    )
+    python: str | None = option(
+        nonblank, None, "Interpreter, such as `/opt/geo/bin/python`, in which remote-udf[server] is installed in the "
+        "server's version. By default the server's own.",
+    )  # fmt: skip
+    processes: int = option(whole_number, 1, "Number of worker processes; each uses one core.")
+    environment: Mapping[str, str] = mapping(
+        _environment,
+        "Variables of the processes, beside those of the server. `$NAME` is the variable NAME of the server; a value "
+        "that begins with a dollar sign begins with `$$`.",
+        secret=True,
+    )
+    required: bool = option(switch, True, "Whether the server does not start without the group.")
+
+    @property
+    def interpreter(self) -> str:
+        """The path of the Python that runs the group."""
+        return self.python or sys.executable
+
+    def variables(self, name: str, own: Mapping[str, str]) -> dict[str, str]:
+        """The environment of a process of the group with this name; `own` is the server's. Raises InvalidConfig."""
+        found = dict(own)
+        for variable, value in self.environment.items():
+            if not value.startswith("$"):
+                found[variable] = value
+            elif value.startswith("$$"):
+                found[variable] = value[1:]
+            elif value[1:] in own:
+                found[variable] = own[value[1:]]
+            else:
+                raise InvalidConfig(
+                    f"setting groups.{name}: environment: {variable} is {value}, but the server has no variable "
+                    f"{value[1:]}"
+                )
+        return found
+
+
+GROUP_OPTIONS = table_of(GroupSettings)
+
+
+def parse_groups(tables: Mapping[str, Mapping[str, Any]]) -> dict[str, GroupSettings]:
+    """The groups by name. Raises InvalidConfig, which names the table and the key."""
+    groups = {name: _parsed(name, table) for name, table in tables.items()}
+    owners: dict[str, str] = {}
+    for name, group in groups.items():
+        for plugin in group.plugins:
+            if owners.setdefault(plugin, name) != name:
+                raise InvalidConfig(f"setting groups.{name}: plugins: {plugin!r} is in group {owners[plugin]!r} too")
+    return groups
+
+
+def _parsed(name: str, table: Mapping[str, Any]) -> GroupSettings:
+    source = f"setting groups.{name}"
+    if not _NAME.fullmatch(name) or name == DEFAULT_GROUP:
+        raise InvalidConfig(
+            f"{source}: not a name of a group: up to 63 lower-case letters, digits, - and _, a letter first, and not "
+            f"{DEFAULT_GROUP!r}"
+        )
+    if not isinstance(table, dict):
+        raise InvalidConfig(f"{source}: {table!r} is not a table; expected one with {', '.join(GROUP_OPTIONS)}")
+    for key in table:
+        if key not in GROUP_OPTIONS:
+            raise InvalidConfig(f"{source}: {unknown('key', key, GROUP_OPTIONS)}")
+    try:
+        group = GroupSettings(**read_values(GROUP_OPTIONS, table, lambda key: f"{source}: {key.name}"))
+        if not group.plugins:
+            raise InvalidOption(f"{source}: plugins: there are none; expected a list of at least one")
+        if group.processes < 1:
+            raise InvalidOption(f"{source}: processes: {group.processes} is less than 1")
+        if group.python is not None and shutil.which(group.python) is None:
+            raise InvalidOption(f"{source}: python: {group.python!r} is not a program that this user can run")
+    except InvalidOption as error:
+        raise InvalidConfig(str(error)) from None
+    return group

@@ -1,0 +1,77 @@
+"""Membership is what a worker process is in a server with groups; `config_of_group` says which plugins it loads."""
+
+import dataclasses
+import importlib.metadata
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from remote_udf.functions import FunctionSpec
+from remote_udf.option_values import unknown
+from udf_server.base.errors import FunctionClash, InvalidConfig
+from udf_server.hosting.registry import Catalog, check_guards, check_weights
+from udf_server.plugins.hookspecs import PROJECT
+from udf_server.serving.config import ServerConfig
+from udf_server.serving.groups import DEFAULT_GROUP
+from udf_server.streams.routes import GroupFunction
+
+__all__ = ["Membership", "check_whole", "config_of_group"]
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Membership:
+    """What a worker process is in a server with groups."""
+
+    group: str = DEFAULT_GROUP
+    socket: Path | None = None
+    """Where it listens, for the processes of the default group; None if it is of the default group itself."""
+    routes: Path | None = None
+    """The file with the functions of the other groups; None if it is not of the default group."""
+    alone: bool = False
+    """Whether no other process listens at its address."""
+
+
+def config_of_group(config: ServerConfig, name: str) -> ServerConfig:
+    """The settings of the processes of a group: which plugins they load. The default group has what no other one has.
+
+    Raises InvalidConfig if there is no such group.
+    """
+    if name == DEFAULT_GROUP:
+        named = {plugin for group in config.groups.values() for plugin in group.plugins}
+        installed = named & set(importlib.metadata.entry_points(group=PROJECT).names)
+        return dataclasses.replace(config, block=(*config.block, *sorted(installed - {*config.block})))
+    if name not in config.groups:
+        raise InvalidConfig(unknown("group", name, [DEFAULT_GROUP, *config.groups]))
+    return dataclasses.replace(config, plugin=config.groups[name].plugins, block=(), entry_points=False, devices=())
+
+
+def check_whole(
+    config: ServerConfig, own: Sequence[FunctionSpec], elsewhere: Sequence[GroupFunction], *, lacking: Sequence[str]
+) -> None:
+    """Check what concerns the functions of all groups: those of the default group (`own`), and those of the others.
+
+    Raises FunctionClash if two groups have a function of the same name and version. Raises InvalidConfig for a guard or
+    a weight of an unknown function. While groups are lacking, that is a warning.
+    """
+    groups = {function.spec.key: function.group for function in elsewhere}
+    for spec in own:
+        if spec.key in groups:
+            raise FunctionClash(
+                f"function {spec.key!r} is in group {DEFAULT_GROUP!r} and in group {groups[spec.key]!r}; rename one, "
+                "give it another version, or remove its plugin from a group"
+            )
+    catalog = Catalog([*(GroupFunction(spec, DEFAULT_GROUP) for spec in own), *elsewhere])
+    names = {"*", *(function.spec.name for function in catalog)}
+    for name in config.functions:
+        if name not in names:
+            log.warning("a setting has no effect: there is no such function", extra={"setting": f"functions.{name}"})
+    try:
+        check_weights(config.weights, catalog)
+        check_guards(config.guards, catalog)
+    except InvalidConfig as error:
+        if not lacking:
+            raise
+        log.warning("a setting has no effect while groups are missing", extra={"why": str(error), "groups": lacking})

@@ -1,0 +1,100 @@
+"""ProcessGroup is the worker processes of one group, which have the same plugins and the same Python."""
+
+import os
+import threading
+import urllib.error
+from collections.abc import Mapping, Sequence
+
+from remote_udf.functions import FunctionSpec
+from remote_udf.version import __version__
+from udf_server.base.errors import InvalidConfig
+from udf_server.serving.worker_process import WorkerProcess
+from udf_server.streams.routes import Route, listed_specs
+
+__all__ = ["ProcessGroup"]
+
+
+class ProcessGroup:
+    """Starts the processes of a group. The first one is started alone: what prevents it from starting is said once."""
+
+    def __init__(
+        self, name: str | None, commands: Sequence[Sequence[str]], devices: Sequence[str] = (), *,
+        environment: Mapping[str, str] = os.environ, sockets: Sequence[str] = (), required: bool = True,
+    ) -> None:  # fmt: skip
+        """There is a command for each process, and a device for each or none.
+
+        `name` is None in a server without groups. `sockets` are where the processes listen, unless that is the server's
+        address.
+        """
+        self.name, self.required = name, required
+        self.workers: list[WorkerProcess] = []
+        self._commands, self._devices, self._environment, self._sockets = commands, devices, environment, sockets
+        self._lock = threading.Lock()
+        self._packed: Sequence[str] = ()
+
+    @property
+    def source(self) -> str:
+        """What errors call it."""
+        return "the server" if self.name is None else f"group {self.name!r}"
+
+    @property
+    def specs(self) -> list[FunctionSpec]:
+        """The functions of the process that was ready last. Raises InvalidConfig."""
+        return listed_specs(self._packed)
+
+    @property
+    def keys(self) -> frozenset[str]:
+        """The names and versions of these functions."""
+        return frozenset(spec.key for spec in self.specs)
+
+    @property
+    def route(self) -> Route:
+        """How the processes of the default group find this group."""
+        return {"sockets": list(self._sockets), "functions": list(self._packed)}
+
+    @property
+    def is_known(self) -> bool:
+        """Whether a process has said which functions the group has."""
+        return bool(self._packed)
+
+    def launch(self, *, first: bool) -> None:
+        """Start the first process, or the others. Raises InvalidConfig."""
+        for number in [0] if first else range(1, len(self._commands)):
+            device = self._devices[number] if self._devices else None
+            try:
+                worker = WorkerProcess(number, self._commands[number], device, self.name, self._environment)
+            except OSError as error:
+                raise InvalidConfig(f"{self.source} cannot be started: {error}") from error
+            self.workers.append(worker)
+
+    def wait_ready(self, worker: WorkerProcess) -> bool:
+        """Wait until one of the processes is ready. Returns whether it has other functions than the one before.
+
+        Raises InvalidConfig if it ends first, or if its Python has another version of this package.
+        """
+        worker.wait_ready()
+        version = worker.ready.get("version")
+        if version != __version__:
+            worker.process.kill()
+            raise InvalidConfig(
+                f"{self.source}: its Python has remote-udf {version}, and the server {__version__}; install "
+                "the same version"
+            )
+        with self._lock:
+            before, self._packed = self._packed, worker.ready.get("specs", [])
+            return before != self._packed
+
+    def unready(self) -> str:
+        """Why no process accepts streams; empty if one does."""
+        why = f"{self.source} has no process"
+        for worker in self.workers:
+            try:
+                worker.ask("/readyz")
+            except urllib.error.HTTPError as error:
+                with error:
+                    why = error.read().decode(errors="replace").removeprefix("no: ").strip()
+            except OSError as error:
+                why = str(error)
+            else:
+                return ""
+        return why

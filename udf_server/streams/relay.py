@@ -1,0 +1,269 @@
+"""Relay passes streams on, unread, to the process of a server that has their function.
+
+A server with groups of plugins has one address, at which the processes of the default group listen. Processes of other
+groups listen on Unix sockets, which only the user of the server can open. There they trust what the relaying process
+says of the caller: its address and the names of its certificate.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple, Protocol, cast
+
+import grpc
+from grpc import aio
+
+from remote_udf.errors import ErrorCode, ErrorKind, ProtocolViolation, StreamError
+from remote_udf.messages import read_request
+from remote_udf.spans import Headers
+from remote_udf.v1 import service_pb2
+from udf_server.declaring.functions import Function
+from udf_server.hosting.registry import Catalog, Registry
+from udf_server.security.access import Caller
+from udf_server.security.files import WatchedFiles
+from udf_server.streams.routes import GroupFunction
+
+__all__ = ["CallContext", "OpenedStream", "Relay", "RelayedStream", "Routes", "StreamedContext", "origin_of"]
+
+_SERVICE = service_pb2.DESCRIPTOR.services_by_name["UdfService"].full_name
+_PEER, _CERTIFICATE = "udf-relayed-peer", "udf-relayed-certificate-bin"
+_NOT_PASSED_ON = (":", "grpc-", "udf-relayed-")
+"""Beginnings of the keys of metadata that belong to one connection."""
+PROGRESS_SECONDS = 2.0
+"""A process that does not say in this time what it has answered is missing in the sum."""
+_OPTIONS = [
+    ("grpc.max_receive_message_length", -1),
+    ("grpc.max_send_message_length", -1),
+    # A group that has crashed is there again within seconds.
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.min_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 500),
+    ("grpc.use_local_subchannel_pool", 1),
+]
+Routes = WatchedFiles[tuple[list[GroupFunction], Mapping[str, Sequence[str]]]]
+
+
+class CallContext(Protocol):
+    """gRPC's context of a request, with what is passed on."""
+
+    def invocation_metadata(self) -> Headers | None: ...
+    def auth_context(self) -> Mapping[str, Iterable[bytes]]: ...
+    def peer(self) -> str: ...
+
+
+class StreamedContext(CallContext, Protocol):
+    """gRPC's context of a stream that is passed on."""
+
+    def time_remaining(self) -> float | None: ...
+    def set_code(self, code: grpc.StatusCode, /) -> None: ...
+    def set_details(self, details: str, /) -> None: ...
+    def set_trailing_metadata(self, metadata: Headers, /) -> None: ...
+
+
+def origin_of(context: CallContext) -> tuple[str, Mapping[str, Iterable[bytes]]]:
+    """The address and the certificates of who called the process that has passed a request on."""
+    metadata = context.invocation_metadata() or ()
+    peer = next((str(value) for key, value in metadata if key == _PEER), context.peer())
+    names = [value if isinstance(value, bytes) else value.encode() for key, value in metadata if key == _CERTIFICATE]
+    return peer, {"x509_common_name": names}
+
+
+def _passed_on(context: CallContext) -> Sequence[tuple[str, str | bytes]]:
+    """The metadata of the caller, its token included, and what the connection says of it."""
+    auth = context.auth_context()
+    names = [*auth.get("x509_common_name", ()), *auth.get("peer_dns", ())]
+    given = [
+        (key, value)
+        for key, value in context.invocation_metadata() or ()
+        if not key.startswith(_NOT_PASSED_ON) and key != "user-agent"
+    ]
+    return (*given, (_PEER, context.peer()), *((_CERTIFICATE, name) for name in names))
+
+
+class OpenedStream(NamedTuple):
+    """A stream whose first message was read."""
+
+    messages: AsyncIterator[bytes]
+    """All of them, the first one included."""
+    function: str
+    """Empty if the first message is no valid Open, as `version` if it names none."""
+    version: str
+
+
+class Relay:
+    """Knows which group has a function, and passes streams on to it. Use it on one event loop."""
+
+    def __init__(self, routes: Routes, own: Registry, count: Callable[[str], object] = lambda group: None) -> None:
+        """`own` are the functions of this process. `count` is called with the group of each stream."""
+        self._routes, self._own, self._count = routes, own, count
+        self._known: list[GroupFunction] = []
+        self._catalog: Catalog[Function | GroupFunction] = Catalog(own)
+        self._channels: dict[str, _Channel] = {}
+        """By socket."""
+
+    @property
+    def catalog(self) -> Catalog[Function | GroupFunction]:
+        """The functions of this process and of all groups."""
+        known, _ = self._routes.current()
+        if known is not self._known:
+            self._known, self._catalog = known, Catalog([*self._own, *known])
+        return self._catalog
+
+    @staticmethod
+    async def open(messages: AsyncIterator[bytes], seconds: float) -> OpenedStream:
+        """Read the first message of a stream. Raises StreamError if none comes within `seconds`."""
+        messages = aiter(messages)
+        try:
+            async with asyncio.timeout(seconds):
+                first = await anext(messages, None)
+        except TimeoutError:
+            raise StreamError(
+                ErrorKind.WORKER, ErrorCode.IDLE, f"the stream is idle: no message for {seconds:g} s", retryable=True
+            ) from None
+        every = _Again(first, messages)
+        try:
+            request = read_request(first or b"").envelope
+        except (ProtocolViolation, UnicodeDecodeError):
+            return OpenedStream(every, "", "")
+        return OpenedStream(every, request.open.function, request.open.version)
+
+    def stream(
+        self, opened: OpenedStream, caller: Caller, context: StreamedContext, write: Callable[[bytes], Awaitable[None]]
+    ) -> "RelayedStream | None":
+        """The stream, to be passed on to a group; None if this process has the function, or is to refuse the stream.
+
+        `write` sends a message to its client. Raises StreamError if no group has the function.
+        """
+        if not opened.function or not caller.may_call(opened.function):
+            return None
+        found = self.catalog.find(opened.function, opened.version, may_see=caller.may_call)
+        if not isinstance(found, GroupFunction):
+            return None
+        self._count(found.group)
+        return RelayedStream(self._channel_of(found.group), found.group, opened.messages, context, write)
+
+    async def progress(
+        self, request: service_pb2.GetProgressRequest, context: CallContext
+    ) -> Sequence[service_pb2.GetProgressResponse | None]:
+        """What each process of other groups says; None for one that does not answer."""
+        _, sockets = self._routes.current()
+        metadata, message = _passed_on(context), request.SerializeToString()
+        found = [self._channel(socket) for each in sockets.values() for socket in each]
+        return await asyncio.gather(*(channel.progress(message, metadata) for channel in found))
+
+    async def close(self) -> None:
+        """Close the connections. Safe to call twice."""
+        channels, self._channels = self._channels, {}
+        for channel in channels.values():
+            await channel.connection.close()
+
+    def _channel_of(self, group: str) -> "_Channel":
+        """The process of the group that has the fewest streams, among those that seem to be there."""
+        _, sockets = self._routes.current()
+        return min(map(self._channel, sockets[group]), key=lambda channel: (channel.is_lost, channel.streams))
+
+    def _channel(self, socket: str) -> "_Channel":
+        if socket not in self._channels:
+            self._channels[socket] = _Channel(socket)
+        return self._channels[socket]
+
+
+class _Channel:
+    """The connection to a process of another group."""
+
+    def __init__(self, socket: str) -> None:
+        self.connection = aio.insecure_channel(f"unix:{socket}", _OPTIONS)
+        self.streams = 0
+        self.execute: aio.StreamStreamMultiCallable[bytes, bytes] = self.connection.stream_stream(
+            f"/{_SERVICE}/Execute"
+        )
+        self._ask: aio.UnaryUnaryMultiCallable[bytes, bytes] = self.connection.unary_unary(f"/{_SERVICE}/GetProgress")
+
+    @property
+    def is_lost(self) -> bool:
+        return self.connection.get_state() is grpc.ChannelConnectivity.TRANSIENT_FAILURE
+
+    async def progress(
+        self, request: bytes, metadata: Sequence[tuple[str, str | bytes]]
+    ) -> service_pb2.GetProgressResponse | None:
+        try:
+            answer = await self._ask(request, timeout=PROGRESS_SECONDS, metadata=metadata)
+        except aio.AioRpcError:
+            return None
+        return service_pb2.GetProgressResponse.FromString(answer)
+
+
+class RelayedStream:
+    """A stream between a client and the process of another group. Call `run` once."""
+
+    def __init__(
+        self,
+        channel: _Channel,
+        group: str,
+        messages: AsyncIterator[bytes],
+        context: StreamedContext,
+        write: Callable[[bytes], Awaitable[None]],
+    ) -> None:
+        self._channel, self._group, self._messages = channel, group, messages
+        self._context, self._write = context, write
+
+    async def run(self) -> None:
+        """Pass on messages, metadata, deadline, cancellation and status, until the stream has ended.
+
+        A message is read only after the one before was sent, so the back-pressure of both ends is kept.
+        """
+        context, channel = self._context, self._channel
+        call = channel.execute(timeout=context.time_remaining(), metadata=_passed_on(context))
+        sending = asyncio.create_task(self._send(call))
+        channel.streams += 1
+        heard, message = False, None
+        try:
+            while (message := await call.read()) is not aio.EOF:
+                heard = True
+                await self._write(cast("bytes", message))
+            await self._end(call, heard=heard)
+        except aio.AioRpcError:
+            await self._end(call, heard=heard)
+        finally:
+            # A task that was cancelled keeps its exception, which keeps this frame: the message would be in a cycle.
+            message = None
+            channel.streams -= 1
+            sending.cancel()
+            call.cancel()
+
+    async def _send(self, call: "aio.StreamStreamCall[bytes, bytes]") -> None:
+        message = b""
+        try:
+            async for message in self._messages:
+                await call.write(message)
+            await call.done_writing()
+        except (aio.AioRpcError, asyncio.InvalidStateError):
+            pass  # the call has ended, and reading it says why
+        finally:
+            message = b""
+
+    async def _end(self, call: "aio.StreamStreamCall[bytes, bytes]", *, heard: bool) -> None:
+        code, details = await call.code(), await call.details()
+        if code is grpc.StatusCode.OK:
+            return
+        if code is grpc.StatusCode.UNAVAILABLE:
+            # The details of gRPC have the path of the socket.
+            details = f"group {self._group!r} {'was lost' if heard else 'does not answer'}"
+        self._context.set_trailing_metadata(tuple(await call.trailing_metadata()))
+        self._context.set_code(code)
+        self._context.set_details(details or "")
+
+
+class _Again:
+    """Messages, the first of which was read already."""
+
+    def __init__(self, first: bytes | None, others: AsyncIterator[bytes]) -> None:
+        self._first, self._others = first, others
+
+    def __aiter__(self) -> AsyncIterator[bytes]:
+        return self
+
+    async def __anext__(self) -> bytes:
+        if self._first is None:
+            return await anext(self._others)
+        first, self._first = self._first, None
+        return first

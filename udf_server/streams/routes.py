@@ -1,0 +1,78 @@
+"""Routes are the functions of other groups of a server, and the Unix sockets of the processes that have them.
+
+The parent process writes them to a file, which the processes of the default group watch.
+"""
+
+import base64
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypedDict
+
+from google.protobuf.message import DecodeError
+
+from remote_udf.functions import FunctionSpec
+from remote_udf.v1 import function_pb2
+from udf_server.base.errors import FunctionClash, InvalidConfig
+
+__all__ = ["GroupFunction", "Route", "listed_specs", "packed_specs", "read_routes", "write_routes"]
+
+
+@dataclass(frozen=True)
+class GroupFunction:
+    """A function that a process of another group has."""
+
+    spec: FunctionSpec
+    group: str
+
+
+class Route(TypedDict):
+    """What is known of a group."""
+
+    sockets: Sequence[str]
+    functions: Sequence[str]
+    """As `packed_specs` writes them."""
+
+
+def packed_specs(specs: Iterable[FunctionSpec]) -> list[str]:
+    """Specs as texts, for JSON."""
+    return [base64.b64encode(spec.to_proto().SerializeToString()).decode() for spec in specs]
+
+
+def listed_specs(packed: Iterable[str]) -> list[FunctionSpec]:
+    """The specs that `packed_specs` wrote. Raises InvalidConfig if it did not write them."""
+    try:
+        messages = [function_pb2.FunctionSpec.FromString(base64.b64decode(text)) for text in packed]
+    except (ValueError, DecodeError) as error:
+        raise InvalidConfig(f"a worker process does not say which functions it has: {error}") from error
+    return [FunctionSpec.from_proto(message) for message in messages]
+
+
+def write_routes(path: Path, routes: Mapping[str, Route]) -> list[GroupFunction]:
+    """Replace the file at once, so that no reader finds a part of it. Returns the functions of all groups.
+
+    Raises FunctionClash if two groups have a function of the same name and version.
+    """
+    functions: dict[str, GroupFunction] = {}
+    for group, route in routes.items():
+        for spec in listed_specs(route["functions"]):
+            other = functions.setdefault(spec.key, GroupFunction(spec, group))
+            if other.group != group:
+                raise FunctionClash(
+                    f"function {spec.key!r} is in group {other.group!r} and in group {group!r}; rename one, give it "
+                    "another version, or remove its plugin from a group"
+                )
+    written = path.with_suffix(".new")
+    written.write_text(json.dumps(routes))
+    written.replace(path)
+    return list(functions.values())
+
+
+def read_routes(contents: Sequence[bytes]) -> tuple[list[GroupFunction], Mapping[str, Sequence[str]]]:
+    """The functions of the groups, and the sockets by group. Raises InvalidConfig."""
+    routes: Mapping[str, Route] = json.loads(contents[0])
+    functions = [
+        GroupFunction(spec, name) for name, route in routes.items() for spec in listed_specs(route["functions"])
+    ]
+    return functions, {name: route["sockets"] for name, route in routes.items()}
