@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from remote_udf.arrow import BatchWriter, Buffers, read_schema, write_schema
 from remote_udf.effective_options import AggregateOptions, ScalarOptions, resolve
-from remote_udf.errors import ErrorCode, ErrorKind, ProtocolViolation, StreamError
+from remote_udf.errors import ErrorCode, ErrorKind, ProtocolViolation, RemoteUdfError, StreamError
 from remote_udf.functions import VALUE
 from remote_udf.messages import Message, encode, read_error, read_response
 from remote_udf.options import OutputMode
@@ -65,7 +65,7 @@ class Connection:
         self._given_up = False
         self._sequence = 0
         self.opened_at = clock()
-        self.finished = False
+        self.finished = self._at_end = False
         self.rows_sent = 0
         # The window of rows in flight bounds this queue.
         self._requests: queue.SimpleQueue[bytes | None] = threads.queue()
@@ -175,15 +175,27 @@ class Connection:
         self._responses.distrust(seconds)
 
     def close(self, *, cancel: bool) -> None:
-        """Close the stream. With `cancel`, the server stops the calls in flight. Safe to call twice."""
-        self._watch.discard(self)
+        """Close the stream. With `cancel`, the server stops the calls in flight. Safe to call twice.
+
+        Without `cancel`, Finished was read, and this waits for the end of the stream.
+        """
         self._requests.put(None)
-        if cancel:
+        if cancel or not self._has_ended():
             self._responses.cancel()
+        self._watch.discard(self)
         with self._memory_lock:
             self._end_offer()
             if self._shared is not None:
                 self._shared.close()
+
+    def _has_ended(self) -> bool:
+        """Whether the server says nothing more. gRPC keeps a call, and a thread, as long as a message is unread."""
+        if not self._at_end:
+            try:
+                self._next("the stream has ended")
+            except (TransportLost, RemoteUdfError):
+                self._at_end = True
+        return self._at_end
 
     def _end_offer(self) -> None:
         """Close the descriptor of the memory that was offered. Needs the lock."""

@@ -1,5 +1,7 @@
 """CallStream with scripted servers: the messages that it sends and counts, and the responses that it rejects."""
 
+import itertools
+
 import pyarrow as pa
 import pytest
 
@@ -35,6 +37,17 @@ def test_every_row_comes_back_and_the_counts_are_those_of_the_server(ordered):
     assert everything(stream) == {row: row + 1 for row in range(30)}
     counts = stream.finish()
     assert (counts.rows_in, counts.rows_ok, counts.rows_failed) == (30, 30, 0)
+
+
+@pytest.mark.parametrize("more", [(), (progress(),), (progress(draining=True),)])
+def test_a_stream_of_which_a_message_was_not_read_is_cancelled(more):
+    # gRPC would keep the call, and a thread, until the message is read.
+    transport = Scripted(lambda requests: itertools.chain(honest(requests), more))
+    stream, _ = timed(call_of(plus_one), transport)
+    stream.submit(chunk_of([1]))
+    assert everything(stream) == {0: 2}
+    assert stream.finish().rows_ok == 1
+    assert transport.streams[0].cancelled.is_set() is bool(more)
 
 
 def test_open_says_what_the_call_is_and_where_it_comes_from():
