@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from pyspark.errors import PySparkException
+from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
 
 from remote_udf.errors import StreamError
@@ -178,8 +178,16 @@ class SqlFunctions:
     def run(self, sql: str, text: Text, fields: Mapping[str, object]) -> DataFrame:
         """Have Spark run SQL that was made of a text. Columns that it names after calls are named as in the text."""
         sent = with_names(sql, text.dialect, self._with_spark) if "@" in sql else sql
-        frame = self.spark.sql(sent, args=text.args, **fields)
-        return frame if sent == sql else with_shown_names(frame)
+        if sent == sql:
+            return self.spark.sql(sql, args=text.args, **fields)
+        try:
+            return with_shown_names(self.spark.sql(sent, args=text.args, **fields))
+        except AnalysisException:
+            # A column `f@1(x)` is one of a table, or that of a call in a subquery.
+            again = with_names(sql, text.dialect, self._with_spark, columns=True)
+            if again == sent:
+                raise
+            return with_shown_names(self.spark.sql(again, args=text.args, **fields))
 
     def _with_spark(self, name: str) -> str | None:
         found = self.remote(name) if "@" in name and self.is_remote_scalar(name) else None

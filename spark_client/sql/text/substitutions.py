@@ -23,8 +23,8 @@ from spark_client.sql.text.parsing import Text, in_place, place_of_token
 
 __all__ = ["with_names", "with_shown_names", "with_variables", "without_empty_calls"]
 
-_NO_NAMES = (TokenType.STRING, TokenType.OVER)
-"""Tokens before a parenthesis that are no names of functions."""
+_CALLED_IN_NAME = re.compile(r"\b[A-Za-z_]\w*@\d+(?:\.\d+)*(?=\()")
+"""The function in the name that Spark gives to the column of a call."""
 _VARIABLE = re.compile(r"\$\{(?:\w+:)?[^\s}']+\}")
 
 
@@ -54,40 +54,57 @@ def without_empty_calls(text: Text, register: Callable[[str], str | None]) -> Te
     Raises PlanError, with the position in the text, for a call that needs arguments.
     """
 
-    def new_name(call: Sequence[Token]) -> str | None:
-        if call[2].token_type is not TokenType.R_PAREN:
+    def new_name(tokens: Sequence[Token], index: int) -> str | None:
+        after = tokens[index + 2 : index + 3]
+        if not _is_call(tokens, index) or not after or after[0].token_type is not TokenType.R_PAREN:
             return None
         try:
-            return register(call[0].text)
+            return register(tokens[index].text)
         except PlanError as error:
-            raise in_place(place_of_token(call[0]), error) from None
+            raise in_place(place_of_token(tokens[index]), error) from None
 
     changed = _renamed(text.sql, text.dialect, new_name)
     return text if changed == text.sql else replace(text, sql=changed)
 
 
-def with_names(sql: str, dialect: RemoteSpark, name_of: Callable[[str], str | None]) -> str:
-    """Replace the name of each call for which `name_of` returns another one."""
-    return _renamed(sql, dialect, lambda call: name_of(call[0].text))
+def with_names(sql: str, dialect: RemoteSpark, name_of: Callable[[str], str | None], *, columns: bool = False) -> str:
+    """Replace the name of each call for which `name_of` returns another one.
+
+    With `columns`, also in names of columns: Spark names the column of a subquery after its call.
+    """
+
+    def new_name(tokens: Sequence[Token], index: int) -> str | None:
+        token = tokens[index]
+        if _is_call(tokens, index):
+            return name_of(token.text)
+        if not columns or token.token_type is not TokenType.IDENTIFIER:
+            return None
+        return _CALLED_IN_NAME.sub(lambda found: name_of(found[0]) or found[0], token.text)
+
+    return _renamed(sql, dialect, new_name)
 
 
-def _renamed(sql: str, dialect: RemoteSpark, name_of: Callable[[Sequence[Token]], str | None]) -> str:
-    """Replace the names of calls. `name_of` gets a name, the parenthesis and what follows that."""
+def _renamed(sql: str, dialect: RemoteSpark, new_name: Callable[[Sequence[Token], int], str | None]) -> str:
+    """Replace tokens by names. `new_name` gets all tokens and the index of one."""
     try:
         tokens = list(dialect.tokenize(sql))
     except SqlglotError:
         return sql  # Spark reports the error when it runs the text
     parts, done = [], 0
-    for index in range(len(tokens) - 2):
-        before, token = tokens[index - 1] if index else None, tokens[index]
-        if before is not None and (before.token_type is TokenType.DOT or before.text.upper() == "FUNCTION"):
-            continue
-        if tokens[index + 1].token_type is not TokenType.L_PAREN or token.token_type in _NO_NAMES:
-            continue
-        if (name := name_of(tokens[index : index + 3])) is not None:
+    for index, token in enumerate(tokens):
+        if (name := new_name(tokens, index)) is not None and name != token.text:
             parts += [sql[done : token.start], quoted(name)]
             done = token.end + 1
     return "".join([*parts, sql[done:]])
+
+
+def _is_call(tokens: Sequence[Token], index: int) -> bool:
+    """Whether a token is the name of a function, without a qualifier, that is called."""
+    before, after = tokens[index - 1] if index else None, tokens[index + 1 : index + 2]
+    if before is not None and (before.token_type is TokenType.DOT or before.text.upper() == "FUNCTION"):
+        return False
+    is_name = tokens[index].token_type not in (TokenType.STRING, TokenType.OVER)
+    return is_name and bool(after) and after[0].token_type is TokenType.L_PAREN
 
 
 def with_shown_names(frame: DataFrame) -> DataFrame:

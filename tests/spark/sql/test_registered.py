@@ -106,6 +106,7 @@ def test_sparks_catalog_lists_functions_after_queries_that_call_versions(remote,
         "SELECT `times@1`(), `answer@1`(), ', `plus_ten@1`(2)' AS text": (
             ["times@1()", "answer@1()", "text"], (3, 42, ", `plus_ten@1`(2)"),
         ),
+        "SELECT t.`plus_ten@1(id)` + 1 AS x FROM (SELECT `plus_ten@1`(id) FROM range(1)) AS t": (["x"], (11,)),
         "SELECT letter FROM VALUES ('a') AS t(text), LATERAL `letters@1`(text)": (["letter"], ("a",)),
         "SELECT letter FROM VALUES ('a') AS t(text), LATERAL `drawn@1`(text)": (["letter"], ("a",)),
         "SELECT * FROM `letters@1`('a')": (["letter"], ("a",)),
@@ -122,6 +123,8 @@ def test_a_view_has_the_columns_of_its_query_named_after_calls(remote, spark):
     remote(plus_ten).sql(f"CREATE OR REPLACE TEMPORARY VIEW named AS {query}")
     assert spark.table("named").columns == ["plus_ten@1(id)", "(plus_ten@1(id) * 2)", "n"]
     assert spark.sql("SELECT `plus_ten@1(id)` AS x, n FROM named").collect() == [Row(x=10, n=0)]
+    found = remote(plus_ten).sql("SELECT `plus_ten@1`(n) AS x, `plus_ten@1(id)` AS y FROM named")
+    assert found.collect() == [Row(x=10, y=10)]
     spark.catalog.dropTempView("named")
 
 
