@@ -189,7 +189,7 @@ class Connection:
                 self._shared.close()
 
     def _has_ended(self) -> bool:
-        """Whether the server says nothing more. gRPC keeps a call, and a thread, as long as a message is unread."""
+        """Whether the server sends no more. gRPC keeps a call, and a thread, as long as a message is unread."""
         if not self._at_end:
             try:
                 self._next("the stream has ended")
