@@ -106,6 +106,8 @@ class Page:
                 pid = self._pids[command.split()[-1]]
                 os.kill(pid, signal.SIGTERM)
                 next(server for server in self._servers if server.pid == pid).wait(60)
+            elif command.startswith("udf-server reload"):
+                printed = self._shell.run(f"{command} --metrics-port {self._ports['9464']}")
             elif command.startswith("pip install "):
                 printed = ""
                 self._install(command)

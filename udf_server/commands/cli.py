@@ -1,4 +1,4 @@
-"""`udf-server`: serve, health, functions, describe, call, check, new-plugin, token."""
+"""`udf-server`: serve, reload, health, functions, describe, call, check, new-plugin, token."""
 
 import asyncio
 import functools
@@ -6,9 +6,7 @@ import json
 import logging
 import os
 import shutil
-import signal
 import sys
-import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec
@@ -16,14 +14,14 @@ from typing import Any, Concatenate, ParamSpec
 import click
 import uvloop
 
-from remote_udf.commands import INTERRUPTED, end_when_interrupted
+from remote_udf.commands import end_when_interrupted
 from remote_udf.errors import RemoteUdfError
 from remote_udf.function_names import split_name
 from remote_udf.version import __version__
-from udf_server.base.errors import InvalidConfig
 from udf_server.base.output import flush_outputs, queue_outputs
 from udf_server.commands.in_groups import functions_of_groups, run_in_group
 from udf_server.commands.new_plugin import new_plugin
+from udf_server.commands.serving import serve_alone, serve_by_processes
 from udf_server.commands.shown import (
     cleared_cache,
     described,
@@ -41,14 +39,13 @@ from udf_server.page.texts import with_text_keys
 from udf_server.plugins.loading import build_plugin_manager, load_functions
 from udf_server.security.access import hashed, new_token
 from udf_server.serving.config import ENVIRONMENT_PREFIX, ServerConfig, load_config, settings
+from udf_server.serving.control import ask_reload
 from udf_server.serving.cores import part_of, worker_processes
 from udf_server.serving.devices import environment_of
 from udf_server.serving.groups import DEFAULT_GROUP
 from udf_server.serving.membership import Membership, config_of_group
 from udf_server.serving.process_setup import configure_logging, tune_process
-from udf_server.serving.processes import Processes
 from udf_server.serving.server import Server
-from udf_server.streams.routes import packed_specs
 
 __all__ = ["main"]
 
@@ -140,7 +137,7 @@ def serve(
     config: ServerConfig, stop_with_stdin: bool, one_of: int | None, device: str | None, group: str | None,
     socket: Path | None, routes: Path | None,
 ) -> None:  # fmt: skip
-    """Serve the functions of every plugin until SIGTERM, SIGINT or SIGHUP.
+    """Serve the functions of every plugin until SIGTERM, SIGINT or SIGHUP. With groups, SIGHUP reloads them.
 
     Once ready, prints one line of JSON to standard output: where it listens and what it serves. Logs
     go to standard error.
@@ -150,7 +147,7 @@ def serve(
     configure_logging(config.log_level, config.log_format, {} if group is None else {"group": group})
     processes = one_of or worker_processes(config)
     if one_of is None and (processes > 1 or config.groups):
-        _serve_by_processes(config, processes, stop_with_stdin)
+        serve_by_processes(config, processes, stop_with_stdin)
         return
     if one_of is None and config.devices:
         (device,) = config.devices
@@ -160,62 +157,29 @@ def serve(
     if group is not None:
         number = worker_processes(config) if socket is None else config.groups[group].processes
         membership = Membership(group, socket, routes, alone=socket is not None or number == 1)
-    registry = _registry(config_of_group(config, group or DEFAULT_GROUP))
-    server = Server(
-        part_of(config, processes, number), registry, share_port=processes > 1, device=device, membership=membership
-    )
+    part = part_of(config, processes, number)
+    try:
+        registry = _registry(config_of_group(config, group or DEFAULT_GROUP))
+        server = Server(part, registry, share_port=processes > 1, device=device, membership=membership)
+    except RemoteUdfError as error:
+        if one_of is not None:
+            click.echo(json.dumps({"why": str(error)}))  # the parent tells it to who reloads
+        raise
     tune_process()
-    uvloop.run(_serve(server, stop_with_stdin, worker=one_of is not None))
+    uvloop.run(serve_alone(server, stop_with_stdin, worker=one_of is not None))
     flush_outputs()
     # Calls that do not return hold threads that cannot be joined.
     os._exit(0)
 
 
-def _serve_by_processes(config: ServerConfig, number: int, stop_with_stdin: bool) -> None:
-    processes = Processes(config, number, sys.argv[1:])
-    for each in _stop_signals():
-        signal.signal(each, lambda *_: processes.stop())
-    try:
-        ready = processes.start()
-    except InvalidConfig:
-        if not processes.stopping:
-            raise
-        click.echo("udf-server: interrupted while it started", err=True)
-        sys.exit(INTERRUPTED)
-    click.echo(json.dumps(ready))
-    if stop_with_stdin:
-
-        def stop_at_end() -> None:
-            sys.stdin.read()
-            processes.stop()
-
-        threading.Thread(target=stop_at_end, daemon=True).start()
-    processes.wait()
-
-
-def _stop_signals() -> list[signal.Signals]:
-    """The signals that drain the server: SIGHUP too, of a terminal that is closed, unless it is ignored as by nohup."""
-    ignored = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
-    return [signal.SIGTERM, signal.SIGINT, *([] if ignored else [signal.SIGHUP])]
-
-
-async def _serve(server: Server, stop_with_stdin: bool, *, worker: bool) -> None:
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in _stop_signals():
-        loop.add_signal_handler(number, stop.set)
-    if stop_with_stdin:
-        loop.add_reader(sys.stdin.fileno(), lambda: None if os.read(sys.stdin.fileno(), 4096) else stop.set())
-    await server.start()
-    functions = [function.spec.key for function in server.registry]
-    ready = {"target": server.target, "metrics": server.metrics_url, "pid": os.getpid(), "functions": functions}
-    if worker:
-        ready |= {"version": __version__, "specs": packed_specs(function.spec for function in server.registry)}
-    click.echo(json.dumps(ready))
-    await stop.wait()
-    if stop_with_stdin:
-        loop.remove_reader(sys.stdin.fileno())
-    await server.stop()
+@main.command()
+@click.argument("groups", nargs=-1)
+@click.option("--changed", is_flag=True, help="Functions may have other types, although they keep their version.")
+@_flags("metrics_port")
+def reload(config: ServerConfig, groups: tuple[str, ...], changed: bool) -> None:
+    """Run GROUPS of the server with the same settings with their new code; all groups if none is named."""
+    for line in ask_reload(config.metrics_port, groups, changed=changed):
+        click.echo(line)
 
 
 @main.command()

@@ -29,6 +29,7 @@ class Watch(TypedDict, total=False):
 
     on_reload: Callable[[bool], object]
     clock: Callable[[], float]
+    look_seconds: float
 
 
 class WatchedFiles(Generic[T]):
@@ -45,12 +46,16 @@ class WatchedFiles(Generic[T]):
         *,
         on_reload: Callable[[bool], object] = lambda good: None,
         clock: Callable[[], float] = time.monotonic,
+        look_seconds: float = LOOK_SECONDS,
     ) -> None:
-        """Read the files. `parse` gets their contents in order. Raises InvalidConfig, as `parse` may."""
+        """Read the files. `parse` gets their contents in order. Raises InvalidConfig, as `parse` may.
+
+        `look_seconds` is the minimum interval between two checks for changes.
+        """
         self._paths = list(paths)
         self._parse = parse
         self._on_reload = on_reload
-        self._clock = clock
+        self._clock, self._look_seconds = clock, look_seconds
         self._lock = threading.Lock()
         try:
             self._seen = self._stamp()
@@ -60,9 +65,9 @@ class WatchedFiles(Generic[T]):
         self._looked = clock()
 
     def current(self) -> T:
-        """The value. The files were checked at most LOOK_SECONDS ago."""
+        """The value. The files were checked at most `look_seconds` ago."""
         with self._lock:
-            if self._clock() - self._looked >= LOOK_SECONDS:
+            if self._clock() - self._looked >= self._look_seconds:
                 self._looked = self._clock()
                 self._look()
             return self._value

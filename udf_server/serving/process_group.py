@@ -1,7 +1,9 @@
 """ProcessGroup is the worker processes of one group, which have the same plugins and the same Python."""
 
 import os
+import subprocess
 import threading
+import time
 import urllib.error
 from collections.abc import Mapping, Sequence
 
@@ -27,6 +29,8 @@ class ProcessGroup:
         address.
         """
         self.name, self.required = name, required
+        self.retired = False
+        """Whether its processes are not started again."""
         self.workers: list[WorkerProcess] = []
         self._commands, self._devices, self._environment, self._sockets = commands, devices, environment, sockets
         self._lock = threading.Lock()
@@ -98,3 +102,21 @@ class ProcessGroup:
             else:
                 return ""
         return why
+
+    def drain(self) -> None:
+        """Have all processes drain, after which they end and are not started again. Safe to call twice."""
+        self.retired = True
+        for worker in self.workers:
+            worker.process.terminate()
+
+    def end(self, seconds: float = 0.0) -> None:
+        """Drain for at most this time, then kill what has not ended."""
+        deadline = time.monotonic() + seconds
+        self.drain()
+        for worker in self.workers:
+            try:
+                worker.process.wait(max(deadline - time.monotonic(), 0.1))
+            except subprocess.TimeoutExpired:
+                worker.process.kill()
+                worker.process.wait()
+            worker.close()

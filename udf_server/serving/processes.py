@@ -6,20 +6,17 @@ on Unix sockets, and those at the port pass its streams on.
 """
 
 import collections
+import dataclasses
 import logging
 import os
 import socket
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Sequence
-from pathlib import Path
 
 from prometheus_client import CollectorRegistry, Counter
 
 from remote_udf.errors import RemoteUdfError
-from remote_udf.sockets import socket_directory
 from udf_server.base.errors import InvalidConfig
 from udf_server.http.server import HttpServer
 from udf_server.limits.sharing.ledgers import LedgerServer
@@ -27,11 +24,9 @@ from udf_server.page.site import Site
 from udf_server.page.sources import ForwardedSource
 from udf_server.serving.config import ServerConfig
 from udf_server.serving.exposure import check_exposure, tokens_allowed
-from udf_server.serving.groups import DEFAULT_GROUP
-from udf_server.serving.membership import check_whole
 from udf_server.serving.process_group import ProcessGroup
+from udf_server.serving.server_groups import ServerGroups
 from udf_server.serving.worker_process import ReadyLine, WorkerProcess, page_of_workers
-from udf_server.streams.routes import write_routes
 
 __all__ = ["Processes"]
 
@@ -60,22 +55,10 @@ class Processes:
         check_exposure(config)
         self._config, self._number, self._arguments = config, number, list(arguments)
         self._stopping = threading.Event()
-        self._groups: list[ProcessGroup] = []
-        """The default group is the last one: it starts when the functions of the others are known."""
+        self._groups: ServerGroups | None = None
         self._ledgers: LedgerServer | None = None
         """Where the workers share guards and budgets, unless servers do."""
-        self._folder = socket_directory("udf-")
-        self._routes = Path(self._folder.name) / "routes"
-
-    @property
-    def _workers(self) -> list[WorkerProcess]:
-        """All of them, those of the default group first."""
-        return [worker for group in self._listed for worker in group.workers]
-
-    @property
-    def _listed(self) -> list[ProcessGroup]:
-        """The groups, the default one first."""
-        return [*self._groups[-1:], *self._groups[:-1]]
+        self._reloading = threading.Lock()
 
     def start(self) -> ReadyLine:
         """Start the workers and wait until every one is ready. Returns the ready line.
@@ -84,113 +67,110 @@ class Processes:
         """
         config = self._config
         self._port = None if config.unix_socket else self._reserve()
+        shared = [*self._arguments, "--stop-with-stdin", "--metrics-host", "127.0.0.1", "--metrics-port", "0"]
         if config.coordination_url is None:
             self._ledgers = LedgerServer()
+            shared += ["--coordination-url", self._ledgers.url]
         if config.cache_url == "memory:":
             log.info("each worker process has its own cache: cache_url is memory:", extra={"processes": self._number})
         if config.coordinated and config.coordination_url is None:
             log.info("limits apply per server: no coordination_url is set", extra={"limits": config.coordinated})
+        address = [] if self._port is None else ["--port", str(self._port.getsockname()[1])]
+        groups = self._groups = ServerGroups(config, self._number, shared, address, self._stopping)
         registry = CollectorRegistry()
         self._restarts = Counter(
             "udf_process_restarts_total", "Worker processes that ended unexpectedly and were restarted.",
             registry=registry,
         )  # fmt: skip
         try:
-            self._launch_all()
-            self._http = self._serve_http(registry)
+            with self._reloading:
+                groups.launch()
+                self._http = self._serve_http(groups, registry)
         except BaseException:
             self._end(0.0)
             raise
-        for group in self._groups:
+        self._keep_all(groups.all)
+        threading.Thread(target=self._end_hanging, args=(groups,), name="hanging", daemon=True).start()
+        return self._ready_line(groups)
+
+    def reload(self, config: ServerConfig, names: Sequence[str] = (), *, changed: bool = False) -> list[str]:
+        """Run groups with what their code and their tables in `config` are now; all groups if none is named.
+
+        The new processes start beside the old ones. If they do not start, or have a function that keeps its version and
+        has other types without `changed`, nothing changes. Streams that are opened after the return are served by the
+        new ones; the old ones drain. Returns what was done, in lines.
+
+        Raises InvalidConfig or PluginError.
+        """
+        with self._reloading:
+            groups = self._groups
+            if groups is None or groups.default is None or groups.default.name is None:
+                raise InvalidConfig("only groups can be reloaded, and the server has none; see docs/groups.md")
+            if self._stopping.is_set():
+                raise InvalidConfig("the server shuts down")
+            wanted = list(dict.fromkeys(names)) or sorted({*config.groups, *self._config.groups})
+            # What is not reloaded stays as it is, whatever its table says now.
+            kept = {name: group for name, group in self._config.groups.items() if name not in wanted}
+            new = {name: group for name, group in config.groups.items() if name in wanted}
+            self._warn_of_others(config)
+            target = dataclasses.replace(self._config, groups={**kept, **new})
+            old = groups.replace(wanted, target, changed=changed)
+            self._config = target
+            made = [group for group in groups.others if group.name in wanted]
+            self._keep_all(made)
+            for group in old:
+                groups.retired.append(group)
+                group.drain()
+                threading.Thread(target=self._end_retired, args=(groups, group), daemon=True).start()
+        done = [f"{group.source}: {', '.join(sorted(group.keys))}" for group in made]
+        done += [f"group {name!r} is gone" for name in wanted if name not in new]
+        log.info("reloaded", extra={"groups": wanted})
+        return done
+
+    def _warn_of_others(self, config: ServerConfig) -> None:
+        """Name the settings that have changed and need a restart."""
+        names = [each.name for each in dataclasses.fields(ServerConfig) if each.name != "groups"]
+        if changed := [name for name in names if getattr(config, name) != getattr(self._config, name)]:
+            log.warning("settings have changed that need a restart", extra={"settings": changed})
+
+    def _end_retired(self, groups: ServerGroups, group: ProcessGroup) -> None:
+        group.end(self._config.drain_seconds + STOP_SECONDS)
+        groups.retired.remove(group)
+
+    def _keep_all(self, groups: Sequence[ProcessGroup]) -> None:
+        for group in groups:
             for worker in group.workers:
                 name = f"worker-{group.name or ''}{worker.number}"
                 threading.Thread(target=self._keep, args=(group, worker), name=name, daemon=True).start()
-        threading.Thread(target=self._end_hanging, name="hanging", daemon=True).start()
-        return self._ready_line()
 
-    def _launch_all(self) -> None:
-        """Start all groups and check that they belong together. Raises InvalidConfig or PluginError."""
-        *others, default = self._groups = self._make_groups()
-        for group in others:
-            group.launch(first=True)
-        for group in others:
-            self._wait_ready(group, group.workers[0])
-        elsewhere = write_routes(self._routes, {str(group.name): group.route for group in others})
-        default.launch(first=True)
-        self._wait_ready(default, default.workers[0])
-        if others:
-            lacking = [group.source for group in others if not group.is_known]
-            check_whole(self._config, default.specs, elsewhere, lacking=lacking)
-        for group in self._groups:
-            group.launch(first=False)
-        for group in self._groups:
-            for worker in group.workers[1:]:
-                self._wait_ready(group, worker)
-
-    def _wait_ready(self, group: ProcessGroup, worker: WorkerProcess) -> None:
-        """Wait until a process is ready. Raises InvalidConfig if it ends first and its group is required."""
-        try:
-            group.wait_ready(worker)
-        except InvalidConfig as error:
-            if group.required or self._stopping.is_set():
-                raise
-            log.error("worker does not start", extra={**worker.named, "why": str(error)})
-
-    def _make_groups(self) -> list[ProcessGroup]:
-        config, groups = self._config, self._config.groups
-        total = self._number + sum(group.processes for group in groups.values())
-        shared = [
-            "-m", "udf_server", *self._arguments, "--one-of", str(total), "--stop-with-stdin",
-            "--metrics-host", "127.0.0.1", "--metrics-port", "0",
-        ]  # fmt: skip
-        if self._ledgers is not None:
-            shared += ["--coordination-url", self._ledgers.url]
-        made = []
-        for place, (name, group) in enumerate(groups.items()):
-            sockets = [str(Path(self._folder.name) / f"g{place}-{number}") for number in range(group.processes)]
-            command = [group.interpreter, *shared, "--group", name, "--group-socket"]
-            made.append(
-                ProcessGroup(
-                    name, [[*command, socket] for socket in sockets], sockets=sockets,
-                    environment=group.variables(name, os.environ), required=group.required,
-                )
-            )  # fmt: skip
-        command = [sys.executable, *shared]
-        if self._port is not None:
-            command += ["--port", str(self._port.getsockname()[1])]
-        if groups:
-            command += ["--group", DEFAULT_GROUP, "--group-routes", str(self._routes)]
-        return [*made, ProcessGroup(DEFAULT_GROUP if groups else None, [command] * self._number, config.devices)]
-
-    def _serve_http(self, registry: CollectorRegistry) -> HttpServer:
+    def _serve_http(self, groups: ServerGroups, registry: CollectorRegistry) -> HttpServer:
         config = self._config
         try:
             return HttpServer(
-                config.metrics_host, config.metrics_port, lambda: page_of_workers(self._workers, registry),
-                lambda: True, self._unready, self._site(), self._missing,
+                config.metrics_host, config.metrics_port, lambda: page_of_workers(groups.workers, registry),
+                lambda: True, self._unready, self._site(groups), self._missing,
             )  # fmt: skip
         except OSError as error:
             where = f"{config.metrics_host}:{config.metrics_port}"
             raise InvalidConfig(f"cannot serve metrics at {where}: {error}") from error
 
-    def _ready_line(self) -> ReadyLine:
-        config, default = self._config, self._groups[-1]
-        specs = [spec for group in self._groups for spec in group.specs]
+    def _ready_line(self, groups: ServerGroups) -> ReadyLine:
+        config = self._config
         ready: ReadyLine = {
-            "target": default.workers[0].ready["target"], "metrics": self._http.url, "pid": os.getpid(),
-            "functions": sorted(spec.key for spec in specs),
-            "processes": [worker.process.pid for worker in self._workers],
+            "target": groups.workers[0].ready["target"], "metrics": self._http.url, "pid": os.getpid(),
+            "functions": sorted(key for group in groups.all for key in group.keys),
+            "processes": [worker.process.pid for worker in groups.workers],
         }  # fmt: skip
         if config.devices:
             ready["devices"] = list(config.devices)
         if config.groups:
-            ready["groups"] = {str(each.name): [one.process.pid for one in each.workers] for each in self._listed}
+            ready["groups"] = {str(each.name): [one.process.pid for one in each.workers] for each in groups.all}
         return ready
 
     def stop(self) -> None:
         """Stop the workers: `wait` returns when they have ended, `start` raises InvalidConfig. Safe to call twice."""
         self._stopping.set()
-        for worker in self._workers:
+        for worker in [] if self._groups is None else self._groups.workers:
             if not worker.ready:
                 worker.process.terminate()
 
@@ -207,7 +187,7 @@ class Processes:
         if self._port is not None:
             self._port.close()
 
-    def _site(self) -> Site | None:
+    def _site(self, groups: ServerGroups) -> Site | None:
         config = self._config
         if not config.page:
             return None
@@ -216,8 +196,8 @@ class Processes:
             log.warning("no web UI: a token would be sent unencrypted", extra={"host": config.metrics_host})
             return None
         source = ForwardedSource(
-            lambda: {group.name: [worker.ask for worker in group.workers] for group in self._listed},
-            self._group_of,
+            lambda: {group.name: [worker.ask for worker in group.workers] for group in groups.all},
+            lambda key: next((each.name for each in groups.all if key in each.keys), groups.all[0].name),
         )
         return Site(source, try_calls=config.try_calls, host=config.metrics_host)
 
@@ -239,60 +219,55 @@ class Processes:
         pause = first
         while True:
             status = worker.process.wait()
-            if self._stopping.is_set():
+            if self._stopping.is_set() or group.retired:
                 return
             pause = first if time.monotonic() - worker.began > STEADY_SECONDS else min(pause * 2, longest)
             device = {} if worker.device is None else {"device": worker.device}
             log.error("worker ended", extra={**worker.named, "status": status, "restart_seconds": pause, **device})
-            if self._stopping.wait(pause):
+            if self._stopping.wait(pause) or group.retired:
                 return
             self._restarts.inc()
             try:
                 worker.launch()
-                if group.wait_ready(worker) and group is not self._groups[-1]:
-                    write_routes(self._routes, {str(each.name): each.route for each in self._groups[:-1]})
+                if group.wait_ready(worker) and self._groups is not None:
+                    self._groups.publish()
             except (RemoteUdfError, OSError) as error:
                 log.error("worker does not start", extra={**worker.named, "why": str(error)})
 
-    def _end_hanging(self) -> None:
+    def _end_hanging(self, groups: ServerGroups) -> None:
         """Kill each worker whose event loop does not run. It is restarted like one that has ended."""
-        silent: collections.Counter[int] = collections.Counter()
+        silent: collections.Counter[WorkerProcess] = collections.Counter()
         while not self._stopping.wait(LOOK_SECONDS):
-            for place, worker in enumerate(self._workers):
-                silent[place] = 0 if worker.is_alive() else silent[place] + 1
-                if silent[place] == SILENT_LOOKS:
+            found = groups.workers
+            for worker in found:
+                silent[worker] = 0 if worker.is_alive() else silent[worker] + 1
+                if silent[worker] == SILENT_LOOKS:
                     log.error("worker hangs and is killed", extra=worker.named)
                     worker.process.kill()
+            silent = collections.Counter({worker: silent[worker] for worker in found})
 
     def _unready(self) -> str:
         """Why no worker at the server's address accepts streams; empty if one does."""
-        return "it shuts down" if self._stopping.is_set() else self._groups[-1].unready()
+        default = None if self._groups is None else self._groups.default
+        return "it shuts down" if default is None or self._stopping.is_set() else default.unready()
 
     def _missing(self) -> str:
         """The groups of which no worker accepts streams, with the reasons; empty if there are none."""
-        found = [(group.source, group.unready()) for group in self._groups[:-1]]
+        groups = [] if self._groups is None else self._groups.others
+        found = [(group.source, group.unready()) for group in groups]
         return "; ".join(f"{source} does not answer: {why}" for source, why in found if why)
 
-    def _group_of(self, key: str) -> str | None:
-        """The group that has the function; the default one if none has."""
-        return next((each.name for each in self._groups if key in each.keys), self._groups[-1].name)
-
     def _end(self, seconds: float) -> None:
+        """End all processes, after they have drained for at most this time."""
+        deadline = time.monotonic() + seconds
+        groups = self._groups
         try:
-            self._end_workers(seconds)
+            for group in [] if groups is None else groups.all:
+                group.drain()
+            for group in [] if groups is None else [*groups.all, *groups.retired]:
+                group.end(max(deadline - time.monotonic(), 0.0))
         finally:
+            if groups is not None:
+                groups.close()
             if self._ledgers is not None:
                 self._ledgers.close()
-            self._folder.cleanup()
-
-    def _end_workers(self, seconds: float) -> None:
-        deadline = time.monotonic() + seconds
-        for worker in self._workers:
-            worker.process.terminate()
-        for worker in self._workers:
-            try:
-                worker.process.wait(max(deadline - time.monotonic(), 0.1))
-            except subprocess.TimeoutExpired:
-                worker.process.kill()
-                worker.process.wait()
-            worker.close()

@@ -259,7 +259,8 @@ class Server:
         """What passes streams on to other groups, if this process is to do so."""
         if self._membership is None or self._membership.routes is None:
             return None
-        routes = WatchedFiles([self._membership.routes], read_routes)
+        # Once a group was reloaded, no stream is passed on to its old process.
+        routes = WatchedFiles([self._membership.routes], read_routes, look_seconds=0.0)
         return Relay(routes, self.registry, lambda group: self.metrics.relayed.labels(group).inc())
 
     def _loop_blocked(self, hosted: HostedFunction) -> None:

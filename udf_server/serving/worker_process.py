@@ -40,6 +40,8 @@ class ReadyLine(TypedDict, total=False):
     devices: list[str]
     groups: dict[str, list[int]]
     """The processes of each group, in a server with groups."""
+    why: str
+    """Why a worker process cannot start, in place of all others."""
     version: str
     """Of this package. Only worker processes print it and their functions, as `packed_specs` writes them."""
     specs: list[str]
@@ -98,8 +100,9 @@ class WorkerProcess:
         self.close = self.process.stdin.close
 
     def wait_ready(self) -> None:
-        """Wait until the process is ready. Raises InvalidConfig if it ends first; the log says why."""
+        """Wait until the process is ready. Raises InvalidConfig if it ends first, with the reason that it gave."""
         assert self.process.stdout is not None
+        why = ""
         for line in self.process.stdout:
             try:
                 ready: ReadyLine | None = json.loads(line)
@@ -109,9 +112,12 @@ class WorkerProcess:
                 self.ready = ready
                 threading.Thread(target=self._pass_on, args=(self.process.stdout,), daemon=True).start()
                 return
-            self._print(line)
+            if isinstance(ready, dict) and "why" in ready:
+                why = f": {ready['why']}"
+            else:
+                self._print(line)
         self.process.stdout.close()
-        raise InvalidConfig(f"{self._source} ended with status {self.process.wait()} before it was ready")
+        raise InvalidConfig(f"{self._source} ended with status {self.process.wait()} before it was ready{why}")
 
     def ask(self, path: str, credentials: Credentials = (), body: bytes | None = None) -> str:
         """The response of its HTTP server. If there is a body, it is posted as JSON. Raises OSError."""

@@ -16,7 +16,7 @@ from remote_udf.functions import FunctionSpec
 from remote_udf.v1 import function_pb2
 from udf_server.base.errors import FunctionClash, InvalidConfig
 
-__all__ = ["GroupFunction", "Route", "listed_specs", "packed_specs", "read_routes", "write_routes"]
+__all__ = ["GroupFunction", "Route", "functions_of", "listed_specs", "packed_specs", "read_routes", "write_routes"]
 
 
 @dataclass(frozen=True)
@@ -49,11 +49,8 @@ def listed_specs(packed: Iterable[str]) -> list[FunctionSpec]:
     return [FunctionSpec.from_proto(message) for message in messages]
 
 
-def write_routes(path: Path, routes: Mapping[str, Route]) -> list[GroupFunction]:
-    """Replace the file at once, so that no reader finds a part of it. Returns the functions of all groups.
-
-    Raises FunctionClash if two groups have a function of the same name and version.
-    """
+def functions_of(routes: Mapping[str, Route]) -> list[GroupFunction]:
+    """The functions of all groups. Raises FunctionClash if two groups have one of the same name and version."""
     functions: dict[str, GroupFunction] = {}
     for group, route in routes.items():
         for spec in listed_specs(route["functions"]):
@@ -63,10 +60,14 @@ def write_routes(path: Path, routes: Mapping[str, Route]) -> list[GroupFunction]
                     f"function {spec.key!r} is in group {other.group!r} and in group {group!r}; rename one, give it "
                     "another version, or remove its plugin from a group"
                 )
+    return list(functions.values())
+
+
+def write_routes(path: Path, routes: Mapping[str, Route]) -> None:
+    """Replace the file at once, so that no reader finds a part of it."""
     written = path.with_suffix(".new")
     written.write_text(json.dumps(routes))
     written.replace(path)
-    return list(functions.values())
 
 
 def read_routes(contents: Sequence[bytes]) -> tuple[list[GroupFunction], Mapping[str, Sequence[str]]]:

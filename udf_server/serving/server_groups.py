@@ -1,0 +1,170 @@
+"""ServerGroups are the groups of a server: they are started, checked together, published, and replaced by a reload."""
+
+import itertools
+import logging
+import os
+import sys
+import threading
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from remote_udf.functions import FunctionSpec
+from remote_udf.option_values import unknown
+from remote_udf.sockets import socket_directory
+from udf_server.base.errors import InvalidConfig
+from udf_server.serving.config import ServerConfig
+from udf_server.serving.groups import DEFAULT_GROUP
+from udf_server.serving.membership import check_whole
+from udf_server.serving.process_group import ProcessGroup
+from udf_server.serving.worker_process import WorkerProcess
+from udf_server.streams.routes import functions_of, write_routes
+
+__all__ = ["ServerGroups"]
+
+log = logging.getLogger(__name__)
+
+
+class ServerGroups:
+    """Call `launch`, then `publish` whenever a process of a group has other functions, and `close` at the end."""
+
+    def __init__(
+        self,
+        config: ServerConfig,
+        number: int,
+        shared: Sequence[str],
+        address: Sequence[str],
+        stopping: threading.Event,
+    ) -> None:
+        """`number` are the processes of the default group.
+
+        `shared` are the arguments of all worker processes, and `address` further ones of those of the default group.
+        """
+        self._config, self._number, self._stopping = config, number, stopping
+        self._shared, self._address = shared, address
+        self._folder = socket_directory("udf-")
+        self._routes = Path(self._folder.name) / "routes"
+        self._made = itertools.count()
+        self._lock = threading.Lock()
+        self.others: list[ProcessGroup] = []
+        self.retired: list[ProcessGroup] = []
+        """Groups that were replaced and still drain."""
+        self.default: ProcessGroup | None = None
+
+    @property
+    def all(self) -> list[ProcessGroup]:
+        """Those that serve, the default group first."""
+        return [*([] if self.default is None else [self.default]), *self.others]
+
+    @property
+    def workers(self) -> list[WorkerProcess]:
+        """The processes of these groups."""
+        return [worker for group in self.all for worker in group.workers]
+
+    def launch(self) -> None:
+        """Start all groups and check that they belong together. Raises InvalidConfig or PluginError."""
+        self.others = [self._make(name, self._config) for name in self._config.groups]
+        for group in self.others:
+            group.launch(first=True)
+        for group in self.others:
+            self._wait_ready(group, group.workers[:1])
+        self.publish()
+        default = self.default = self._make_default()
+        default.launch(first=True)
+        self._wait_ready(default, default.workers)
+        self._check(self._config, self.others)
+        for group in self.all:
+            group.launch(first=False)
+        for group in self.all:
+            self._wait_ready(group, group.workers[1:])
+
+    def publish(self) -> None:
+        """Tell the processes of the default group which functions the others have, and where.
+
+        Raises FunctionClash if two of them have a function of the same name and version.
+        """
+        with self._lock:
+            routes = {str(group.name): group.route for group in self.others}
+            functions_of(routes)
+            write_routes(self._routes, routes)
+
+    def replace(self, names: Sequence[str], config: ServerConfig, *, changed: bool) -> list[ProcessGroup]:
+        """Start these groups beside the old ones, as `config` has them, and switch to them. Returns the old ones.
+
+        With `changed`, functions may keep their version although their types differ. Raises InvalidConfig or
+        PluginError if the new ones do not start or may not replace the old ones; then nothing has changed.
+        """
+        for name in names:
+            if name not in {*config.groups, *self._config.groups}:
+                raise InvalidConfig(unknown("group", name, {*config.groups, *self._config.groups}))
+        made = [self._make(name, config) for name in names if name in config.groups]
+        old = [group for group in self.others if group.name in names]
+        others = [*(group for group in self.others if group not in old), *made]
+        try:
+            for first in (True, False):
+                for group in made:
+                    group.launch(first=first)
+                for group in made:
+                    for worker in group.workers[:1] if first else group.workers[1:]:
+                        group.wait_ready(worker)
+            if not changed:
+                _require_types(old, made)
+            self._check(config, others)
+        except BaseException:
+            for group in made:
+                group.end()
+            raise
+        self.others, self._config = others, config
+        self.publish()
+        return old
+
+    def _wait_ready(self, group: ProcessGroup, workers: Iterable[WorkerProcess]) -> None:
+        """Wait until processes are ready. Raises InvalidConfig if one ends first and its group is required."""
+        for worker in workers:
+            try:
+                group.wait_ready(worker)
+            except InvalidConfig as error:
+                if group.required or self._stopping.is_set():
+                    raise
+                log.error("worker does not start", extra={**worker.named, "why": str(error)})
+
+    def _check(self, config: ServerConfig, others: Sequence[ProcessGroup]) -> None:
+        if others and self.default is not None:
+            elsewhere = functions_of({str(group.name): group.route for group in others})
+            lacking = [group.source for group in others if not group.is_known]
+            check_whole(config, self.default.specs, elsewhere, lacking=lacking)
+
+    def _make(self, name: str, config: ServerConfig) -> ProcessGroup:
+        group, place = config.groups[name], next(self._made)
+        sockets = [str(Path(self._folder.name) / f"g{place}-{number}") for number in range(group.processes)]
+        command = [group.interpreter, *self._shared_of(config), "--group", name, "--group-socket"]
+        return ProcessGroup(
+            name, [[*command, socket] for socket in sockets], sockets=sockets,
+            environment=group.variables(name, os.environ), required=group.required,
+        )  # fmt: skip
+
+    def _make_default(self) -> ProcessGroup:
+        command = [sys.executable, *self._shared_of(self._config), *self._address]
+        groups = self._config.groups
+        if groups:
+            command += ["--group", DEFAULT_GROUP, "--group-routes", str(self._routes)]
+        return ProcessGroup(DEFAULT_GROUP if groups else None, [command] * self._number, self._config.devices)
+
+    def _shared_of(self, config: ServerConfig) -> list[str]:
+        total = self._number + sum(group.processes for group in config.groups.values())
+        return ["-m", "udf_server", *self._shared, "--one-of", str(total)]
+
+    def close(self) -> None:
+        """Remove the sockets. Call it when the processes have ended."""
+        self._folder.cleanup()
+
+
+def _require_types(old: Sequence[ProcessGroup], made: Sequence[ProcessGroup]) -> None:
+    """Raise InvalidConfig if a function keeps its version and has other types."""
+    before: dict[str, FunctionSpec] = {spec.key: spec for group in old for spec in group.specs}
+    for spec in (spec for group in made for spec in group.specs):
+        known = before.get(spec.key)
+        if known is not None and known.fingerprint != spec.fingerprint:
+            raise InvalidConfig(
+                f"function {spec.key} was {known.signature} and is now {spec.signature}: jobs that were planned before "
+                "would fail; give it another version, or reload with --changed"
+            )
