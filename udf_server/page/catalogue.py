@@ -1,12 +1,9 @@
 """The catalogue as JSON: the description and the statistics of each function."""
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, TypedDict
-
-from prometheus_client.registry import Collector
-from prometheus_client.samples import Sample
 
 from remote_udf.function_names import version_key
 from remote_udf.functions import FunctionKind, FunctionSpec
@@ -17,24 +14,17 @@ from udf_server.base.metrics import ServerMetrics
 from udf_server.declaring.functions import Function
 from udf_server.hosting.registry import Registry
 from udf_server.limits.budgets import Budgets
+from udf_server.page.spending import (
+    BudgetSpending,
+    CallerSpending,
+    added_budgets,
+    added_callers,
+    budgets_of,
+    callers_of,
+    samples_of,
+)
 
 __all__ = ["Catalogue", "Listed", "added_up", "catalogue", "facts_of", "united"]
-
-
-class CallerSpending(TypedDict):
-    """What a caller has spent on a function, by unit."""
-
-    caller: str
-    function: str
-    spent: dict[str, float]
-
-
-class BudgetSpending(TypedDict):
-    """What is spent of a budget, and how much it is, by unit."""
-
-    caller: str
-    budget: str
-    spent: dict[str, list[float]]
 
 
 class ServerFacts(TypedDict):
@@ -196,9 +186,9 @@ def _statistics(metrics: ServerMetrics) -> Callable[[str, str], dict[str, Any]]:
     def of(name: str, version: str) -> dict[str, Any]:
         return found.setdefault((name, version), {**dict.fromkeys(_NUMBERS, 0.0), **{name: {} for name in _BY_NAME}})
 
-    for sample in _samples(metrics.rows, "_total"):
+    for sample in samples_of(metrics.rows, "_total"):
         of(sample.labels["function"], sample.labels["version"])[sample.labels["outcome"]] = sample.value
-    for sample in _samples(metrics.cache_rows, "_total"):
+    for sample in samples_of(metrics.cache_rows, "_total"):
         statistics = of(sample.labels["function"], sample.labels["version"])
         statistics[f"cache_{sample.labels['outcome']}"] = sample.value
     for collector, name, end in (
@@ -208,78 +198,11 @@ def _statistics(metrics: ServerMetrics) -> Callable[[str, str], dict[str, Any]]:
         (metrics.row_duration, "row_seconds", "_sum"),
         (metrics.row_duration, "row_count", "_count"),
     ):
-        for sample in _samples(collector, end):
+        for sample in samples_of(collector, end):
             of(sample.labels["function"], sample.labels["version"])[name] = sample.value
-    for sample in _samples(metrics.row_errors, "_total"):
+    for sample in samples_of(metrics.row_errors, "_total"):
         of(sample.labels["function"], sample.labels["version"])["errors"][sample.labels["code"]] = sample.value
-    for sample in _samples(metrics.spent, "_total"):
+    for sample in samples_of(metrics.spent, "_total"):
         spent = of(sample.labels["function"], sample.labels["version"])["spent"]
         spent[sample.labels["unit"]] = spent.get(sample.labels["unit"], 0.0) + sample.value
     return of
-
-
-def _samples(collector: Collector, end: str) -> Iterable[Sample]:
-    """The samples of a collector whose name is the name of the metric and `end`."""
-    for family in collector.collect():
-        for sample in family.samples:
-            if sample.name == family.name + end:
-                yield sample
-
-
-MOST = 200
-"""Number of rows that are listed of each."""
-
-
-def callers_of(
-    metrics: ServerMetrics, may_see: Callable[[str], bool], whose: Callable[[str], bool]
-) -> list[CallerSpending]:
-    """What callers have spent by function: those functions and callers for which the arguments return True."""
-    found: dict[tuple[str, str], dict[str, float]] = {}
-    for family in metrics.spent.collect():
-        for sample in family.samples:
-            labels = sample.labels
-            if sample.name.endswith("_total") and may_see(labels["function"]) and whose(labels["caller"]):
-                key = labels["caller"], f"{labels['function']}@{labels['version']}"
-                found.setdefault(key, {})[labels["unit"]] = sample.value
-    return _callers(found)
-
-
-def added_callers(processes: Iterable[list[CallerSpending]]) -> list[CallerSpending]:
-    """The sums over the processes of a server."""
-    found: dict[tuple[str, str], dict[str, float]] = {}
-    for rows in processes:
-        for row in rows:
-            total = found.setdefault((row["caller"], row["function"]), {})
-            for unit, amount in row["spent"].items():
-                total[unit] = total.get(unit, 0.0) + amount
-    return _callers(found)
-
-
-def _callers(found: dict[tuple[str, str], dict[str, float]]) -> list[CallerSpending]:
-    rows: list[CallerSpending] = [
-        {"caller": caller, "function": key, "spent": spent} for (caller, key), spent in sorted(found.items())
-    ]
-    return rows[:MOST]
-
-
-def budgets_of(budgets: Budgets | None, whose: Callable[[str], bool]) -> list[BudgetSpending]:
-    """What is spent of the budgets that this process serves, by all processes that share them."""
-    if budgets is None:
-        return []
-    found: list[BudgetSpending] = [
-        {"caller": budget.caller, "budget": budget.title, "spent": {unit: [*both] for unit, *both in budget.amounts()}}
-        for budget in budgets.kept()
-        if whose(budget.caller)
-    ]
-    return sorted(found, key=lambda row: (row["caller"], row["budget"]))[:MOST]
-
-
-def added_budgets(processes: Iterable[list[BudgetSpending]]) -> list[BudgetSpending]:
-    """The same for the processes of a server. The most that one knows was asked last."""
-    found: dict[tuple[str, str], BudgetSpending] = {}
-    for rows in processes:
-        for row in rows:
-            known = found.setdefault((row["caller"], row["budget"]), row)
-            for unit, (spent, _) in row["spent"].items():
-                known["spent"][unit][0] = max(known["spent"][unit][0], spent)
-    return [found[key] for key in sorted(found)][:MOST]
