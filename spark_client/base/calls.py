@@ -5,12 +5,15 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
+from remote_udf.arrow import write_schema
 from remote_udf.effective_options import AggregateOptions, ScalarOptions, resolve
 from remote_udf.functions import FunctionSpec
 from remote_udf.options import ErrorPolicy
 from remote_udf.process_calls import ProcessCall, processed_type
 from remote_udf.result_columns import resolved
-from remote_udf.segments import AppliedField, applied_type
+from remote_udf.segments import AppliedField, applied_to_proto, applied_type
+from remote_udf.v1 import message_pb2 as pb
+from remote_udf.version import PROTOCOL_VERSION
 from spark_client.base.config import ClientConfig
 
 __all__ = ["GENERATED", "AggregateCall", "ErrorPolicy", "ProcessTableCall", "ScalarCall"]
@@ -44,6 +47,22 @@ class ScalarCall:
         """Whether the server may return the value of a row in parts."""
         return False
 
+    def to_proto(self, arguments: pa.Schema, context: pb.CallContext) -> pb.Open:
+        """The request of a stream, whose rows have these arguments."""
+        return pb.Open(
+            protocol_version=PROTOCOL_VERSION,
+            function=self.spec.name,
+            version=self.spec.version,
+            # Estimates have another type than the function's result, and so another fingerprint.
+            fingerprint="" if self.config.estimates else self.spec.fingerprint,
+            arguments=write_schema(arguments),
+            options=self.options,
+            context=context,
+            takes_parts=self.takes_parts,
+            budget=self.config.budget.to_proto() if self.config.budget is not None else None,
+            estimate=self.config.estimates,
+        )
+
     @property
     def timeout(self) -> float:
         """The seconds that a row may take by the options known to the client, without the server's own settings."""
@@ -55,6 +74,11 @@ class AggregateCall(ScalarCall):
     """One call of an aggregate function. Its rows are segments; `applied` lists the fields requested for each."""
 
     applied: tuple[AppliedField, ...] = ()
+
+    def to_proto(self, arguments: pa.Schema, context: pb.CallContext) -> pb.Open:
+        request = super().to_proto(arguments, context)
+        request.applied.extend(applied_to_proto(self.applied))
+        return request
 
     @property
     def result_type(self) -> pa.DataType:
@@ -78,6 +102,12 @@ class ProcessTableCall(ScalarCall):
     """One call of a process table function. Its rows are segments."""
 
     process: ProcessCall | None = None
+
+    def to_proto(self, arguments: pa.Schema, context: pb.CallContext) -> pb.Open:
+        request = super().to_proto(arguments, context)
+        if self.process is not None:
+            request.process.CopyFrom(self.process.to_proto())
+        return request
 
     @property
     def result_type(self) -> pa.DataType:

@@ -8,17 +8,15 @@ from collections.abc import Callable, Container, Iterator
 
 import pyarrow as pa
 
-from remote_udf.arrow import BatchWriter, Buffers, read_schema, write_schema
+from remote_udf.arrow import BatchWriter, Buffers, read_schema
 from remote_udf.effective_options import AggregateOptions, ScalarOptions, resolve
 from remote_udf.errors import ErrorCode, ErrorKind, ProtocolViolation, RemoteUdfError, StreamError
 from remote_udf.functions import VALUE
 from remote_udf.messages import Message, encode, read_error, read_response
 from remote_udf.options import OutputMode
-from remote_udf.segments import applied_to_proto
-from remote_udf.shared_memory import OfferedMemory, SharedMemory, SharedMemoryClosed, offer_memory
+from remote_udf.shared_memory import SharedMemory, SharedMemoryClosed, offer_memory
 from remote_udf.threads import THREADS, Threads
 from remote_udf.v1 import message_pb2 as pb
-from remote_udf.version import PROTOCOL_VERSION
 from spark_client.base.calls import AggregateCall, ProcessTableCall, ScalarCall
 from spark_client.base.server_load import ServerLoad
 from spark_client.base.transport import Transport, TransportLost
@@ -77,7 +75,9 @@ class Connection:
         self._memory_lock = threading.Lock()
         """Any thread may close the connection while another one opens it."""
         self._call = call
-        request = _open_request(call, arguments, task, self._offered)
+        request = call.to_proto(arguments, task.to_proto(call.operation_id, call.config.session))
+        if self._offered is not None:
+            request.shared_memory.CopyFrom(self._offered.offer)
         self._requests.put(encode(pb.ExecuteRequest(open=request)))
 
     def open(self, seconds: float, first_seconds: float | None = None) -> None:
@@ -237,23 +237,3 @@ class Connection:
 def _until_none(requests: "queue.SimpleQueue[bytes | None]") -> Iterator[bytes]:
     while (message := requests.get()) is not None:
         yield message
-
-
-def _open_request(call: ScalarCall, arguments: pa.Schema, task: TaskInfo, offered: OfferedMemory | None) -> pb.Open:
-    spec, config = call.spec, call.config
-    return pb.Open(
-        protocol_version=PROTOCOL_VERSION,
-        function=spec.name,
-        version=spec.version,
-        # Estimates have another type than the function's result, and so another fingerprint.
-        fingerprint="" if config.estimates else spec.fingerprint,
-        arguments=write_schema(arguments),
-        options=call.options,
-        context=task.to_proto(call.operation_id, config.session),
-        applied=applied_to_proto(call.applied) if isinstance(call, AggregateCall) else (),
-        process=call.process.to_proto() if isinstance(call, ProcessTableCall) and call.process else None,
-        shared_memory=offered.offer if offered else None,
-        takes_parts=call.takes_parts,
-        budget=config.budget.to_proto() if config.budget is not None else None,
-        estimate=config.estimates,
-    )
