@@ -156,7 +156,7 @@ def _converted(result: Any, rows: int, codec: Codec, verb: str, of: str) -> pa.A
     except WrongResult as wrong:
         raise type(wrong)(wrong.code, f"{verb}: {wrong}") from wrong
     except Exception as strange:
-        # Any exception is possible, because attribute access on the author's records runs the author's code.
+        # Attribute access on the author's records runs the author's code, which may raise anything.
         kind, error = WrongResult, strange
     found = spelled(result.type) if isinstance(result, (pa.Array, pa.ChunkedArray)) else type(result).__name__
     raise kind(ErrorCode.RESULT_TYPE, f"{verb}: expected {spelled(type_)}, got {found}: {error}") from error

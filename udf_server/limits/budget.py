@@ -72,7 +72,8 @@ class Budget(Account):
         self._told = ""
         """Why calls that wait were told to look again last."""
         self._spenders: dict[str, Spender] = {}
-        self._running: dict[RunningCall, None] = {}
+        self.running: dict[RunningCall, None] = {}
+        """The calls that run and may still spend."""
         self._looked = clock()
         self._payers: dict[Payer, None] = {}
         """Those whose calls it bounds."""
@@ -89,7 +90,7 @@ class Budget(Account):
     def ended(self, call: RunningCall, spender: Spender, *, good: bool, called: bool) -> None:
         """Note that a call has ended, which may have been written off. `called`: it was made."""
         with self._lock:
-            self._running.pop(call, None)
+            self.running.pop(call, None)
             if not called:
                 self._sums.not_called(call.costs)
             if call.lost is None:
@@ -136,12 +137,7 @@ class Budget(Account):
     @property
     def is_idle(self) -> bool:
         """Whether no stream uses it and no call runs that may still spend."""
-        return not self.streams and not self._running
-
-    @property
-    def running(self) -> Iterable[RunningCall]:
-        """The calls that run and may still spend."""
-        return tuple(self._running)
+        return not self.streams and not self.running
 
     def amounts(self) -> list[tuple[str, float, float]]:
         """By unit, what all processes have spent, as far as this one knows, and the budget."""
@@ -208,7 +204,7 @@ class Budget(Account):
         self._sums.take(costs)
         call.spender, call.costs, call.until = spender, costs, self._clock() + call.timeout + GRACE_SECONDS
         spender.running += 1
-        self._running[call] = None
+        self.running[call] = None
 
     def _give_back(self, call: RunningCall, spender: Spender) -> None:
         """Hold nothing for a call any more."""
@@ -218,12 +214,12 @@ class Budget(Account):
     def _write_off(self, now: float) -> None:
         """Count what calls have taken as spent that may never end, so that others do not wait for them."""
         self._looked = now
-        for call in list(self._running):
+        for call in list(self.running):
             if call.party.closed:
                 call.until = min(call.until, now + GRACE_SECONDS)
             if now <= call.until or call.spender is None:
                 continue
-            del self._running[call]
+            del self.running[call]
             self._give_back(call, call.spender)
             call.lost = self._sums.unreported(call.costs, call.spending.amounts)
             self._sums.spend(call.lost)
@@ -238,7 +234,7 @@ class Budget(Account):
                 self._sums.want(costs, number, least=spender is chosen)
 
     def _needs(self) -> tuple[bool, bool]:
-        return bool(self._waiting), bool(self._running) or self._sums.changed
+        return bool(self._waiting), bool(self.running) or self._sums.changed
 
     def _claim(self, leave: bool, now: float) -> LimitClaim:
         if now >= self._looked + LOOK_SECONDS:

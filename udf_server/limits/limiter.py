@@ -30,14 +30,14 @@ PAUSE_MOST_SECONDS = 3_600.0
 
 
 class Limiter:
-    """The guard of one function, if it has one, and the calls that run or wait. Any thread or loop may use it.
+    """The guard of one function, if it has one, and the calls that run or wait, on all threads and loops.
 
     A call takes a place, units of the rates and of its budgets, all or nothing. While a budget has nothing for it, the
     calls of its stream are passed over and keep their turn. For a call ask `takes_at_once`, which nearly always allows
     it, and otherwise `enter`, which waits. Call `leave` after each call that began.
 
     A guard counts a call as failed if it raises RetryableError, a retryable Failure, TimeoutError or OSError, or if its
-    deadline cancels it. Any other exception concerns the row only. A call for many rows may name those that have
+    deadline cancels it. All other exceptions concern their rows only. A call for many rows may name those that have
     failed: see `breaker.py`. A call that is cancelled because its client is gone, or because the other one of two
     calls (`hedge-after`) has given the outcome, does not count.
     """

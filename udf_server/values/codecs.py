@@ -38,7 +38,7 @@ class Codec(ABC):
         try:
             return self._size(values)
         except Exception:
-            # Any exception is possible, as in encode_rows.
+            # The author's code may raise anything, as in encode_rows.
             return sum(map(sys.getsizeof, values))
 
     def _size(self, values: Collection[Any]) -> int:

@@ -136,7 +136,7 @@ def _decoded(codec: Codec, array: pa.Array) -> tuple[list[Any], Failures]:
     try:
         return codec.decode(array), {}
     except Exception:
-        # Any exception is possible, because creating the author's records runs the author's code.
+        # Creating the author's records runs the author's code, which may raise anything.
         values, failures = [], {}
         for row in range(len(array)):
             try:
@@ -152,7 +152,7 @@ def encode_rows(codec: Codec, values: Sequence[Any]) -> tuple[pa.Array, Failures
     try:
         return codec.encode(values), {}
     except Exception:
-        # Any exception is possible, because attribute access on the author's records runs the author's code.
+        # Attribute access on the author's records runs the author's code, which may raise anything.
         kept, failures = list(values), {}
         for row, value in enumerate(values):
             try:
