@@ -26,7 +26,7 @@ from udf_server.batching.attempt import Attempt
 from udf_server.batching.dynamic_batcher import Batchers
 from udf_server.batching.merged_call import MergedCall
 from udf_server.batching.merged_rows import MergedRows
-from udf_server.hosting.registry import Registry
+from udf_server.hosting.registry import Catalog
 from udf_server.hosting.thread_executor import ThreadExecutor
 from udf_server.runners.async_rows import AsyncRows
 from udf_server.runners.batches import RowBatch
@@ -200,7 +200,7 @@ MUTANTS = (
     Mutant("the counts of a connection are not reset", Accounts, "start_connection", nothing),
     Mutant("a server that hangs is not noticed", Connection, "check_silence", nothing),
     Mutant("a server that hangs gets the whole time to connect", Connector, "_share", _share_is_all),
-    Mutant("a stream gets the latest version of its function", Registry, "find", _latest),
+    Mutant("a stream gets the latest version of its function", Catalog, "find", _latest),
     Mutant("a refusal that passes is final", connection, "read_error", _final),
     Mutant("a closed connection does not end its requests", Connection, "close", _without_end),
     Mutant("a connection that is lost while its stream moves stays open", CallStream, "_end_connection", _left_open),
