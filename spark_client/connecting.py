@@ -14,7 +14,7 @@ from spark_client.base.security import Security
 from spark_client.base.targets import require_no_credentials, require_target
 from spark_client.embedded import embedded_server, require_local_executors
 from spark_client.executor.stream.in_process import local_transport
-from spark_client.functions.directory import list_functions, pinned
+from spark_client.functions.directory import Functions, list_functions, pinned
 from spark_client.session import RemoteSession
 from spark_client.summary.collector import collecting
 
@@ -121,10 +121,15 @@ def connect(
     functions = list_functions(config)
     if bound is not None:
         config = dataclasses.replace(config, budget=dataclasses.replace(bound, ledger=functions.ledger))
-    if checkpoint is not None:
-        functions = pinned(spark, checkpoint, functions)
+
+    def with_pins(listed: Functions) -> Functions:
+        return listed if checkpoint is None else pinned(spark, checkpoint, listed)
+
+    functions = with_pins(functions)
     cancel_on_interrupt(spark)
-    return RemoteSession(spark, config, functions, embedded, collector, condition_sample)
+    return RemoteSession(
+        spark, config, functions, embedded, collector, condition_sample, lambda: with_pins(list_functions(config))
+    )
 
 
 def _micro_batch(query: str, number: int) -> tuple[str, int]:

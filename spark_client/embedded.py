@@ -5,6 +5,7 @@ import contextlib
 import importlib.util
 import json
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -25,7 +26,10 @@ LOG_TAIL = 3_000
 
 
 class EmbeddedServer:
-    """A server process on a Unix socket that only its owner can access. It ends when this process ends."""
+    """A server process on a Unix socket that only its owner can access. It ends when this process ends.
+
+    After an edit of its plugins, a fresh process serves them at the same address.
+    """
 
     def __init__(self, plugins: Sequence[str], *, start_seconds: float = START_SECONDS) -> None:
         """Start the server and wait until it is ready.
@@ -39,13 +43,14 @@ class EmbeddedServer:
                 'server that runs elsewhere: connect(spark, "host:50051")'
             )
         self._start_seconds = start_seconds
+        self._owner = os.getpid()
         self._copier: threading.Thread | None = None
         self.directory = socket_directory("remote-udf-")
         folder = Path(self.directory.name)
         self.log = folder / "server.log"
         command = [
-            sys.executable, "-m", "udf_server", "serve", "--stop-with-stdin",
-            "--unix-socket", str(folder / "server.sock"), "--metrics-port", "0",
+            sys.executable, "-m", "udf_server", "dev", "--stop-with-stdin",
+            "--unix-socket", str(folder / "udf.sock"), "--metrics-port", "0",
             *(part for plugin in plugins for part in ("--plugin", plugin)),
         ]  # fmt: skip
         with self.log.open("ab") as log:
@@ -65,14 +70,16 @@ class EmbeddedServer:
         return self._process.poll() is None
 
     def stop(self) -> None:
-        """Stop the process and remove its files. Safe to call twice."""
+        """Stop the process and remove its files. Safe to call twice. In a process that was forked it does nothing."""
+        if os.getpid() != self._owner:
+            return
         if self._process.stdin is not None:
             with contextlib.suppress(OSError):
                 self._process.stdin.close()
         try:
             self._process.wait(STOP_SECONDS)
         except subprocess.TimeoutExpired:
-            self._process.kill()
+            self._kill()
             self._process.wait()
         if self._copier is not None:
             self._copier.join(1.0)
@@ -81,13 +88,18 @@ class EmbeddedServer:
             self._process.stdout.close()
         self.directory.cleanup()
 
+    def _kill(self) -> None:
+        """Kill the server and the processes that it has started, which are its group."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+
     def _wait_ready(self) -> dict[str, str]:
         """The values of the line that the server prints when it is ready. Plugins may print other lines before it."""
         late = threading.Event()
 
         def give_up() -> None:
             late.set()
-            self._process.kill()
+            self._kill()
 
         # A process that hangs while it imports plugins never closes its output, so it is killed after a time.
         timer = threading.Timer(self._start_seconds, give_up)

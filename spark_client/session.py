@@ -1,6 +1,7 @@
 """RemoteSession: the functions of one server in one Spark session."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Literal, Unpack, overload
 
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -12,7 +13,7 @@ from spark_client.base.errors import PlanError
 from spark_client.base.identifiers import identifiers_of
 from spark_client.base.notebooks import Explanation, FunctionList, how_connected, session_html
 from spark_client.base.options import note_functions
-from spark_client.base.settings import planning
+from spark_client.base.settings import planning, read_once
 from spark_client.embedded import EmbeddedServer
 from spark_client.functions.aggregate import OverExpression, RemoteAggregate
 from spark_client.functions.directory import Functions
@@ -45,18 +46,23 @@ __all__ = ["RemoteSession"]
 
 
 class RemoteSession:
-    """The functions of a server, with the types and versions that they had when `connect` was called."""
+    """The functions of a server, with the types and versions that they had when `connect` was called.
+
+    Of plugins that an embedded server or `udf-server dev` serves while they are edited, with those that they have now.
+    """
 
     def __init__(
         self, spark: SparkSession, config: ClientConfig, functions: Functions,
         embedded: EmbeddedServer | None = None, collector: Collector | None = None, condition_sample: int = 0,
+        list_again: Callable[[], Functions] | None = None,
     ) -> None:  # fmt: skip
+        """`list_again` returns the functions as they are now. It is called if the server takes over edits of them."""
         self.spark = spark
         self.config = config
         self.embedded = embedded
         """The embedded server, if `connect` started or found one."""
         self._collector = collector or Collector()
-        self._functions = functions
+        self._functions, self._list_again = functions, list_again
         note_functions(functions)
         self._uids = StreamUids()
         self._planned: dict[object, SparkFunction] = {}
@@ -72,7 +78,24 @@ class RemoteSession:
         For a function whose versions have weights, the list says which share of the jobs gets each version, and which
         version this session has got.
         """
-        return FunctionList(self._functions, self._functions.jobs())
+        functions = self._current()
+        return FunctionList(functions, functions.jobs())
+
+    def _current(self) -> Functions:
+        """The functions, listed again at most once per query if their code may have been edited."""
+        if self._functions.code and self._list_again is not None:
+            read_once(self.spark, self._take_edits)
+        return self._functions
+
+    def _take_edits(self, spark: SparkSession) -> None:
+        assert self._list_again is not None
+        functions = self._list_again()
+        if functions.code != self._functions.code:
+            note_functions(functions)
+            self._functions.replace(functions)
+
+    def _spec_of(self, name: str) -> FunctionSpec:
+        return self._current().find(name)
 
     @overload
     def function(
@@ -107,12 +130,13 @@ class RemoteSession:
         return function
 
     def _function(self, name: str, options: Mapping[str, object]) -> RemoteFunction | RemoteAggregate:
-        spec = self._functions.find(name)
+        look_up = partial(self._spec_of, name)
+        spec = look_up()
         if spec.kind is FunctionKind.AGGREGATE:
-            return RemoteAggregate(spec, self.spark, self.config, options)
+            return RemoteAggregate(spec, self.spark, self.config, options, look_up)
         if spec.kind is FunctionKind.PROCESS:
             raise PlanError(f"function {spec.key} is a process table function: call it by remote.process or in SQL")
-        return RemoteFunction(spec, self.spark, self.config, options, self._planned)
+        return RemoteFunction(spec, self.spark, self.config, options, self._planned, look_up)
 
     def group_by(
         self, frame: DataFrame, *keys: str | Column, order_by: Sequence[str | Column] | str | Column = (),
@@ -178,7 +202,7 @@ class RemoteSession:
             UnknownFunction: The server has no such function.
             PlanError: Spark SQL cannot call the function. Aggregates are called through `sql`.
         """
-        scalars = [spec for spec in self._functions if spec.kind is FunctionKind.SCALAR]
+        scalars = [spec for spec in self._current() if spec.kind is FunctionKind.SCALAR]
         wanted = list(names) or [
             name for spec in scalars for name in (spec.key, *([spec.name] if self._is_chosen(spec) else ()))
         ]
@@ -205,6 +229,7 @@ class RemoteSession:
             PlanError: The query cannot be planned; the message has line and column.
             UnknownFunction: The server has no such function.
         """
+        self._current()
         return self._queries.run(Text(text, args, fields))
 
     @planning()
@@ -234,6 +259,7 @@ class RemoteSession:
         """
         if isinstance(text, DataFrame) and estimate:
             raise PlanError("explain: an estimate needs the text of a query; use remote.estimate(df, call) for a call")
+        self._current()
         if isinstance(text, DataFrame):
             return self._queries.explained_frame(text)
         return self._queries.explained(Text(text, args, fields), estimate=estimate)
@@ -433,7 +459,7 @@ class RemoteSession:
         options: ProcessCallOptions | Mapping[str, object] | None = None,
     ) -> DataFrame:  # fmt: skip
         """`process` for SQL, where a scalar argument may have the name of a parameter of `process`."""
-        spec = self._functions.find(name)
+        spec = self._spec_of(name)
         if spec.kind is not FunctionKind.PROCESS:
             raise PlanError(f"function {spec.key} is a function of kind {spec.kind}, not a process table function")
         inputs = normalised_inputs(spec, inputs_of(spec, tables, of_tables), of_tables.upsert_key)

@@ -115,5 +115,5 @@ class _FaultyResponses:
     def cancel(self) -> None:
         self._inner.cancel()
 
-    def distrust(self, seconds: float = 0.0) -> None:
+    def distrust(self, seconds: float = 0.0, *, leave: bool = False) -> None:
         self._inner.distrust(seconds)

@@ -82,6 +82,8 @@ class ErrorCode(StrEnum):
     ARGUMENT_COUNT = "ARGUMENT_COUNT"
     ARGUMENT_TYPE = "ARGUMENT_TYPE"
     INVALID_OPTION = "INVALID_OPTION"
+    PLUGIN_FAILED = "PLUGIN_FAILED"
+    """The plugin was edited, and cannot be imported as it is now."""
     OPEN_FAILED = "OPEN_FAILED"
     """The function's `open` hook raised."""
     PROTOCOL_VIOLATION = "PROTOCOL_VIOLATION"

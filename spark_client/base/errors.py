@@ -4,7 +4,7 @@
     ├── ServerUnavailable           no server at the target answers in time; try again later
     ├── AccessDenied                the server rejects this caller; correct the token or the certificate
     ├── NotARemoteUdfServer         another kind of server answers, or only one side uses TLS; correct the target or TLS
-    ├── EmbeddedServerFailed        the server that connect() starts by default did not start
+    ├── EmbeddedServerFailed        the server that connect() starts did not start, or an edited plugin does not import
     ├── UnknownFunction             the server has no function with that name and version
     ├── PlanError                   a call cannot be planned because of its arguments, its types or where it is used
     ├── SummaryUnavailable          the tasks of this Spark session cannot report statistics
@@ -59,7 +59,10 @@ class NotARemoteUdfServer(RemoteUdfError):
 
 
 class EmbeddedServerFailed(RemoteUdfError):
-    """The embedded server did not start; the message ends with the end of its log."""
+    """The embedded server did not start, or cannot import a plugin that was edited.
+
+    The message ends with the end of its log, or with the traceback.
+    """
 
 
 class UnknownFunction(RemoteUdfError, LookupError):

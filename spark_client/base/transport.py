@@ -50,8 +50,11 @@ class Responses(Protocol):
         """Cancel the stream; a blocked __next__ raises TransportLost. Any thread may call it, also several times."""
         ...
 
-    def distrust(self, seconds: float = 0.0) -> None:
-        """Skip the server of this stream for a while, because it was lost or rejects streams."""
+    def distrust(self, seconds: float = 0.0, *, leave: bool = False) -> None:
+        """Skip the server of this stream for a while, because it was lost or rejects streams.
+
+        `leave` if another process takes over its address: the next stream to it needs a new connection.
+        """
         ...
 
 

@@ -2,7 +2,7 @@
 
 import dataclasses
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Unpack
 
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -31,6 +31,7 @@ class RemoteAggregate(ShownFunction):
     spark: SparkSession
     config: ClientConfig
     options: Mapping[str, object] = dataclasses.field(default_factory=dict)
+    _look_up: Callable[[], FunctionSpec] | None = dataclasses.field(default=None, compare=False)
 
     def with_options(self, **options: Unpack[AggregateCallOptions]) -> "RemoteAggregate":
         """Return the function with call options, such as `size=10_000`, which take precedence over all others."""
@@ -48,8 +49,9 @@ class RemoteAggregate(ShownFunction):
                     "aggregate needs two groupings: compute the inner one under a name in remote.group_by(df, ...)"
                     ".agg(...), and group its result"
                 )
-        require_count(self.spec, len(arguments))
-        return AggregateExpression(self, arguments)
+        now = self.renewed()
+        require_count(now.spec, len(arguments))
+        return AggregateExpression(now, arguments)
 
     __doc__ = FunctionDoc(__doc__)
 

@@ -40,15 +40,17 @@ class Functions(Sequence[FunctionSpec]):
 
     def __init__(
         self, functions: Iterable[FunctionSpec], versions: Mapping[str, str] | None = None,
-        weights: Mapping[str, float] | None = None, ledger: str = "",
+        weights: Mapping[str, float] | None = None, ledger: str = "", code: str = "",
     ) -> None:  # fmt: skip
         """`versions` has the versions of names without one; all other names mean their highest version.
 
         `weights` has the shares of jobs by "name@version", from which `versions` were chosen. `ledger` says where the
-        servers count budgets; it is empty if they do not say so, or count apart.
+        servers count budgets; it is empty if they do not say so, or count apart. `code` identifies the code of the
+        functions, if it may be edited while the session lasts.
         """
         self.weights = weights or {}
         self.ledger = ledger
+        self.code = code
         self._functions = sorted(functions, key=lambda spec: (spec.name, version_key(spec.version)))
         # In the sorted list, the last function of a name has its highest version.
         self.versions: Mapping[str, str] = {spec.name: spec.version for spec in self._functions} | dict(versions or {})
@@ -62,6 +64,10 @@ class Functions(Sequence[FunctionSpec]):
 
     def __len__(self) -> int:
         return len(self._functions)
+
+    def replace(self, other: "Functions") -> None:
+        """Take over another list, for all who hold this one."""
+        self.__dict__.update(other.__dict__)
 
     def find(self, name: str) -> FunctionSpec:
         """The function for "name@version", or for "name" without a version. Raises UnknownFunction."""
@@ -145,7 +151,9 @@ def list_functions(
     weights = united_weights([answer.weights for answer in usable])
     ledgers = {answer.budget for answer in usable}
     ledger = ledgers.pop() if len(ledgers) == 1 else ""
-    return _united([_readable(answer.functions) for answer in usable], weights, config.session, ledger)
+    functions = _united([_readable(answer.functions) for answer in usable], weights, config.session)
+    functions.ledger, functions.code = ledger, " ".join(sorted({answer.code for answer in usable} - {""}))
+    return functions
 
 
 def _readable(functions: Iterable[function_pb2.FunctionSpec]) -> list[FunctionSpec]:
@@ -162,9 +170,7 @@ def _readable(functions: Iterable[function_pb2.FunctionSpec]) -> list[FunctionSp
     return specs
 
 
-def _united(
-    servers: Sequence[Sequence[FunctionSpec]], weights: Mapping[str, float], session: str, ledger: str
-) -> Functions:
+def _united(servers: Sequence[Sequence[FunctionSpec]], weights: Mapping[str, float], session: str) -> Functions:
     """The functions of all servers. If one differs between servers, any is used: the others refuse its streams."""
     every = {spec.key: spec for functions in servers for spec in functions}
     common = reduce(set.intersection, ({(spec.key, spec.fingerprint) for spec in functions} for functions in servers))
@@ -172,7 +178,7 @@ def _united(
     for spec in Functions(every[key] for key, _ in common):
         versions[spec.name].append(spec.version)
     chosen = {name: chosen_version(name, known, weights, session) for name, known in versions.items()}
-    return Functions(every.values(), chosen, weights, ledger)
+    return Functions(every.values(), chosen, weights)
 
 
 def united_weights(servers: Sequence[Mapping[str, float]]) -> dict[str, float]:
@@ -229,7 +235,7 @@ def pinned(spark: SparkSession, checkpoint: str, functions: Functions) -> Functi
     pins = _pins(spark, path)
     if new := {name: version for name, version in functions.versions.items() if name not in pins}:
         spark.createDataFrame(list(new.items()), _PINS_SCHEMA).coalesce(1).write.mode("append").json(path)
-    return Functions(functions, {**functions.versions, **pins}, functions.weights, functions.ledger)
+    return Functions(functions, {**functions.versions, **pins}, functions.weights, functions.ledger, functions.code)
 
 
 def _pins(spark: SparkSession, path: str) -> Mapping[str, str]:

@@ -156,5 +156,5 @@ class FusedFunctions:
         return name
 
 
-def _identity(call: ScalarCall) -> tuple[str, tuple[tuple[str, str], ...], ErrorPolicy]:
-    return call.spec.key, tuple(sorted(call.options.items())), call.policy
+def _identity(call: ScalarCall) -> tuple[str, str, tuple[tuple[str, str], ...], ErrorPolicy]:
+    return call.spec.key, call.spec.fingerprint, tuple(sorted(call.options.items())), call.policy

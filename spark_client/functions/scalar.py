@@ -4,7 +4,7 @@ import dataclasses
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from typing import Any, Protocol, Unpack
+from typing import Any, Protocol, Self, Unpack
 
 import pyarrow as pa
 from pyspark.sql import Column, SparkSession
@@ -71,6 +71,17 @@ class ShownFunction:
     spec: FunctionSpec
     config: ClientConfig
     options: Mapping[str, object]
+    _look_up: Callable[[], FunctionSpec] | None
+
+    def renewed(self) -> Self:
+        """The function as it is now, if its plugin was edited. Raises PlanError if it is of another kind now."""
+        spec = self.spec if self._look_up is None else self._look_up()
+        if spec is self.spec:
+            return self
+        if spec.kind is not self.spec.kind:
+            raise PlanError(f"function {spec.key} was edited and is of kind {spec.kind} now: look it up again")
+        renewed: Self = dataclasses.replace(self, spec=spec)  # type: ignore[type-var]  # the classes are dataclasses
+        return renewed
 
     def __repr__(self) -> str:
         return f"<remote function {self.spec.signature}, version {self.spec.version}, of {self.config.target}>"
@@ -94,6 +105,7 @@ class RemoteFunction(ShownFunction):
     options: Mapping[str, object] = dataclasses.field(default_factory=dict)
     _planned: dict[object, SparkFunction] = dataclasses.field(default_factory=dict, compare=False)
     """The Spark functions made so far. Spark merges equal calls only if they are calls of one object."""
+    _look_up: Callable[[], FunctionSpec] | None = dataclasses.field(default=None, compare=False)
 
     def with_options(self, **options: Unpack[ScalarCallOptions]) -> "RemoteFunction":
         """Return the function with call options, such as `timeout="2 s"`, which take precedence over all others.
@@ -115,6 +127,8 @@ class RemoteFunction(ShownFunction):
         Raises:
             PlanError: The number or the names of the arguments are wrong.
         """
+        if (now := self.renewed()) is not self:
+            return now(*arguments, **named)
         positional = self._positional(arguments, named)
         columns = [column_of(argument) for argument in positional]
         function = self.user_defined_function(len(positional))
@@ -133,7 +147,7 @@ class RemoteFunction(ShownFunction):
     def user_defined_function(self, arguments: int | None) -> SparkFunction:
         """A Spark scalar Arrow-iterator UDF for such calls. Equal calls get the same object."""
         call = self.plan(arguments)
-        key = (self.spec.key, arguments, tuple(sorted(call.options.items())), call.policy)
+        key = (self.spec.key, self.spec.fingerprint, arguments, tuple(sorted(call.options.items())), call.policy)
         if key not in self._planned:
             self._planned[key] = spark_function(call)
         return self._planned[key]

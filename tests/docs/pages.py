@@ -97,7 +97,7 @@ class Page:
 
     def console(self, example: Example) -> str | None:
         for command, wanted in _commands(example.parsed):
-            if command.startswith("udf-server serve") and wanted.startswith("{"):
+            if command.startswith(("udf-server serve", "udf-server dev")) and wanted.startswith("{"):
                 if (taken := self._taken(command)) is not None:
                     return taken
                 printed = self._serve(command, wanted)

@@ -81,11 +81,11 @@ class Sleeping(Threads):
 
 def stream_of(
     call: ScalarCall, transport: Any, schema: pa.Schema = X, sleep: Callable[[float], object] | None = None,
-    **arguments: Any,
+    task: TaskInfo | None = None, **arguments: Any,
 ) -> CallStream:  # fmt: skip
     """A stream of the call. Its pauses are calls of `sleep`, if that is given."""
     threads = {} if sleep is None else {"threads": Sleeping(sleep)}
-    return CallStream(call, schema, TaskInfo(), transport, **threads, **arguments)
+    return CallStream(call, schema, task or TaskInfo(), transport, **threads, **arguments)
 
 
 def everything(stream: CallStream) -> dict[int, Any]:
@@ -178,7 +178,7 @@ class Played:
     def cancel(self) -> None:
         self.cancelled.set()
 
-    def distrust(self, seconds: float = 0.0) -> None:
+    def distrust(self, seconds: float = 0.0, *, leave: bool = False) -> None:
         """Does nothing, because there is no other server."""
 
     @property

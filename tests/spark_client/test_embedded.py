@@ -6,6 +6,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -78,6 +79,41 @@ def test_a_function_may_print_more_than_a_pipe_holds(server):
     assert everything(stream) == {row: row + 1 for row in range(300)}
     stream.finish()
     assert "a plugin that talks while it is imported" in server.log.read_text()
+
+
+def test_threads_that_ask_at_once_get_one_server_and_its_code_as_it_is_now(monkeypatch, plugin):
+    ends = []
+    monkeypatch.setattr(embedded, "atexit", SimpleNamespace(register=ends.append))
+    monkeypatch.setattr(embedded, "_servers", {})
+    file = plugin(PLUGIN)
+
+    def described(_):
+        server = embedded_server([file])
+        return server, list_functions(ClientConfig(server.target)).find("plus_one").signature
+
+    with ThreadPoolExecutor(4) as threads:
+        found = set(threads.map(described, range(4)))
+        plugin(PLUGIN.replace("x: int", "x: int, y: int"))
+        edited = set(threads.map(described, range(4)))
+    try:
+        assert [signature for _, signature in (*found, *edited)] == [
+            "plus_one(x bigint) -> bigint",
+            "plus_one(x bigint, y bigint) -> bigint",
+        ]
+        assert len({server for server, _ in found | edited}) == 1
+    finally:
+        for end in ends:
+            end()
+
+
+def test_a_forked_process_does_not_stop_the_server_of_the_one_it_was_forked_from(server):
+    pid = os.fork()
+    if not pid:
+        server.stop()
+        os._exit(0)
+    os.waitpid(pid, 0)
+    assert server.running
+    assert list_functions(ClientConfig(server.target)).find("plus_one")
 
 
 def test_ctrl_c_in_the_shell_is_not_for_the_server(server):

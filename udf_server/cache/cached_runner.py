@@ -111,7 +111,7 @@ class CachedRunner(Runner):
         self._ttl = options.cache_ttl or 0.0
         scope = options.cache_scope or (CacheScope.CALLER if cache.callers_differ else CacheScope.ALL)
         private = caller if scope is CacheScope.CALLER else ""
-        keying = Keying(setup, RowKeys(setup.function, setup.arguments.targets, options.cache_key, private))
+        keying = Keying(setup, RowKeys(setup.function, setup.arguments.targets, options.cache_key, private, cache.code))
         self._entries = EntryCodec(spec.result, cache.wall, cache.seal, cache.unseal)
         self._answers = BatchAnswers(setup)
         self._shared = SingleFlight(setup, cache, self._answers, budgets)

@@ -31,17 +31,22 @@ _KEY_TYPES = (str, bytes, int, float, bool, type(None))
 class RowKeys:
     """The keys of the rows of one stream. Use it on any thread."""
 
-    def __init__(self, function: Function, types: Sequence[pa.DataType], text: str | None, caller: str) -> None:
-        """The keys differ by function, version, declaration, types, the option `cache-key` and the caller.
+    def __init__(
+        self, function: Function, types: Sequence[pa.DataType], text: str | None, caller: str, code: str = ""
+    ) -> None:
+        """The keys differ by function, version, declaration, types, the option `cache-key`, the caller and the code.
 
         Args:
             function: The function, which may have a `cache_key` of its author.
             types: The types of the arguments.
             text: The option `cache-key`.
             caller: The identity of the caller; empty if all callers share outcomes.
+            code: Identifies the code of the function; empty if only a new version tells that it has changed.
         """
         spec = function.spec
         facts = [_FORMAT, spec.name, spec.version, spec.fingerprint, [spelled(type_) for type_ in types], text, caller]
+        if code:
+            facts.append(code)
         prefix = hashlib.sha256(json.dumps(facts).encode()).digest()
         # BLAKE2b is used because callers choose the arguments: nobody can find other arguments with the same key.
         # The prefix is passed as salt and person, because a key would be hashed again for each row.

@@ -32,6 +32,7 @@ class OutcomeCache:
         metrics: ServerMetrics,
         *,
         callers_differ: bool = False,
+        code: str = "",
         seal: Seal | None = None,
         unseal: Seal | None = None,
         clock: Callable[[], float] = time.monotonic,
@@ -43,6 +44,7 @@ class OutcomeCache:
             store: Where entries are kept.
             metrics: The metrics of the server.
             callers_differ: Whether callers authenticate. If so, `cache-scope` is `caller` unless it is set.
+            code: Identifies the code of the functions; empty if a new version tells that it has changed.
             seal: Encrypts an entry.
             unseal: Decrypts an entry.
             clock: A clock that never goes back.
@@ -50,6 +52,7 @@ class OutcomeCache:
         """
         self.store = store
         self.callers_differ = callers_differ
+        self.code = code
         self.seal, self.unseal = seal, unseal
         self.wall = wall
         self.keeps_values = isinstance(store, MemoryStore) and not store.shared and seal is None

@@ -1,6 +1,7 @@
-"""`udf-server`: serve, reload, health, functions, describe, call, check, new-plugin, token."""
+"""`udf-server`: serve, dev, reload, health, functions, describe, call, check, new-plugin, token."""
 
 import asyncio
+import dataclasses
 import functools
 import json
 import logging
@@ -21,7 +22,7 @@ from remote_udf.version import __version__
 from udf_server.base.output import flush_outputs, queue_outputs
 from udf_server.commands.in_groups import functions_of_groups, run_in_group
 from udf_server.commands.new_plugin import new_plugin
-from udf_server.commands.serving import serve_alone, serve_by_processes
+from udf_server.commands.serving import serve_alone, serve_by_processes, serve_edited
 from udf_server.commands.shown import (
     cleared_cache,
     described,
@@ -180,6 +181,23 @@ def reload(config: ServerConfig, groups: tuple[str, ...], changed: bool) -> None
     """Run GROUPS of the server with the same settings with their new code; all groups if none is named."""
     for line in ask_reload(config.metrics_port, groups, changed=changed):
         click.echo(line)
+
+
+@main.command()
+@click.argument("files", nargs=-1, metavar="[FILE]...")
+@_flags()
+@click.option("--stop-with-stdin", is_flag=True, help="Stop when standard input ends, as when the parent process dies.")
+def dev(config: ServerConfig, files: tuple[str, ...], stop_with_stdin: bool) -> None:
+    """Serve plugins while you edit them: those of `serve`, and FILEs, always with the code that they have now.
+
+    The files of plugins, and what they import from their own folders, are compared when a query begins. If they were
+    edited, a fresh process serves the query. A process that serves an older query ends with it.
+    """
+    end_when_interrupted("udf-server")
+    configure_logging(config.log_level, config.log_format)
+    sys.path.insert(0, str(Path.cwd()))
+    edited = dataclasses.replace(config, plugin=(*config.plugin, *files))
+    sys.exit(serve_edited(edited, stop_with_stdin=stop_with_stdin))
 
 
 @main.command()

@@ -19,12 +19,13 @@ from remote_udf.version import __version__
 from udf_server.base.errors import InvalidConfig
 from udf_server.serving.config import ENVIRONMENT_PREFIX, ServerConfig, load_config, settings
 from udf_server.serving.control import ControlServer, Reload
+from udf_server.serving.generations import Generations
 from udf_server.serving.processes import Processes
 from udf_server.serving.server import Server
 from udf_server.serving.worker_process import ReadyLine
 from udf_server.streams.routes import packed_specs
 
-__all__ = ["serve_alone", "serve_by_processes"]
+__all__ = ["serve_alone", "serve_by_processes", "serve_edited"]
 
 log = logging.getLogger(__name__)
 
@@ -66,6 +67,11 @@ def serve_by_processes(config: ServerConfig, number: int, stop_with_stdin: bool)
     processes.wait()
     if control is not None:
         control.close()
+
+
+def serve_edited(config: ServerConfig, *, stop_with_stdin: bool) -> int:
+    """Serve plugins while they are edited. Returns the exit status. Raises InvalidConfig."""
+    return Generations(config).run(_stop_signals(), stop_with_stdin=stop_with_stdin)
 
 
 def _control(ready: ReadyLine, reload: Reload) -> ControlServer | None:

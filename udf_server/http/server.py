@@ -58,9 +58,9 @@ class HttpServer:
 
     def __init__(
         self, host: str, port: int, metrics: Callable[[], str], alive: Callable[[], bool], unready: Callable[[], str],
-        site: Site | None = None, missing: Callable[[], str] = lambda: "",
+        site: Site | None = None, missing: Callable[[], str] = lambda: "", listening: socket.socket | None = None,
     ) -> None:  # fmt: skip
-        """The server listens immediately. Raises OSError if it cannot.
+        """The server listens immediately, or takes over a socket that listens. Raises OSError if it cannot.
 
         `metrics` writes the page of metrics, on a thread. `unready` says why the server is not ready, in an empty text
         if it is; `missing` says what is not, although the server is. Without a site there is no web UI.
@@ -77,7 +77,7 @@ class HttpServer:
         self._connections: set[asyncio.StreamWriter] = set()
         """All connections except aborted ones, whose descriptors are closed in the next loop iteration."""
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        self._socket = socket.create_server((host, port), family=family, backlog=HTTP_CONNECTIONS)
+        self._socket = listening or socket.create_server((host, port), family=family, backlog=HTTP_CONNECTIONS)
         self._address = self._socket.getsockname()[:2]
         self._loop = asyncio.new_event_loop()
         self._stop = asyncio.Event()

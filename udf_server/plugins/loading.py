@@ -3,9 +3,9 @@
 import dataclasses
 import importlib
 import importlib.metadata
-import importlib.util
 import itertools
 import logging
+import os
 import sys
 import sysconfig
 import traceback
@@ -21,25 +21,33 @@ from udf_server.base.errors import DeclarationError, PluginError, PluginImportEr
 from udf_server.declaring.functions import Function
 from udf_server.plugins import hookspecs
 from udf_server.plugins.hookspecs import PROJECT
+from udf_server.plugins.sources import Sources
 from udf_server.process.declaration import declare_process, is_process
 
-__all__ = ["OWNER_LIMIT", "build_plugin_manager", "checked_owner", "load_functions", "owner_of_package"]
+__all__ = [
+    "OWNER_LIMIT", "build_plugin_manager", "checked_owner", "load_functions", "owner_of_package", "report_of",
+]  # fmt: skip
 
 log = logging.getLogger(__name__)
+_OURS = f"{Path(__file__).parents[1]}{os.sep}"
 
 
 def build_plugin_manager(
-    modules: Sequence[str] = (), blocked: Iterable[str] = (), *, entry_points: bool = True
-) -> pluggy.PluginManager:
+    modules: Sequence[str] = (), blocked: Iterable[str] = (), *, entry_points: bool = True,
+    sources: Sources | None = None,
+) -> pluggy.PluginManager:  # fmt: skip
     """A manager with every plugin that is installed and not blocked, and the given modules.
 
     A module is the name of an installed plugin, a dotted name ("geo_udfs") or a file ("./geo_udfs.py"); for
-    development, or for functions that are not worth a package. One without the hook offers the functions found at its
-    top level. Nothing is loaded at import, so tests build their own manager.
+    development, or for functions that are not worth a package. A file may import what is in its folder. One without the
+    hook offers the functions found at its top level. Nothing is loaded at import, so tests build their own manager.
+
+    `sources` gets the files of the plugins, to see later whether they were edited.
 
     Raises PluginImportError, naming the plugin, if one cannot be imported, and PluginError if a
     plugin implements a hook that does not exist or takes other arguments.
     """
+    sources = sources or Sources()
     manager = pluggy.PluginManager(PROJECT)
     manager.add_hookspecs(hookspecs)
     installed = importlib.metadata.entry_points(group=PROJECT)
@@ -55,11 +63,11 @@ def build_plugin_manager(
                 continue
             if manager.has_plugin(point.name):
                 raise PluginError(f"two installed packages have a plugin {point.name!r}; uninstall or block one")
-            _register(manager, _load(point), point.name)
+            _register(manager, _load(point, sources), point.name)
     for name in dict.fromkeys(modules):
         if manager.is_blocked(name) or manager.has_plugin(name):
             continue
-        module = _load(installed[name]) if name in installed.names else _import(name)
+        module = _load(installed[name], sources) if name in installed.names else _import(name, sources)
         # A plugin may be installed and named, too: it is the same one.
         if all(getattr(known, "__name__", None) != module.__name__ for known in manager.get_plugins()):
             _register(manager, module, name)
@@ -181,7 +189,8 @@ class _TopLevel:
         return self._functions
 
 
-def _load(point: importlib.metadata.EntryPoint) -> ModuleType:
+def _load(point: importlib.metadata.EntryPoint, sources: Sources) -> ModuleType:
+    sources.add_module(point.module)
     try:
         module: ModuleType = point.load()
     except (Exception, SystemExit) as error:
@@ -189,12 +198,14 @@ def _load(point: importlib.metadata.EntryPoint) -> ModuleType:
     return module
 
 
-def _import(name: str) -> ModuleType:
+def _import(name: str, sources: Sources) -> ModuleType:
     try:
         if not name.endswith(".py"):
+            sources.add_module(name)
             return importlib.import_module(name)
         path = Path(name).resolve(strict=True)
-        spec = importlib.util.spec_from_file_location(_free_name(path.stem), path)
+        sources.add_file(path)
+        spec = sources.spec_of_file(_free_name(path.stem), path)
         assert spec is not None and spec.loader is not None
         module = importlib.util.module_from_spec(spec)
         # Dataclasses look their module up by name while the class is made.
@@ -222,13 +233,29 @@ def _import_error(plugin: str, error: BaseException) -> PluginError:
     return PluginImportError(f"plugin {plugin} cannot be imported: {type(error).__name__}: {error}{_place(error)}")
 
 
+def report_of(error: BaseException) -> str:
+    """The text of an error, and the traceback of what a plugin raised, if that is its cause."""
+    cause = error.__cause__
+    if not isinstance(error, PluginError) or cause is None:
+        return str(error)
+    frame = cause.__traceback__
+    while frame is not None and _is_import(frame.tb_frame.f_code.co_filename):
+        frame = frame.tb_next
+    return f"{error}\n{''.join(traceback.format_exception(type(cause), cause, frame))}".rstrip()
+
+
+def _is_import(filename: str) -> bool:
+    """Whether a frame only imports: ours, or of Python's import."""
+    return filename.startswith(("<frozen ", _OURS)) or filename == importlib.__file__
+
+
 def _place(error: BaseException) -> str:
     """The innermost line of code that is neither ours nor Python's own. Empty if there is none, or the error has it."""
     if isinstance(error, SyntaxError):
         return ""
     library = sysconfig.get_path("stdlib")
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
-        own = frame.filename.startswith("<frozen ") or frame.filename == __file__
+        own = _is_import(frame.filename)
         if not own and (not frame.filename.startswith(library) or "site-packages" in frame.filename):
             return f" ({Path(frame.filename).name}, line {frame.lineno})"
     return ""

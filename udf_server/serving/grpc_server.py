@@ -20,7 +20,7 @@ from udf_server.security.files import server_credentials
 from udf_server.serving.config import ServerConfig
 from udf_server.streams.service import SERVICE_NAME, UdfService
 
-__all__ = ["GrpcServer"]
+__all__ = ["GrpcServer", "remove_stale_socket"]
 
 HANDSHAKE_SECONDS = 10.0
 """If a connection has not completed its TLS and HTTP/2 handshake in this time, it is closed."""
@@ -81,7 +81,7 @@ class GrpcServer:
         config = self._config
         if self._path is not None:
             path = self._path.absolute()
-            _remove_stale_socket(path)
+            remove_stale_socket(path)
             address = f"unix:{path}"
         else:
             host = f"[{config.host}]" if ":" in config.host else config.host
@@ -156,7 +156,7 @@ def _options(config: ServerConfig, *, share_port: bool, loops: int, behind: bool
     ]
 
 
-def _remove_stale_socket(path: Path) -> None:
+def remove_stale_socket(path: Path) -> None:
     """Removes a socket that a dead server left behind. Raises InvalidConfig if a server listens on it."""
     try:
         if not stat.S_ISSOCK(path.stat().st_mode):

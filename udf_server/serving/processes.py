@@ -28,7 +28,7 @@ from udf_server.serving.process_group import ProcessGroup
 from udf_server.serving.server_groups import ServerGroups
 from udf_server.serving.worker_process import ReadyLine, WorkerProcess, page_of_workers
 
-__all__ = ["Processes"]
+__all__ = ["RESTART_SECONDS", "STEADY_SECONDS", "STOP_SECONDS", "Processes", "reserved_port"]
 
 log = logging.getLogger(__name__)
 
@@ -66,7 +66,7 @@ class Processes:
         Raises InvalidConfig or PluginError.
         """
         config = self._config
-        self._port = None if config.unix_socket else self._reserve()
+        self._port = None if config.unix_socket else reserved_port(config.host, config.port)
         shared = [*self._arguments, "--stop-with-stdin", "--metrics-host", "127.0.0.1", "--metrics-port", "0"]
         if config.coordination_url is None:
             self._ledgers = LedgerServer()
@@ -201,18 +201,6 @@ class Processes:
         )
         return Site(source, try_calls=config.try_calls, host=config.metrics_host)
 
-    def _reserve(self) -> socket.socket:
-        """A socket that reserves the port while workers restart. It does not listen, so it gets no connections."""
-        host, port = self._config.host, self._config.port
-        try:
-            family, kind, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-            held = socket.socket(family, kind)
-            held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-            held.bind(address)
-        except OSError as error:
-            raise InvalidConfig(f"cannot listen on {host}:{port}: {error}") from error
-        return held
-
     def _keep(self, group: ProcessGroup, worker: WorkerProcess) -> None:
         """Restart the worker whenever it ends."""
         first, longest = RESTART_SECONDS
@@ -271,3 +259,18 @@ class Processes:
                 groups.close()
             if self._ledgers is not None:
                 self._ledgers.close()
+
+
+def reserved_port(host: str, port: int) -> socket.socket:
+    """A socket that reserves a port while the processes that listen on it come and go. It gets no connections.
+
+    Raises InvalidConfig if another server has the port.
+    """
+    try:
+        family, kind, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        held = socket.socket(family, kind)
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        held.bind(address)
+    except OSError as error:
+        raise InvalidConfig(f"cannot listen on {host}:{port}: {error}") from error
+    return held

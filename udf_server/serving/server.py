@@ -6,6 +6,7 @@ import dataclasses
 import functools
 import logging
 import os
+import socket
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -48,6 +49,7 @@ from udf_server.stores.entries import sealing
 from udf_server.stores.opening import KeyValueStores, store_from_url
 from udf_server.streams.accounting import StreamLimits
 from udf_server.streams.admission import Admission, AdmissionLimits
+from udf_server.streams.edits import Edits
 from udf_server.streams.relay import Relay
 from udf_server.streams.routes import read_routes
 from udf_server.streams.service import UdfService
@@ -66,16 +68,19 @@ class Server:
 
     def __init__(
         self, config: ServerConfig, registry: Registry | None = None, *, share_port: bool = False,
-        device: str | None = None, membership: Membership | None = None,
+        device: str | None = None, membership: Membership | None = None, edits: Edits | None = None,
+        listening: socket.socket | None = None,
     ) -> None:  # fmt: skip
         """Without a registry, the plugins are loaded. Raises PluginError or InvalidConfig, before anything listens.
 
         With `share_port`, other processes may listen on the same port. `device` is the one that this process sees, by
         the name that it has in the configuration. `membership` says which of the processes of a server with groups it
-        is; None without groups. Then the parent process checks the settings that name functions.
+        is; None without groups. Then the parent process checks the settings that name functions. `edits` decides
+        whether a stream still gets this process, and `listening` is the socket of the HTTP server, if processes that
+        follow each other share it.
         """
         check_exposure(config)
-        self._share_port = share_port
+        self._share_port, self._edits, self._listening = share_port, edits, listening
         self.config = config
         if registry is None:
             manager = build_plugin_manager(config.plugin, config.block, entry_points=config.entry_points)
@@ -95,18 +100,19 @@ class Server:
         self._access = self._make_access()
         self._cache = OutcomeCache(
             store_from_url(config.cache_url, config.cache_max_bytes), self.metrics,
-            callers_differ=self._access.restricted, seal=seal, unseal=unseal,
+            callers_differ=self._access.restricted, code=edits.code if edits else "", seal=seal, unseal=unseal,
         )  # fmt: skip
         self._relay = self._make_relay()
+        alone = not share_port or edits is not None
         self.service = UdfService(
             self._make_services(),
             self._access,
-            alone=not share_port or (membership is not None and membership.alone),
+            alone=alone or (membership is not None and membership.alone),
             weights=config.weights,
             relay=self._relay,
             behind=membership is not None and membership.socket is not None,
             # A process of several uses one core, and so does one without a limit: threads share an interpreter.
-            load=ReportedLoad(cores=1 if share_port else limited_cores() or 1),
+            load=ReportedLoad(cores=limited_cores() or 1 if alone else 1),
         )
         self._upkeep = Upkeep(self._host, self.service, self._cache, self._budgets, self.metrics)
         self._grpc: GrpcServer | None = None
@@ -191,6 +197,12 @@ class Server:
                 await asyncio.get_running_loop().run_in_executor(None, flush_spans)
         log.info("server stopped")
 
+    async def give_way(self) -> None:
+        """Close the web UI, which another process has taken over, and wait until the last stream has ended."""
+        if self._http is not None:
+            await asyncio.get_running_loop().run_in_executor(None, self._http.close)
+        await self.service.wait_idle()
+
     def _make_metrics(self) -> ServerMetrics:
         """The metrics, with the series that begin at 0, because rates need them first."""
         metrics = ServerMetrics()
@@ -226,7 +238,7 @@ class Server:
         )  # fmt: skip
         return StreamServices(
             self._host, self.metrics, limits, Admission(admission), guards=self._guards, budgets=self._budgets,
-            cache=self._cache,
+            cache=self._cache, edits=self._edits,
         )  # fmt: skip
 
     def _make_guards(self) -> dict[str, Limiter]:
@@ -277,7 +289,9 @@ class Server:
         host, port = self.config.metrics_host, self.config.metrics_port
         try:
             metrics = functools.partial(page_of, self.metrics.registry)
-            return HttpServer(host, port, metrics, self._upkeep.is_alive, self._unready, self._site())
+            return HttpServer(
+                host, port, metrics, self._upkeep.is_alive, self._unready, self._site(), listening=self._listening
+            )
         except OSError as error:
             raise InvalidConfig(f"cannot serve metrics at {host}:{port}: {error}") from error
 

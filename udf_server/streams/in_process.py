@@ -19,11 +19,13 @@ from remote_udf.segments import AppliedField, applied_to_proto, applied_type
 from remote_udf.v1 import message_pb2 as pb
 from remote_udf.v1.service_pb2 import ListFunctionsResponse
 from remote_udf.version import PROTOCOL_VERSION, __version__
+from udf_server.base.errors import PluginError
 from udf_server.base.metrics import ServerMetrics
 from udf_server.declaring.functions import Function
 from udf_server.hosting.function_host import FunctionHost
 from udf_server.hosting.registry import Registry
-from udf_server.plugins.loading import build_plugin_manager, load_functions
+from udf_server.plugins.loading import build_plugin_manager, load_functions, report_of
+from udf_server.plugins.sources import Sources
 from udf_server.streams.accounting import StreamLimits
 from udf_server.streams.execute_stream import ExecuteStream
 from udf_server.streams.services import StreamServices
@@ -40,6 +42,8 @@ class InProcessServer:
         self.host, self.metrics = FunctionHost(Registry([("local", each) for each in functions])), ServerMetrics()
         limits = StreamLimits(message_bytes=message_bytes)
         self._services = StreamServices(self.host, self.metrics, limits, new_random=lambda: drawn)
+        self.code = ""
+        """Identifies the code of the functions, if it is looked at; see ListFunctionsResponse."""
 
     async def execute(self, requests: AsyncIterator[bytes], write: Callable[[bytes], Awaitable[None]]) -> None:
         """Serve one stream."""
@@ -51,12 +55,22 @@ class InProcessServer:
             functions=[function.spec.to_proto() for function in self.host.registry],
             server_version=__version__,
             protocol_versions=[PROTOCOL_VERSION],
+            code=self.code,
         )
 
 
-def functions_of(plugin: str) -> list[Function]:
-    """The functions of a module ("geo_udfs") or file ("./geo_udfs.py"). Raises PluginError, which names it."""
-    return [function for _, function in load_functions(build_plugin_manager([plugin], entry_points=False))]
+def functions_of(plugin: str) -> tuple[list[Function], Sources]:
+    """The functions of a module ("geo_udfs") or file ("./geo_udfs.py"), and what tells whether its code was edited.
+
+    Raises PluginError, which names it and has the traceback of what it raised.
+    """
+    sources = Sources(watched=True)
+    try:
+        manager = build_plugin_manager([plugin], entry_points=False, sources=sources)
+        return [function for _, function in load_functions(manager)], sources
+    except PluginError as error:
+        sources.forget()
+        raise type(error)(report_of(error)) from None
 
 
 class Exchange:

@@ -64,6 +64,8 @@ async def open_function(
     ProtocolViolation if the schema of the arguments cannot be read.
     """
     _check(request, caller)
+    if services.edits is not None:
+        await services.edits.require_current(request.context.session, request.context.run)
     hosted = _chosen(services, request, caller)
     held.enter_context(hosted.used())
     budgets = _budgets(services, hosted, request, caller, held)
@@ -94,7 +96,8 @@ def _chosen(services: StreamServices, request: pb.Open, caller: Caller) -> Hoste
         raise refused(
             ErrorCode.FUNCTION_CHANGED,
             f"function {spec.key} is not what this job was planned with; it is now {spec.signature}. "
-            "Look the function up again and restart the job, or give a changed function a new version",
+            "Look the function up again, or register it again, and restart the job; or give a changed function a new "
+            "version",
         )
     return hosted
 

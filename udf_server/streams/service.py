@@ -9,7 +9,7 @@ from typing import NoReturn, Protocol, TypeVar, cast
 
 import grpc
 
-from remote_udf.errors import ErrorCode, ErrorKind, StreamError
+from remote_udf.errors import ErrorCode, ErrorKind, StreamError, capped
 from remote_udf.messages import encode
 from remote_udf.spans import Headers
 from remote_udf.v1 import message_pb2, service_pb2
@@ -29,6 +29,8 @@ OPEN_SECONDS = 30.0
 """How long a client may take to send Open, at most. The client of this project sends it immediately."""
 LISTS_AT_ONCE = 16
 """Number of lists of functions that a caller may leave unread. They can be large, and no stream counts them."""
+LONGEST_DETAILS = 2_000
+"""Characters of an error that gRPC sends as a header, whose size clients limit."""
 RETRY_SECONDS = 1.0
 """When a client may ask again for a stream that this server did not take."""
 SERVICE_NAME = service_pb2.DESCRIPTOR.services_by_name["UdfService"].full_name
@@ -213,6 +215,13 @@ class UdfService:
             caller = self._identify(context)
         except StreamError as error:
             await context.abort(grpc.StatusCode.UNAUTHENTICATED, error.message)
+        edits = self.services.edits
+        try:
+            if edits is not None:
+                await edits.require_current()
+        except StreamError as error:
+            status = grpc.StatusCode.UNAVAILABLE if error.retryable else grpc.StatusCode.FAILED_PRECONDITION
+            await context.abort(status, capped(error.message, LONGEST_DETAILS))
         lists = self._lists.setdefault(caller.identity, asyncio.Semaphore(LISTS_AT_ONCE))
         await lists.acquire()
         context.add_done_callback(lambda _: lists.release())  # the client has read it, or has left
@@ -224,6 +233,7 @@ class UdfService:
             protocol_versions=[PROTOCOL_VERSION],
             weights={spec.key: self.weights[spec.key] for spec in specs if spec.key in self.weights},
             budget="" if self.services.budgets is None else self.services.budgets.identity,
+            code="" if edits is None else edits.code,
         )
 
     async def get_progress(

@@ -13,6 +13,7 @@ from udf_server.limits.budgets import Budgets
 from udf_server.limits.limiter import Limiter
 from udf_server.streams.accounting import StreamLimits
 from udf_server.streams.admission import Admission
+from udf_server.streams.edits import Edits
 
 __all__ = ["StreamServices"]
 
@@ -29,6 +30,8 @@ class StreamServices:
     """By function and version."""
     budgets: Budgets | None = None
     cache: OutcomeCache | None = None
+    edits: Edits | None = None
+    """Whether the plugins were edited, if the server serves them while they are."""
     clock: Callable[[], float] = time.monotonic
     new_random: Callable[[], Random] = Random
     """Makes what draws the jitter of a stream's retries."""

@@ -176,7 +176,7 @@ class OrderColumn(_message.Message):
     def __init__(self, column: _Optional[int] = ..., descending: bool = ..., nulls_last: bool = ...) -> None: ...
 
 class CallContext(_message.Message):
-    __slots__ = ("operation_id", "job", "stage", "partition", "task_attempt", "micro_batch", "session")
+    __slots__ = ("operation_id", "job", "stage", "partition", "task_attempt", "micro_batch", "session", "run")
     OPERATION_ID_FIELD_NUMBER: _ClassVar[int]
     JOB_FIELD_NUMBER: _ClassVar[int]
     STAGE_FIELD_NUMBER: _ClassVar[int]
@@ -184,6 +184,7 @@ class CallContext(_message.Message):
     TASK_ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     MICRO_BATCH_FIELD_NUMBER: _ClassVar[int]
     SESSION_FIELD_NUMBER: _ClassVar[int]
+    RUN_FIELD_NUMBER: _ClassVar[int]
     operation_id: str
     job: str
     stage: int
@@ -191,7 +192,8 @@ class CallContext(_message.Message):
     task_attempt: int
     micro_batch: int
     session: str
-    def __init__(self, operation_id: _Optional[str] = ..., job: _Optional[str] = ..., stage: _Optional[int] = ..., partition: _Optional[int] = ..., task_attempt: _Optional[int] = ..., micro_batch: _Optional[int] = ..., session: _Optional[str] = ...) -> None: ...
+    run: str
+    def __init__(self, operation_id: _Optional[str] = ..., job: _Optional[str] = ..., stage: _Optional[int] = ..., partition: _Optional[int] = ..., task_attempt: _Optional[int] = ..., micro_batch: _Optional[int] = ..., session: _Optional[str] = ..., run: _Optional[str] = ...) -> None: ...
 
 class Opened(_message.Message):
     __slots__ = ("version", "result", "options", "max_message_bytes", "progress_interval", "execution", "shared_memory", "max_batch_rows", "budget", "estimate", "load")

@@ -16,7 +16,7 @@ from remote_udf.v1 import function_pb2 as remote__udf_dot_v1_dot_function__pb2
 from remote_udf.v1 import message_pb2 as remote__udf_dot_v1_dot_message__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1bremote_udf/v1/service.proto\x12\rremote_udf.v1\x1a\x1cremote_udf/v1/function.proto\x1a\x1bremote_udf/v1/message.proto\"%\n\x12GetProgressRequest\x12\x0f\n\x07session\x18\x01 \x01(\t\"\x9f\x01\n\x13GetProgressResponse\x12+\n\x06\x63ounts\x18\x01 \x01(\x0b\x32\x1b.remote_udf.v1.StreamCounts\x12\x17\n\x0frows_unanswered\x18\x02 \x01(\x03\x12\x0f\n\x07partial\x18\x03 \x01(\x08\x12\x0e\n\x06server\x18\x04 \x01(\t\x12!\n\x04load\x18\x05 \x01(\x0b\x32\x13.remote_udf.v1.Load\"\x16\n\x14ListFunctionsRequest\"\xfe\x01\n\x15ListFunctionsResponse\x12.\n\tfunctions\x18\x01 \x03(\x0b\x32\x1b.remote_udf.v1.FunctionSpec\x12\x16\n\x0eserver_version\x18\x02 \x01(\t\x12\x19\n\x11protocol_versions\x18\x03 \x03(\x05\x12\x42\n\x07weights\x18\x04 \x03(\x0b\x32\x31.remote_udf.v1.ListFunctionsResponse.WeightsEntry\x12\x0e\n\x06\x62udget\x18\x05 \x01(\t\x1a.\n\x0cWeightsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\x32\x8c\x02\n\nUdfService\x12L\n\x07\x45xecute\x12\x1d.remote_udf.v1.ExecuteRequest\x1a\x1e.remote_udf.v1.ExecuteResponse(\x01\x30\x01\x12Z\n\rListFunctions\x12#.remote_udf.v1.ListFunctionsRequest\x1a$.remote_udf.v1.ListFunctionsResponse\x12T\n\x0bGetProgress\x12!.remote_udf.v1.GetProgressRequest\x1a\".remote_udf.v1.GetProgressResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1bremote_udf/v1/service.proto\x12\rremote_udf.v1\x1a\x1cremote_udf/v1/function.proto\x1a\x1bremote_udf/v1/message.proto\"%\n\x12GetProgressRequest\x12\x0f\n\x07session\x18\x01 \x01(\t\"\x9f\x01\n\x13GetProgressResponse\x12+\n\x06\x63ounts\x18\x01 \x01(\x0b\x32\x1b.remote_udf.v1.StreamCounts\x12\x17\n\x0frows_unanswered\x18\x02 \x01(\x03\x12\x0f\n\x07partial\x18\x03 \x01(\x08\x12\x0e\n\x06server\x18\x04 \x01(\t\x12!\n\x04load\x18\x05 \x01(\x0b\x32\x13.remote_udf.v1.Load\"\x16\n\x14ListFunctionsRequest\"\x8c\x02\n\x15ListFunctionsResponse\x12.\n\tfunctions\x18\x01 \x03(\x0b\x32\x1b.remote_udf.v1.FunctionSpec\x12\x16\n\x0eserver_version\x18\x02 \x01(\t\x12\x19\n\x11protocol_versions\x18\x03 \x03(\x05\x12\x42\n\x07weights\x18\x04 \x03(\x0b\x32\x31.remote_udf.v1.ListFunctionsResponse.WeightsEntry\x12\x0e\n\x06\x62udget\x18\x05 \x01(\t\x12\x0c\n\x04\x63ode\x18\x06 \x01(\t\x1a.\n\x0cWeightsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\x32\x8c\x02\n\nUdfService\x12L\n\x07\x45xecute\x12\x1d.remote_udf.v1.ExecuteRequest\x1a\x1e.remote_udf.v1.ExecuteResponse(\x01\x30\x01\x12Z\n\rListFunctions\x12#.remote_udf.v1.ListFunctionsRequest\x1a$.remote_udf.v1.ListFunctionsResponse\x12T\n\x0bGetProgress\x12!.remote_udf.v1.GetProgressRequest\x1a\".remote_udf.v1.GetProgressResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -32,9 +32,9 @@ if _descriptor._USE_C_DESCRIPTORS == False:
   _globals['_LISTFUNCTIONSREQUEST']._serialized_start=306
   _globals['_LISTFUNCTIONSREQUEST']._serialized_end=328
   _globals['_LISTFUNCTIONSRESPONSE']._serialized_start=331
-  _globals['_LISTFUNCTIONSRESPONSE']._serialized_end=585
-  _globals['_LISTFUNCTIONSRESPONSE_WEIGHTSENTRY']._serialized_start=539
-  _globals['_LISTFUNCTIONSRESPONSE_WEIGHTSENTRY']._serialized_end=585
-  _globals['_UDFSERVICE']._serialized_start=588
-  _globals['_UDFSERVICE']._serialized_end=856
+  _globals['_LISTFUNCTIONSRESPONSE']._serialized_end=599
+  _globals['_LISTFUNCTIONSRESPONSE_WEIGHTSENTRY']._serialized_start=553
+  _globals['_LISTFUNCTIONSRESPONSE_WEIGHTSENTRY']._serialized_end=599
+  _globals['_UDFSERVICE']._serialized_start=602
+  _globals['_UDFSERVICE']._serialized_end=870
 # @@protoc_insertion_point(module_scope)

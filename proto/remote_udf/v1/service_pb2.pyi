@@ -32,7 +32,7 @@ class ListFunctionsRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class ListFunctionsResponse(_message.Message):
-    __slots__ = ("functions", "server_version", "protocol_versions", "weights", "budget")
+    __slots__ = ("functions", "server_version", "protocol_versions", "weights", "budget", "code")
     class WeightsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -45,9 +45,11 @@ class ListFunctionsResponse(_message.Message):
     PROTOCOL_VERSIONS_FIELD_NUMBER: _ClassVar[int]
     WEIGHTS_FIELD_NUMBER: _ClassVar[int]
     BUDGET_FIELD_NUMBER: _ClassVar[int]
+    CODE_FIELD_NUMBER: _ClassVar[int]
     functions: _containers.RepeatedCompositeFieldContainer[_function_pb2.FunctionSpec]
     server_version: str
     protocol_versions: _containers.RepeatedScalarFieldContainer[int]
     weights: _containers.ScalarMap[str, float]
     budget: str
-    def __init__(self, functions: _Optional[_Iterable[_Union[_function_pb2.FunctionSpec, _Mapping]]] = ..., server_version: _Optional[str] = ..., protocol_versions: _Optional[_Iterable[int]] = ..., weights: _Optional[_Mapping[str, float]] = ..., budget: _Optional[str] = ...) -> None: ...
+    code: str
+    def __init__(self, functions: _Optional[_Iterable[_Union[_function_pb2.FunctionSpec, _Mapping]]] = ..., server_version: _Optional[str] = ..., protocol_versions: _Optional[_Iterable[int]] = ..., weights: _Optional[_Mapping[str, float]] = ..., budget: _Optional[str] = ..., code: _Optional[str] = ...) -> None: ...

@@ -33,6 +33,8 @@ CHANNEL_OPTIONS = (
     ("grpc.min_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 2_000),
     ("grpc.enable_retries", 0),
+    # Otherwise a new channel gets the connection of one that failed and still has calls.
+    ("grpc.use_local_subchannel_pool", 1),
 )
 
 

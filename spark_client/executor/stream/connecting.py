@@ -119,7 +119,7 @@ class Connector:
                     if refused.keys() >= servers:
                         raise
                 elif error.retryable:
-                    connection.distrust(error.retry_after or 0.0)
+                    connection.distrust(error.retry_after or 0.0, leave=error.code is ErrorCode.SHUTTING_DOWN)
                 else:
                     raise
                 problem, hint = error, error.retry_after or 0.0

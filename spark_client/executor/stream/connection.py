@@ -170,9 +170,9 @@ class Connection:
             self._given_up = True
             self._responses.cancel()
 
-    def distrust(self, seconds: float = 0.0) -> None:
-        """Skip the server for the next connections, because it was lost or refuses streams."""
-        self._responses.distrust(seconds)
+    def distrust(self, seconds: float = 0.0, *, leave: bool = False) -> None:
+        """Skip the server for the next connections, because it was lost or refuses streams; see Responses."""
+        self._responses.distrust(seconds, leave=leave)
 
     def close(self, *, cancel: bool) -> None:
         """Close the stream. With `cancel`, the server stops the calls in flight. Safe to call twice.

@@ -14,6 +14,7 @@ from spark_client.base.transport import Question, Responses, TransportLost
 
 if TYPE_CHECKING:
     from udf_server.declaring.functions import Function
+    from udf_server.plugins.sources import Sources
 
 __all__ = ["LocalTransport", "local_transport"]
 
@@ -35,7 +36,10 @@ class LocalTransport:
         self._server = InProcessServer(functions, seed=seed, message_bytes=message_bytes)
         self.metrics = self._server.metrics
         """The metrics that a server would publish for these functions; `metrics.registry` is a Prometheus registry."""
+        self._plugin = ""
+        self._sources: Sources | None = None
         self._streams: set[_LocalStream] = set()
+        self._replaced = False
         self._lock = threading.Lock()
         self._closed = False
         self._loop = asyncio.new_event_loop()
@@ -47,19 +51,24 @@ class LocalTransport:
         """Load the functions of a module ("geo_udfs") or file ("./geo_udfs.py"). Raises PluginError, which names it."""
         from udf_server.streams.in_process import functions_of  # noqa: PLC0415
 
-        return cls(*functions_of(plugin))
+        functions, sources = functions_of(plugin)
+        transport = cls(*functions)
+        transport._plugin, transport._sources, transport._server.code = plugin, sources, sources.identity
+        return transport
 
     def servers(self) -> Sequence[str]:
         return (_LocalStream.server,)
 
     def execute(self, requests: Iterator[bytes], avoid: Container[str] = ()) -> Responses:
         with self._lock:
-            if self._closed:
-                raise TransportLost("the local transport is closed")
-            stream = _LocalStream(self._loop, requests, self._server.execute, self._forget)
-            self._streams.add(stream)
-            stream.start()
-        return stream
+            if not self._closed:
+                stream = _LocalStream(self._loop, requests, self._server.execute, self._forget)
+                self._streams.add(stream)
+                stream.start()
+                return stream
+        if not self._replaced:
+            raise TransportLost("the local transport is closed")
+        return local_transport(self._plugin).execute(requests, avoid)
 
     def ask_loads(self, server: str) -> Question | None:
         return None
@@ -83,6 +92,20 @@ class LocalTransport:
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
 
+    def edited(self) -> bool:
+        """Whether the plugin's file was edited since it was loaded, or a file that it imports from its folder."""
+        return self._sources is not None and self._sources.edited()
+
+    def replace(self) -> None:
+        """Have the plugin loaded again by the next transport, and close this one once its streams have ended."""
+        if self._sources is not None:
+            self._sources.forget()
+        with self._lock:
+            self._replaced = True
+            unused = not self._streams
+        if unused:
+            self._close_aside()
+
     def __enter__(self) -> "LocalTransport":
         return self
 
@@ -101,6 +124,13 @@ class LocalTransport:
     def _forget(self, stream: "_LocalStream") -> None:
         with self._lock:
             self._streams.discard(stream)
+            unused = self._replaced and not self._streams
+        if unused:
+            self._close_aside()
+
+    def _close_aside(self) -> None:
+        # The last stream ends on the loop, which `close` stops.
+        threading.Thread(target=self.close, name="local-transport-close", daemon=True).start()
 
 
 Run = Callable[[AsyncIterator[bytes], Callable[[bytes], Awaitable[None]]], Awaitable[None]]
@@ -156,7 +186,7 @@ class _LocalStream:
         self._responses.put(None)
         self._task.cancel()
 
-    def distrust(self, seconds: float = 0.0) -> None:
+    def distrust(self, seconds: float = 0.0, *, leave: bool = False) -> None:
         """There is no other server."""
 
     async def _serve(self) -> None:
@@ -200,9 +230,18 @@ _lock = threading.Lock()
 
 
 def local_transport(plugin: str) -> LocalTransport:
-    """The transport of this process to the functions of a module or file, for the target "local:..."."""
+    """The transport of this process to the functions of a module or file, for the target "local:...".
+
+    If the plugin was edited, it is loaded again, as new modules. Raises PluginError if that fails; the next call tries
+    again.
+    """
     key = (os.getpid(), plugin)
     with _lock:
-        if key not in _locals:
-            _locals[key] = LocalTransport.load(plugin)
-        return _locals[key]
+        known = _locals.get(key)
+        if known is not None and known.edited():
+            del _locals[key]
+            known.replace()
+            known = None
+        if known is None:
+            known = _locals[key] = LocalTransport.load(plugin)
+        return known

@@ -20,6 +20,8 @@ class TaskInfo:
     """The id of a streaming query, which does not change if it restarts from its checkpoint; empty otherwise."""
     query_run: str = ""
     """The id of this run of a streaming query, which changes with each restart; empty otherwise."""
+    run: str = ""
+    """The id of the execution of a query, which its tasks share; empty if it is unknown."""
     traceparent: str = ""
     """The span to which the job belongs (W3C), if the driver has set the local property of that name."""
 
@@ -32,6 +34,7 @@ class TaskInfo:
             task_attempt=self.task_attempt,
             micro_batch=self.micro_batch,
             session=session,
+            run=self.run,
         )
 
 
@@ -54,5 +57,6 @@ def current_task() -> TaskInfo:
         query=query,
         # Spark uses the id of the run as the group of its jobs.
         query_run=group if query else "",
+        run=context.getLocalProperty("spark.sql.execution.id") or "",
         traceparent=context.getLocalProperty("traceparent") or "",
     )

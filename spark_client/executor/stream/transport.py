@@ -12,7 +12,7 @@ from google.protobuf.message import Message
 from remote_udf.spans import Headers
 from remote_udf.v1 import service_pb2
 from spark_client.base.config import ClientConfig
-from spark_client.base.errors import AccessDenied, NotARemoteUdfServer, ServerUnavailable
+from spark_client.base.errors import AccessDenied, EmbeddedServerFailed, NotARemoteUdfServer, ServerUnavailable
 from spark_client.base.server_load import ServerLoad
 from spark_client.base.transport import Question, Responses, Transport, TransportLost
 from spark_client.executor.stream.balancing import LoadCall, LoadQuestion
@@ -216,7 +216,9 @@ class _GrpcResponses:
     def cancel(self) -> None:
         self._call.cancel()
 
-    def distrust(self, seconds: float = 0.0) -> None:
+    def distrust(self, seconds: float = 0.0, *, leave: bool = False) -> None:
+        if leave:
+            self._channels.failed(self._channel)
         self._endpoints.failed(self._endpoint, seconds)
 
 
@@ -244,4 +246,6 @@ def translated(error: grpc.RpcError, target: str) -> Exception:
         return AccessDenied(f"the server at {target} rejects this caller: {details}")
     if code in _LOST:
         return TransportLost(f"{code.name}: {details}")
+    if code is grpc.StatusCode.FAILED_PRECONDITION:
+        return EmbeddedServerFailed(f"the server at {target} cannot serve its plugins: {details}")
     return ServerUnavailable(f"the server at {target} refused the stream: {code.name}: {details}")

@@ -13,7 +13,7 @@ import pytest
 import udf_server as udf
 from remote_udf.errors import RemoteUdfError
 from spark_client.base.config import ClientConfig
-from spark_client.base.errors import AccessDenied, NotARemoteUdfServer, ServerUnavailable
+from spark_client.base.errors import AccessDenied, EmbeddedServerFailed, NotARemoteUdfServer, ServerUnavailable
 from spark_client.base.transport import TransportLost
 from spark_client.executor.stream.channels import process_channels
 from spark_client.executor.stream.transport import GrpcTransport, NoGrpcServer, translated, transport_for
@@ -213,6 +213,8 @@ def test_every_status_code_becomes_an_error_of_ours(code):
         if code.name in again
         else NotARemoteUdfServer
         if code.name == "UNIMPLEMENTED"
+        else EmbeddedServerFailed
+        if code.name == "FAILED_PRECONDITION"
         else ServerUnavailable
     )
     assert type(error) is kind

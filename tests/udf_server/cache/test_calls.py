@@ -11,6 +11,9 @@ import udf_server as udf
 from remote_udf.effective_options import canonical
 from remote_udf.errors import ErrorCode, InvalidOption, StreamError
 from remote_udf.options import AGGREGATE_OPTIONS
+from udf_server.base.metrics import ServerMetrics
+from udf_server.cache.outcome_cache import OutcomeCache
+from udf_server.stores.memory import MemoryStore
 from udf_server.testing import FunctionEnvironment
 
 
@@ -216,6 +219,22 @@ async def test_another_key_text_version_or_declaration_never_hits():
         ]:
             assert (await environment.run(function, [1], **options)).to_pylist() == [1]
     assert calls == ["1", "1", "2", "1"]
+
+
+async def test_a_value_of_other_code_never_hits_where_code_is_edited():
+    calls = []
+
+    @udf.scalar(cache_ttl="1 h")
+    def f(a: int) -> int:
+        calls.append(a)
+        return a
+
+    store = MemoryStore(1 << 20)
+    for code in ("v1", "v2", "v1", ""):
+        cache = OutcomeCache(store, ServerMetrics(), code=code)
+        async with FunctionEnvironment(cache=cache) as environment:
+            assert (await environment.run(f, [1])).to_pylist() == [1]
+    assert calls == [1, 1, 1]
 
 
 async def test_values_of_records_come_back_from_the_cache():
