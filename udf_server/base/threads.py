@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 from collections.abc import Callable
-from typing import Any, TypeVar, TypeVarTuple
+from typing import TypeVar, TypeVarTuple
 
 __all__ = ["Token", "done_aside", "poster"]
 
@@ -51,7 +51,7 @@ def poster(loop: asyncio.AbstractEventLoop) -> Callable[..., None]:
     return post
 
 
-async def done_aside(aside: bool, work: Callable[..., Result], *arguments: Any) -> Result:
+async def done_aside(aside: bool, work: Callable[[*Ts], Result], *arguments: *Ts) -> Result:
     """What `work` returns: on another thread if it is to be done aside, as it takes long, or else on the event loop."""
     if aside:
         return await asyncio.get_running_loop().run_in_executor(None, work, *arguments)

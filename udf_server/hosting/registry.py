@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from remote_udf.errors import ErrorCode, ErrorKind, InvalidOption, StreamError
 from remote_udf.function_names import split_name, version_key
@@ -107,7 +107,7 @@ def parse_weights(table: Mapping[str, str | float]) -> dict[str, float]:
     return weights
 
 
-def check_guards(guards: Iterable[str], catalog: Catalog[Any]) -> None:
+def check_guards(guards: Iterable[str], catalog: Catalog[FunctionT]) -> None:
     """Raise InvalidConfig if a guard is for a function that is not in the catalog."""
     names = dict.fromkeys(function.spec.name for function in catalog)
     for name in guards:
@@ -115,7 +115,7 @@ def check_guards(guards: Iterable[str], catalog: Catalog[Any]) -> None:
             raise InvalidConfig(f"setting guards.{name}: there is no such function (known: {', '.join(names)})")
 
 
-def check_weights(weights: Mapping[str, float], registry: Catalog[Any]) -> None:
+def check_weights(weights: Mapping[str, float], registry: Catalog[FunctionT]) -> None:
     """Raise InvalidConfig if a version is not in the catalog, or if no version has the rest of the jobs."""
     versions: defaultdict[str, list[str]] = defaultdict(list)
     for function in registry:
