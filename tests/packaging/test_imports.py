@@ -45,8 +45,8 @@ LAYERS = {
     ],
     SERVER: [
         "base", "values", "declaring", "stores", "limits", "security", "hosting", "runners",
-        "batching", "cache", "aggregate", "process", "plugins", "streams", "page", "http", "serving", "testing",
-        "commands", "",
+        "batching", "cache", "aggregate", "process", "plugins", "streams", "page", "http", "environments", "serving",
+        "testing", "commands", "",
     ],
 }  # fmt: skip
 """From the bottom up; "" is what stands beside the folders."""

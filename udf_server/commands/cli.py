@@ -35,6 +35,7 @@ from udf_server.commands.shown import (
     stats_of_cache,
 )
 from udf_server.declaring.functions import Function
+from udf_server.environments.uv import Uv
 from udf_server.hosting.registry import Registry
 from udf_server.page.texts import with_text_keys
 from udf_server.plugins.loading import build_plugin_manager, load_functions
@@ -44,6 +45,7 @@ from udf_server.serving.control import ask_reload
 from udf_server.serving.cores import part_of, worker_processes
 from udf_server.serving.devices import environment_of
 from udf_server.serving.groups import DEFAULT_GROUP
+from udf_server.serving.interpreters import sync
 from udf_server.serving.membership import Membership, config_of_group
 from udf_server.serving.process_setup import configure_logging, tune_process
 from udf_server.serving.server import Server
@@ -256,6 +258,24 @@ def call(config: ServerConfig, name: str, arguments: tuple[str, ...]) -> None:
     if error is not None:
         raise click.ClickException(f"{error.code}: {error.message}\n{error.traceback}".rstrip())
     click.echo(json.dumps(with_text_keys(value), default=str, ensure_ascii=False))
+
+
+@main.command("sync")
+@click.option("--upgrade", is_flag=True, help="Take newer packages than the lock has.")
+@click.option("--prune", is_flag=True, help="Remove environments that no group has and no server uses.")
+@click.option(
+    "--find-links", multiple=True, metavar="FOLDER", help="Take wheels from here, too. May be given several times."
+)
+@click.option("--no-index", is_flag=True, help="Take wheels from there only.")
+@_flags("environments", "groups_lock")
+def sync_command(config: ServerConfig, upgrade: bool, prune: bool, find_links: tuple[str, ...], no_index: bool) -> None:
+    """Lock the packages of the groups in the file of settings, and install them into an environment each.
+
+    Packages are taken from where pip would take them. A lock that fits the groups is kept, so that all servers with the
+    same two files have the same packages.
+    """
+    for line in sync(config, Uv(find_links, no_index=no_index), upgrade=upgrade, prune=prune):
+        click.echo(line)
 
 
 @main.command()

@@ -1,5 +1,6 @@
 """Commands that show or call functions run in the Python of the group that has them, as a server runs them."""
 
+import contextlib
 import json
 import os
 import subprocess
@@ -7,7 +8,8 @@ from collections.abc import Mapping, Sequence
 
 from udf_server.base.errors import InvalidConfig
 from udf_server.serving.config import ENVIRONMENT_PREFIX, ServerConfig
-from udf_server.serving.groups import GroupSettings
+from udf_server.serving.interpreters import interpreter_of
+from udf_server.serving.membership import config_of_group
 
 __all__ = ["functions_of_groups", "run_in_group"]
 
@@ -18,8 +20,8 @@ Facts = Mapping[str, str]
 def functions_of_groups(config: ServerConfig) -> list[Facts]:
     """What is shown of the functions of all groups, by group. Raises InvalidConfig if a group cannot be loaded."""
     found: list[Facts] = []
-    for name, group in config.groups.items():
-        done = _run(name, group, ["functions", "--json"], capture=True)
+    for name in config.groups:
+        done = _run(config, name, ["functions", "--json"], capture=True)
         if done.returncode:
             # The group's own message is on standard error already.
             raise InvalidConfig(f"group {name!r}: its plugins cannot be loaded (status {done.returncode})")
@@ -29,16 +31,19 @@ def functions_of_groups(config: ServerConfig) -> list[Facts]:
 
 def run_in_group(config: ServerConfig, group: str, arguments: Sequence[str]) -> int:
     """Run a command of `udf-server` with the plugins of a group. Returns its exit status."""
-    return _run(group, config.groups[group], arguments, capture=False).returncode
+    return _run(config, group, arguments, capture=False).returncode
 
 
 def _run(
-    name: str, group: GroupSettings, arguments: Sequence[str], *, capture: bool
+    config: ServerConfig, name: str, arguments: Sequence[str], *, capture: bool
 ) -> "subprocess.CompletedProcess[str]":
     command, *values = arguments
-    plugins = [word for plugin in group.plugins for word in ("--plugin", plugin)]
+    inside = config_of_group(config, name)
+    plugins = [word for plugin in inside.plugin for word in ("--plugin", plugin)]
+    found = "--entry-points" if inside.entry_points else "--no-entry-points"
     # The settings are given in full: a file or variables of the server would name its own plugins.
     own = {key: value for key, value in os.environ.items() if not key.startswith(ENVIRONMENT_PREFIX)}
-    line = [group.interpreter, "-m", "udf_server", command, "--no-entry-points", *plugins, *values]
-    output = subprocess.PIPE if capture else None
-    return subprocess.run(line, env=group.variables(name, own), stdout=output, text=True, check=False)  # noqa: S603 - ours
+    output, variables = subprocess.PIPE if capture else None, config.groups[name].variables(name, own)
+    with contextlib.ExitStack() as used:
+        line = [interpreter_of(config, name, used), "-m", "udf_server", command, found, *plugins, *values]
+        return subprocess.run(line, env=variables, stdout=output, text=True, check=False)  # noqa: S603 - ours

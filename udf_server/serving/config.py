@@ -18,6 +18,7 @@ from remote_udf.option_tables import mapping, option, read_values, table_of
 from remote_udf.option_values import ValueReader, unknown
 from remote_udf.options import HOSTED_OPTIONS, SCALAR_OPTIONS
 from udf_server.base.errors import InvalidConfig
+from udf_server.environments.lock import LOCK
 from udf_server.hosting.registry import parse_weights
 from udf_server.hosting.turns import DEFAULT_CALLS
 from udf_server.limits.settings import GuardSettings, WithoutCoordination
@@ -211,6 +212,15 @@ class ServerConfig:
         "process takes the rest of the budget for its own (`fail-open`).",
         choices=tuple(WithoutCoordination),
     )  # fmt: skip
+    environments: str | None = _setting(
+        nonblank, None,
+        "Folder of the environments of groups with packages of their own, which `udf-server sync` builds. By default "
+        "one in the user's cache.",
+    )  # fmt: skip
+    groups_lock: str | None = _setting(
+        nonblank, None, "Lock of the packages of groups. By default `groups.lock` beside the file of settings."
+    )
+    build: bool = _setting(switch, True, "Build an environment that is missing when the server starts, from the lock.")
     drain_seconds: float = _setting(number, 30.0, "How long open streams may continue after SIGTERM.", least=0)
     log_level: str = _setting(
         nonblank, "info", "debug, info, warning or error.", choices=("debug", "info", "warning", "error")
@@ -280,6 +290,8 @@ def load_config(
     names the source; for an unknown setting it lists the known ones.
     """
     values = _from_file(Path(file)) if file is not None else {}
+    if file is not None and "groups" in values:
+        values.setdefault("groups_lock", str(Path(file).with_name(LOCK)))
     known = {setting.name for setting in settings()}
     for variable, text in (environment or {}).items():
         if variable.startswith(ENVIRONMENT_PREFIX):

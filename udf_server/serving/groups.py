@@ -1,8 +1,8 @@
 """GroupSettings are the settings in `[groups.NAME]` of the server's file: plugins with a Python of their own."""
 
+import os
 import re
 import shutil
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -11,6 +11,7 @@ from remote_udf.errors import InvalidOption
 from remote_udf.option_tables import mapping, option, read_values, table_of
 from remote_udf.option_values import unknown
 from udf_server.base.errors import InvalidConfig
+from udf_server.environments.asked import Asked, asked_by
 from udf_server.serving.setting_values import in_file, nonblank, switch, texts, whole_number
 
 __all__ = ["DEFAULT_GROUP", "GROUP_OPTIONS", "GroupSettings", "parse_groups"]
@@ -19,6 +20,7 @@ DEFAULT_GROUP = "default"
 """The group of the server's own Python, with what `plugin` and the installed packages bring."""
 _NAME = re.compile(r"[a-z][a-z0-9_-]{0,62}")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_VERSIONS = re.compile(r"[0-9.<>=!~*, ]{1,40}")
 _OWN = "UDF_CONFIG_"
 
 
@@ -40,11 +42,16 @@ class GroupSettings:
     """The table of a group. Raises InvalidConfig for an invalid value."""
 
     plugins: tuple[str, ...] = option(
-        texts, (), "Modules, .py files, and names of installed plugins; they are loaded in this group only."
+        texts,
+        (),
+        "Modules, .py files, names of installed plugins, or packages as pip takes them, such as `geo-udfs==2.1`; they "
+        "are loaded in this group only. Packages, and those in the header of a file (PEP 723), are installed into an "
+        "environment of the group.",
     )
     python: str | None = option(
-        nonblank, None, "Interpreter, such as `/opt/geo/bin/python`, in which remote-udf[server] is installed in the "
-        "server's version. By default the server's own.",
+        nonblank, None, "Version of Python for the environment of the group, such as `3.12`; or the path of an "
+        "interpreter, such as `/opt/geo/bin/python`, in which remote-udf[server] is installed in the server's version. "
+        "By default the server's own.",
     )  # fmt: skip
     processes: int = option(whole_number, 1, "Number of worker processes; each uses one core.")
     environment: Mapping[str, str] = mapping(
@@ -55,10 +62,18 @@ class GroupSettings:
     )
     required: bool = option(switch, True, "Whether the server does not start without the group.")
 
-    @property
-    def interpreter(self) -> str:
-        """The path of the Python that runs the group."""
-        return self.python or sys.executable
+    def asked(self, name: str) -> Asked | None:
+        """What the environment of the group with this name has to have; None if the group needs none.
+
+        It needs one for a version of Python, for a header of a file, and for what is no name of a module. Raises
+        InvalidConfig if a file cannot be read.
+        """
+        if self.python is not None and os.sep in self.python:
+            return None
+        asked = asked_by(name, self.plugins, self.python or "")
+        named = [plugin for plugin in self.plugins if plugin not in asked.files]
+        here = all(part.isidentifier() for plugin in named for part in plugin.split("."))
+        return None if here and not asked.python and len(named) == len(asked.packages) else asked
 
     def variables(self, name: str, own: Mapping[str, str]) -> dict[str, str]:
         """The environment of a process of the group with this name; `own` is the server's. Raises InvalidConfig."""
@@ -110,8 +125,11 @@ def _parsed(name: str, table: Mapping[str, Any]) -> GroupSettings:
             raise InvalidOption(f"{source}: plugins: there are none; expected a list of at least one")
         if group.processes < 1:
             raise InvalidOption(f"{source}: processes: {group.processes} is less than 1")
-        if group.python is not None and shutil.which(group.python) is None:
-            raise InvalidOption(f"{source}: python: {group.python!r} is not a program that this user can run")
+        python = group.python or "3"
+        if shutil.which(python) is None if os.sep in python else not _VERSIONS.fullmatch(python):
+            raise InvalidOption(
+                f"{source}: python: {python!r} is neither the path of a program that this user can run nor a version"
+            )
     except InvalidOption as error:
         raise InvalidConfig(str(error)) from None
     return group

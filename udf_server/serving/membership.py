@@ -45,7 +45,11 @@ def config_of_group(config: ServerConfig, name: str) -> ServerConfig:
         return dataclasses.replace(config, block=(*config.block, *sorted(installed - {*config.block})))
     if name not in config.groups:
         raise InvalidConfig(unknown("group", name, [DEFAULT_GROUP, *config.groups]))
-    return dataclasses.replace(config, plugin=config.groups[name].plugins, block=(), entry_points=False, devices=())
+    group = config.groups[name]
+    asked = group.asked(name)
+    # An environment has what was asked for: the plugins of its packages are found by their entry points.
+    plugins, found = (group.plugins, False) if asked is None else (asked.files, True)
+    return dataclasses.replace(config, plugin=plugins, block=(), entry_points=found, devices=())
 
 
 def check_whole(

@@ -1,5 +1,6 @@
 """ServerGroups are the groups of a server: they are started, checked together, published, and replaced by a reload."""
 
+import contextlib
 import itertools
 import logging
 import os
@@ -14,6 +15,7 @@ from remote_udf.sockets import socket_directory
 from udf_server.base.errors import InvalidConfig
 from udf_server.serving.config import ServerConfig
 from udf_server.serving.groups import DEFAULT_GROUP
+from udf_server.serving.interpreters import interpreter_of
 from udf_server.serving.membership import check_whole
 from udf_server.serving.process_group import ProcessGroup
 from udf_server.serving.worker_process import WorkerProcess
@@ -41,7 +43,7 @@ class ServerGroups:
         """
         self._config, self._number, self._stopping = config, number, stopping
         self._shared, self._address = shared, address
-        self._folder = socket_directory("udf-")
+        self._folder, self._used = socket_directory("udf-"), contextlib.ExitStack()
         self._routes = Path(self._folder.name) / "routes"
         self._made = itertools.count()
         self._lock = threading.Lock()
@@ -136,7 +138,8 @@ class ServerGroups:
     def _make(self, name: str, config: ServerConfig) -> ProcessGroup:
         group, place = config.groups[name], next(self._made)
         sockets = [str(Path(self._folder.name) / f"g{place}-{number}") for number in range(group.processes)]
-        command = [group.interpreter, *self._shared_of(config), "--group", name, "--group-socket"]
+        python = interpreter_of(config, name, self._used)
+        command = [python, *self._shared_of(config), "--group", name, "--group-socket"]
         return ProcessGroup(
             name, [[*command, socket] for socket in sockets], sockets=sockets,
             environment=group.variables(name, os.environ), required=group.required,
@@ -154,7 +157,8 @@ class ServerGroups:
         return ["-m", "udf_server", *self._shared, "--one-of", str(total)]
 
     def close(self) -> None:
-        """Remove the sockets. Call it when the processes have ended."""
+        """Remove the sockets, and leave the environments. Call it when the processes have ended."""
+        self._used.close()
         self._folder.cleanup()
 
 

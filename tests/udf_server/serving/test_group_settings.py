@@ -19,6 +19,7 @@ def toml(tmp_path):
         path.write_text(text)
         return path
 
+    write.folder = tmp_path
     return write
 
 
@@ -26,7 +27,7 @@ def test_a_group_has_plugins_and_defaults(toml):
     config = load_config(toml('[groups.geo]\nplugins = ["shapes.py", "geo"]\n'))
     assert config.groups == {"geo": GroupSettings(plugins=("shapes.py", "geo"))}
     assert (config.groups["geo"].processes, config.groups["geo"].required) == (1, True)
-    assert config.groups["geo"].interpreter == sys.executable
+    assert config.groups_lock == str(toml.folder / "groups.lock")
 
 
 @pytest.mark.parametrize(
@@ -37,7 +38,8 @@ def test_a_group_has_plugins_and_defaults(toml):
         ('[groups.geo]\nplugins = ["a"]\nprocesses = 0', r"setting groups.geo: processes: 0 is less than 1"),
         ('[groups.geo]\nplugins = ["a"]\nprocesses = "many"', r"setting groups.geo: processes: 'many' is not valid"),
         ('[groups.geo]\nplugins = ["a"]\nrequired = "perhaps"', r"setting groups.geo: required: 'perhaps' is not"),
-        ('[groups.geo]\nplugins = ["a"]\npython = "/no/such"', r"groups.geo: python: '/no/such' is not a program"),
+        ('[groups.geo]\nplugins = ["a"]\npython = "/no/such"', r"groups.geo: python: '/no/such' is neither the path"),
+        ('[groups.geo]\nplugins = ["a"]\npython = "three"', r"groups.geo: python: 'three' is neither the path"),
         ('[groups.geo]\nplugins = ["a"]\nenvironment = { A = 1 }', r"environment: the value of 'A' is not a text"),
         ('[groups.geo]\nplugins = ["a"]\nenvironment = { A = "$" }', r"environment: the value of 'A' begins with \$"),
         ('[groups.geo]\nplugins = ["a"]\nenvironment = { "A B" = "x" }', r"environment: 'A B' is not the name"),
@@ -51,6 +53,20 @@ def test_a_group_has_plugins_and_defaults(toml):
 def test_an_error_names_the_table_and_the_key(toml, table, told):
     with pytest.raises(InvalidConfig, match=told):
         load_config(toml(table + "\n"))
+
+
+@pytest.mark.parametrize(
+    ("plugins", "python", "packages"),
+    [
+        (("geo", "acme.geo"), None, None), (("geo==2.1", "shapely"), None, ("geo==2.1", "shapely")),
+        (("udf-models",), None, ("udf-models",)), (("geo",), "3.12", ("geo",)), (("geo-udfs",), sys.executable, None),
+    ],
+)  # fmt: skip
+def test_what_is_no_module_is_a_package_unless_an_interpreter_has_it(plugins, python, packages):
+    asked = GroupSettings(plugins=plugins, python=python).asked("geo")
+    assert (None if asked is None else asked.packages) == packages
+    inside = config_of_group(ServerConfig(groups={"geo": GroupSettings(plugins=plugins, python=python)}), "geo")
+    assert (inside.plugin, inside.entry_points) == (((), True) if packages else (plugins, False))
 
 
 def test_variables_of_a_group_are_those_of_the_server_and_its_own():
@@ -68,14 +84,15 @@ def test_values_of_variables_are_in_no_repr():
     assert "secret" not in repr(ServerConfig(groups={"geo": group}))
 
 
-def test_the_default_group_loads_what_no_other_group_has(installed_plugins):
+def test_the_default_group_loads_what_no_other_group_has(installed_plugins, tmp_path):
     installed_plugins("geo", "models")
-    group = GroupSettings(plugins=("geo", "shapes.py"))
+    (shapes := tmp_path / "shapes.py").touch()
+    group = GroupSettings(plugins=("geo", str(shapes)))
     config = ServerConfig(plugin=("mine.py",), block=("models",), groups={"geo": group}, devices=("cuda:0",))
     default = config_of_group(config, "default")
     assert (default.plugin, default.block, default.devices) == (("mine.py",), ("models", "geo"), ("cuda:0",))
     geo = config_of_group(config, "geo")
-    assert (geo.plugin, geo.block, geo.entry_points, geo.devices) == (("geo", "shapes.py"), (), False, ())
+    assert (geo.plugin, geo.block, geo.entry_points, geo.devices) == (("geo", str(shapes)), (), False, ())
     with pytest.raises(InvalidConfig, match="unknown group 'goe', did you mean 'geo'"):
         config_of_group(config, "goe")
 

@@ -1,0 +1,124 @@
+"""Environments are the folders of groups with packages of their own: one for each content, built once, not changed."""
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from udf_server.base.errors import InvalidConfig
+from udf_server.environments.asked import Asked
+from udf_server.environments.lock import Locked
+from udf_server.environments.own_wheel import DISTRIBUTION, own_code, write_own_wheel
+from udf_server.environments.uv import CannotBuild, Uv
+
+__all__ = ["Environments", "megabytes", "resolve"]
+
+_OWN = f"{DISTRIBUTION}[server]"
+
+
+def resolve(asked: Asked, uv: Uv) -> Locked:
+    """The lock of a group. Raises CannotBuild, which names its plugins, if they cannot be installed together."""
+    with tempfile.TemporaryDirectory() as folder:
+        own = write_own_wheel(Path(folder))
+        try:
+            python = uv.python(asked.python)
+            lines = uv.resolved([*asked.packages, _OWN], python, own)
+        except CannotBuild as error:
+            wanted = ", ".join(asked.packages) or "no package"
+            raise CannotBuild(
+                f"setting groups.{asked.group}, {wanted}, Python {asked.python or 'of the server'}: {error}"
+            ) from None
+    return Locked(list(asked.packages), asked.python, lines)
+
+
+class Environments:
+    """The folder of the setting `environments`. Several processes may use it, and it may be read-only."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._code = own_code()
+
+    def folder_of(self, group: str, locked: Locked) -> Path:
+        """The folder for this content. It may not be there."""
+        content = json.dumps([self._code, locked.python, list(locked.requirements)])
+        return self._folder / f"{group}-{hashlib.sha256(content.encode()).hexdigest()[:16]}"
+
+    def python_of(self, group: str, locked: Locked) -> Path:
+        """The interpreter of a group. Raises InvalidConfig if its environment was not built."""
+        folder = self.folder_of(group, locked)
+        if not folder.is_dir():
+            raise InvalidConfig(
+                f"setting groups.{group}: its environment {folder} was not built; run `udf-server sync`, or set "
+                "build = true where the server may write there"
+            )
+        return folder / "bin" / "python"
+
+    def build(self, group: str, locked: Locked, uv: Uv) -> Path:
+        """Build the environment of a group unless it is there. Returns its folder. Raises CannotBuild."""
+        folder = self.folder_of(group, locked)
+        with self._alone():
+            if not folder.is_dir():
+                with tempfile.TemporaryDirectory(dir=self._folder, prefix=".building-") as beside:
+                    made = Path(beside) / "environment"
+                    try:
+                        own = write_own_wheel(Path(beside))
+                        uv.install(locked.requirements, uv.python(locked.python), own, made)
+                    except CannotBuild as error:
+                        raise CannotBuild(f"setting groups.{group}: {error}") from None
+                    made.rename(folder)
+        return folder
+
+    def prune(self, groups: Mapping[str, Locked]) -> list[Path]:
+        """Remove the environments that these groups do not name and that no server uses. Returns their folders."""
+        kept = {self.folder_of(name, locked) for name, locked in groups.items()}
+        removed = []
+        with self._alone():
+            for folder in sorted(self._folder.iterdir()):
+                if folder.name.startswith(".") or folder in kept or not (folder / "pyvenv.cfg").exists():
+                    continue
+                with (
+                    contextlib.suppress(BlockingIOError),
+                    _locked(folder / "pyvenv.cfg", fcntl.LOCK_EX | fcntl.LOCK_NB),
+                ):
+                    # Nobody sees a part of it.
+                    gone = folder.rename(folder.with_name(f".removed-{folder.name}"))
+                    shutil.rmtree(gone)
+                    removed.append(folder)
+        return removed
+
+    @staticmethod
+    def use(folder: Path) -> contextlib.AbstractContextManager[None]:
+        """Keep `prune` from removing an environment."""
+        return _locked(folder / "pyvenv.cfg", fcntl.LOCK_SH)
+
+    @contextlib.contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Let others wait that build or prune."""
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            lock = self._folder / ".lock"
+            lock.touch()
+        except OSError as error:
+            raise CannotBuild(f"setting 'environments': {self._folder} cannot be written: {error}") from error
+        with _locked(lock, fcntl.LOCK_EX):
+            yield
+
+
+@contextlib.contextmanager
+def _locked(path: Path, how: int) -> Iterator[None]:
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, how)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def megabytes(folder: Path) -> float:
+    """What an environment takes on disk; a file with several links counts each time."""
+    return sum(file.lstat().st_size for file in folder.rglob("*")) / 1e6
