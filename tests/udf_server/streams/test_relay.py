@@ -28,7 +28,7 @@ from udf_server.security.access import hashed, new_token
 from udf_server.serving.config import ServerConfig
 from udf_server.serving.membership import Membership
 from udf_server.serving.server import Server
-from udf_server.streams.routes import packed_specs, write_routes
+from udf_server.streams.routes import functions_of, packed_specs, write_routes
 from udf_server.streams.service import SERVICE_NAME
 
 STARTED, CANCELLED = asyncio.Event(), asyncio.Event()
@@ -316,6 +316,6 @@ async def test_a_group_that_comes_later_is_found_without_a_restart(groups):
     await becomes(2)
 
 
-def test_a_function_in_two_groups_is_an_error_that_names_both(tmp_path):
+def test_a_function_in_two_groups_is_an_error_that_names_both():
     with pytest.raises(FunctionClash, match=r"function 'other@1' is in group 'geo' and in group 'models'"):
-        write_routes(tmp_path / "routes", {"geo": route_of([other]), "models": route_of([own, other])})
+        functions_of({"geo": route_of([other]), "models": route_of([own, other])})
