@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import shutil
+import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -68,6 +69,7 @@ class Environments:
                     try:
                         own = write_own_wheel(Path(beside))
                         uv.install(locked.requirements, uv.python(locked.python), own, made)
+                        _require_server(made)
                     except CannotBuild as error:
                         raise CannotBuild(f"setting groups.{group}: {error}") from None
                     made.rename(folder)
@@ -107,6 +109,18 @@ class Environments:
             raise CannotBuild(f"setting 'environments': {self._folder} cannot be written: {error}") from error
         with _locked(lock, fcntl.LOCK_EX):
             yield
+
+
+def _require_server(folder: Path) -> None:
+    """Raises CannotBuild unless the server runs in an environment: not all packages say what they do not work with."""
+    command = [str(folder / "bin" / "python"), "-c", "import udf_server.commands.cli"]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)  # noqa: S603 - ours
+    if done.returncode:
+        why = done.stderr.strip().splitlines()[-1:] or [f"status {done.returncode}"]
+        raise CannotBuild(
+            f"its packages do not work together: {why[0]}; add a requirement to `plugins`, such as an older or newer "
+            "version of a package that the message names"
+        )
 
 
 @contextlib.contextmanager

@@ -7,6 +7,7 @@ import threading
 
 import pytest
 
+from tests.udf_server.environments.wheels import write_wheel
 from udf_server.base.errors import InvalidConfig
 from udf_server.environments.asked import Asked, asked_by
 from udf_server.environments.environments import Environments, megabytes, resolve
@@ -114,6 +115,14 @@ def test_what_disagrees_is_named(uv):
         resolve(asked_by("none", ["no-such-plugin"]), uv)
     with pytest.raises(CannotBuild, match=r"Python 9\.9"):
         resolve(asked_by("old", ["plugin1"], "9.9"), uv)
+
+
+@pytest.mark.slow
+def test_packages_that_do_not_work_together_are_an_error(uv, wheels, tmp_path):
+    write_wheel(wheels, "h11", "99", "raise ImportError('h11 99 is for another Python')\n")
+    with pytest.raises(CannotBuild, match=r"groups\.one: its packages do not work together: .*h11 99 is for another"):
+        Environments(tmp_path).build("one", resolve(asked_by("one", ["greeting==1.0", "h11==99"]), uv), uv)
+    assert [each.name for each in tmp_path.iterdir()] == [".lock"]
 
 
 @pytest.mark.slow
