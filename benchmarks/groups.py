@@ -1,4 +1,4 @@
-"""The suite of groups: scrapes of many idle functions, what those take that are not called, calls through a group.
+"""The suite of groups: scrapes of many idle functions, what functions take, calls through a group, reloads.
 
 The functions are served by two worker processes; a scrape is one request to the parent, as Prometheus makes it.
 """
@@ -16,6 +16,7 @@ import pyarrow as pa
 from benchmarks.direct import Client
 from benchmarks.group_calls import measure_group_calls
 from benchmarks.memory import MEGABYTE
+from benchmarks.reloads import measure_reloads
 from benchmarks.results import Results
 from benchmarks.server import ServerProcess, server_process
 
@@ -32,7 +33,7 @@ APART_SECONDS = 1.2
 
 
 def run_groups(results: Results, quick: bool) -> None:
-    """Measures scrapes of 36 and 2,000 functions, the memory and threads of 2,000, and calls through a group."""
+    """Measures scrapes of 36 and 2,000 functions, memory and threads of 2,000, calls through a group, and reloads."""
     few, many = 36, 200 if quick else 2_000
     with tempfile.TemporaryDirectory() as folder:
         with _served(Path(folder), few) as server:
@@ -51,6 +52,7 @@ def run_groups(results: Results, quick: bool) -> None:
             results.add(f"called_mb_{many}_functions", _megabytes(server), f"MB of memory, {note}, each called once")
             _measure_scrapes(results, server, f"{many}_called", f"{note}, each called once", quick)
     measure_group_calls(results, quick)
+    measure_reloads(results, quick)
 
 
 def _served(folder: Path, functions: int) -> AbstractContextManager[ServerProcess]:
