@@ -3,9 +3,8 @@
 import os
 import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from remote_udf.errors import InvalidOption
 from remote_udf.option_tables import mapping, option, read_values, table_of
@@ -16,6 +15,8 @@ from udf_server.serving.setting_values import in_file, nonblank, switch, texts, 
 
 __all__ = ["DEFAULT_GROUP", "GROUP_OPTIONS", "GroupSettings", "parse_groups"]
 
+Table = Mapping[str, str | float | Sequence[str] | Mapping[str, str]]
+"""A table as it is in the file."""
 DEFAULT_GROUP = "default"
 """The group of the server's own Python, with what `plugin` and the installed packages bring."""
 _NAME = re.compile(r"[a-z][a-z0-9_-]{0,62}")
@@ -96,7 +97,7 @@ class GroupSettings:
 GROUP_OPTIONS = table_of(GroupSettings)
 
 
-def parse_groups(tables: Mapping[str, Mapping[str, Any]]) -> dict[str, GroupSettings]:
+def parse_groups(tables: Mapping[str, Table]) -> dict[str, GroupSettings]:
     """The groups by name. Raises InvalidConfig, which names the table and the key."""
     groups = {name: _parsed(name, table) for name, table in tables.items()}
     owners: dict[str, str] = {}
@@ -107,7 +108,7 @@ def parse_groups(tables: Mapping[str, Mapping[str, Any]]) -> dict[str, GroupSett
     return groups
 
 
-def _parsed(name: str, table: Mapping[str, Any]) -> GroupSettings:
+def _parsed(name: str, table: Table) -> GroupSettings:
     source = f"setting groups.{name}"
     if not _NAME.fullmatch(name) or name == DEFAULT_GROUP:
         raise InvalidConfig(
