@@ -4,21 +4,27 @@ import dataclasses
 import uuid
 from collections.abc import Mapping, Sequence
 
+from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
 from remote_udf.errors import InvalidOption
+from remote_udf.function_names import version_key
 from spark_client.base.budget import OverBudget, SessionBudget
 from spark_client.base.config import ClientConfig
+from spark_client.base.errors import PlanError
 from spark_client.base.ipython import cancel_on_interrupt, shorten_tracebacks
 from spark_client.base.security import Security
 from spark_client.base.targets import require_no_credentials, require_target
 from spark_client.embedded import embedded_server, require_local_executors
 from spark_client.executor.stream.in_process import local_transport
-from spark_client.functions.directory import Functions, list_functions, pinned
+from spark_client.functions.directory import Functions, list_functions
 from spark_client.session import RemoteSession
 from spark_client.summary.collector import collecting
 
-__all__ = ["connect"]
+__all__ = ["connect", "pinned"]
+
+PINS_FOLDER = "remote_udf_versions"
+_PINS_SCHEMA = "name string, version string"
 
 
 def connect(
@@ -144,3 +150,35 @@ def _require_session(spark: object) -> None:
     if not hasattr(spark, "createDataFrame"):
         given = f"the text {spark!r}" if isinstance(spark, str) else f"a {type(spark).__name__}"
         raise TypeError(f'connect takes the Spark session first: connect(spark, "host:50051"); got {given}')
+
+
+def pinned(spark: SparkSession, checkpoint: str, functions: Functions) -> Functions:
+    """The functions; a name without a version means the version that it had when the checkpoint was first used.
+
+    A name that is new to the checkpoint is pinned to its current version. Pins are JSON files in
+    `<checkpoint>/remote_udf_versions`, which Spark writes and never changes. To use another version, remove the folder
+    or request "name@version". If two drivers pin one name at the same time, the lower version is used.
+
+    Raises PlanError if the files in the folder are not pins, and Spark's error if it cannot read or write them.
+    """
+    path = f"{checkpoint.rstrip('/')}/{PINS_FOLDER}"
+    pins = _pins(spark, path)
+    if new := {name: version for name, version in functions.versions.items() if name not in pins}:
+        spark.createDataFrame(list(new.items()), _PINS_SCHEMA).coalesce(1).write.mode("append").json(path)
+    return Functions(functions, {**functions.versions, **pins}, functions.weights, functions.ledger, functions.code)
+
+
+def _pins(spark: SparkSession, path: str) -> Mapping[str, str]:
+    try:
+        rows = spark.read.schema(_PINS_SCHEMA).json(path).collect()
+    except AnalysisException as error:
+        if error.getCondition() != "PATH_NOT_FOUND":
+            raise
+        return {}
+    pins: dict[str, str] = {}
+    for row in rows:
+        try:
+            pins[row.name] = min(row.version, pins.get(row.name, row.version), key=version_key)
+        except (AttributeError, ValueError) as error:
+            raise PlanError(f"{path} does not hold versions of functions: {row.asDict()}") from error
+    return pins

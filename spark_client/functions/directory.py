@@ -8,9 +8,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import reduce
 from typing import overload
 
-from pyspark.errors import AnalysisException
-from pyspark.sql import SparkSession
-
 from remote_udf.errors import ProtocolViolation
 from remote_udf.function_names import split_name, version_key
 from remote_udf.functions import FunctionSpec
@@ -18,19 +15,17 @@ from remote_udf.option_values import percent
 from remote_udf.v1 import function_pb2
 from remote_udf.version import PROTOCOL_VERSION
 from spark_client.base.config import ClientConfig
-from spark_client.base.errors import NotARemoteUdfServer, PlanError, ServerUnavailable, UnknownFunction
+from spark_client.base.errors import NotARemoteUdfServer, ServerUnavailable, UnknownFunction
 from spark_client.base.identifiers import alike
 from spark_client.base.targets import tls_mismatch
 from spark_client.base.transport import Transport, TransportLost
 from spark_client.executor.stream.transport import NoGrpcServer, transport_for
 
-__all__ = ["Functions", "chosen_version", "list_functions", "pinned", "united_weights"]
+__all__ = ["Functions", "chosen_version", "list_functions", "united_weights"]
 
 log = logging.getLogger(__name__)
 
 RETRY_SECONDS = 0.1
-PINS_FOLDER = "remote_udf_versions"
-_PINS_SCHEMA = "name string, version string"
 MOST_NAMED = 50
 """Maximum number of functions that a message lists."""
 
@@ -220,35 +215,3 @@ def chosen_version(name: str, versions: Sequence[str], weights: Mapping[str, flo
             return version
     others = [version for version in versions if f"{name}@{version}" not in weights]
     return (others or versions)[-1]
-
-
-def pinned(spark: SparkSession, checkpoint: str, functions: Functions) -> Functions:
-    """The functions; a name without a version means the version that it had when the checkpoint was first used.
-
-    A name that is new to the checkpoint is pinned to its current version. Pins are JSON files in
-    `<checkpoint>/remote_udf_versions`, which Spark writes and never changes. To use another version, remove the folder
-    or request "name@version". If two drivers pin one name at the same time, the lower version is used.
-
-    Raises PlanError if the files in the folder are not pins, and Spark's error if it cannot read or write them.
-    """
-    path = f"{checkpoint.rstrip('/')}/{PINS_FOLDER}"
-    pins = _pins(spark, path)
-    if new := {name: version for name, version in functions.versions.items() if name not in pins}:
-        spark.createDataFrame(list(new.items()), _PINS_SCHEMA).coalesce(1).write.mode("append").json(path)
-    return Functions(functions, {**functions.versions, **pins}, functions.weights, functions.ledger, functions.code)
-
-
-def _pins(spark: SparkSession, path: str) -> Mapping[str, str]:
-    try:
-        rows = spark.read.schema(_PINS_SCHEMA).json(path).collect()
-    except AnalysisException as error:
-        if error.getCondition() != "PATH_NOT_FOUND":
-            raise
-        return {}
-    pins: dict[str, str] = {}
-    for row in rows:
-        try:
-            pins[row.name] = min(row.version, pins.get(row.name, row.version), key=version_key)
-        except (AttributeError, ValueError) as error:
-            raise PlanError(f"{path} does not hold versions of functions: {row.asDict()}") from error
-    return pins

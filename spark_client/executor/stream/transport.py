@@ -228,9 +228,8 @@ def transport_for(config: ClientConfig, headers: Headers = ()) -> Transport:
     `headers` are sent with every stream over the network.
     """
     scheme, _, plugin = config.target.partition(":")
-    if (
-        config.in_process is not None and scheme == "local" and not plugin.isdigit()
-    ):  # a port makes it a host of that name
+    # With a port it is a host of that name.
+    if config.in_process is not None and scheme == "local" and not plugin.isdigit():
         return config.in_process(plugin)
     return GrpcTransport(config, headers)
 

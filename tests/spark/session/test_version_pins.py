@@ -7,7 +7,8 @@ import pytest
 import udf_server as udf
 from spark_client import connect
 from spark_client.base.errors import PlanError, UnknownFunction
-from spark_client.functions.directory import Functions, pinned
+from spark_client.connecting import pinned
+from spark_client.functions.directory import Functions
 from tests.versions import feels_1, feels_2
 
 
