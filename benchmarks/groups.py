@@ -14,6 +14,7 @@ import psutil
 import pyarrow as pa
 
 from benchmarks.direct import Client
+from benchmarks.edits import measure_edits
 from benchmarks.group_calls import measure_group_calls
 from benchmarks.memory import MEGABYTE
 from benchmarks.reloads import measure_reloads
@@ -33,7 +34,7 @@ APART_SECONDS = 1.2
 
 
 def run_groups(results: Results, quick: bool) -> None:
-    """Measures scrapes of 36 and 2,000 functions, memory and threads of 2,000, calls through a group, and reloads."""
+    """Measures scrapes of 36 and 2,000 functions, memory and threads, calls through a group, reloads and edits."""
     few, many = 36, 200 if quick else 2_000
     with tempfile.TemporaryDirectory() as folder:
         with _served(Path(folder), few) as server:
@@ -53,6 +54,7 @@ def run_groups(results: Results, quick: bool) -> None:
             _measure_scrapes(results, server, f"{many}_called", f"{note}, each called once", quick)
     measure_group_calls(results, quick)
     measure_reloads(results, quick)
+    measure_edits(results, quick)
 
 
 def _served(folder: Path, functions: int) -> AbstractContextManager[ServerProcess]:

@@ -61,6 +61,7 @@ PROMISED_OF_HTTP = {
 }  # fmt: skip
 PROMISED_OF_GROUPS = {
     "scrape_kB_36_functions", "scrape_samples_36_functions",
+    *(f"edit_to_result_over_import_{way}" for way in ("embedded", "dev", "local")),
     *(f"{what}_200_functions" for what in ("loaded_threads", "loaded_mb", "called_threads", "called_mb")),
     *(f"scrape_{what}_200_{state}" for what in ("cpu_seconds", "seconds", "kB") for state in ("functions", "called")),
 }  # fmt: skip
