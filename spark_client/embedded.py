@@ -136,13 +136,16 @@ def _ready_line(line: bytes) -> dict[str, str] | None:
     return None
 
 
-_servers: dict[tuple[int, tuple[str, ...]], EmbeddedServer] = {}
+_servers: dict[tuple[int, str, tuple[str, ...]], EmbeddedServer] = {}
 _lock = threading.Lock()
 
 
 def embedded_server(plugins: Sequence[str]) -> EmbeddedServer:
-    """The embedded server of this process with these plugins. It is started once and stops at exit."""
-    key = (os.getpid(), tuple(plugins))
+    """The embedded server of this process with these plugins. It is started once and stops at exit.
+
+    Names of files are those in the current directory.
+    """
+    key = (os.getpid(), str(Path.cwd()), tuple(plugins))
     with _lock:
         server = _servers.get(key)
         if server is None or not server.running:
