@@ -161,9 +161,8 @@ def _filtered(scope: Scope, select: Node, left: _Side, found: Sequence[tuple[Nod
     changed = None
     for part, subquery in found:
         inner = subquery.args["from_"].this if subquery.args.get("from_") is not None else None
-        if inner is None or subquery.args.get("joins") or subquery.args.get("group"):
-            continue
-        if not _equal_windows(scope, conditions_of(subquery)):
+        changes_rows = subquery.args.get("joins") or subquery.args.get("group")
+        if inner is None or changes_rows or not _equal_windows(scope, conditions_of(subquery)):
             continue
         right = _Side(scope, inner)
         if right.time is None or right.key(right.name) == left.key(left.name):
@@ -243,11 +242,8 @@ def _subquery(part: Node) -> exp.Select | None:
     """The SELECT inside of EXISTS, IN and their opposites; None for any other condition."""
     tested = part.unnest()
     tested = tested.this.unnest() if isinstance(tested, exp.Not) else tested
-    if isinstance(tested, exp.Exists):
-        query = tested.this
-    elif isinstance(tested, exp.In):
-        query = tested.args.get("query")
-    else:
+    if not isinstance(tested, (exp.Exists, exp.In)):
         return None
+    query = tested.args.get("this" if isinstance(tested, exp.Exists) else "query")
     query = query.unnest() if query is not None else None
     return query if isinstance(query, exp.Select) else None
