@@ -46,16 +46,16 @@ class WatchedFiles(Generic[T]):
         *,
         on_reload: Callable[[bool], object] = lambda good: None,
         clock: Callable[[], float] = time.monotonic,
-        look_seconds: float = LOOK_SECONDS,
+        look_seconds: float | None = None,
     ) -> None:
         """Read the files. `parse` gets their contents in order. Raises InvalidConfig, as `parse` may.
 
-        `look_seconds` is the minimum interval between two checks for changes.
+        `look_seconds` is the minimum interval between two checks for changes; LOOK_SECONDS by default.
         """
         self._paths = list(paths)
         self._parse = parse
         self._on_reload = on_reload
-        self._clock, self._look_seconds = clock, look_seconds
+        self._clock, self._look_seconds = clock, LOOK_SECONDS if look_seconds is None else look_seconds
         self._lock = threading.Lock()
         try:
             self._seen = self._stamp()
