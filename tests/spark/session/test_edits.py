@@ -128,3 +128,38 @@ def test_a_function_that_becomes_an_aggregate_has_to_be_looked_up_again(plugin, 
     with pytest.raises(PlanError, match="function f@1 was edited and is of kind aggregate now: look it up again"):
         f("id")
     assert plugin.values(remote.group_by(rows).agg(remote.function("f")("id"))) == [3]
+
+
+@pytest.mark.parametrize("plugin", ["embedded"], indirect=True)
+def test_a_streaming_query_takes_over_an_edit_between_two_micro_batches(plugin, spark, source, tmp_path):
+    plugin.edit("x + 10")
+    remote = plugin.connect()
+    rows = spark.readStream.schema("x bigint").json(str(source))
+    seen = []
+    query = (
+        remote.with_columns(rows, {"y": remote.function("f")("x")})
+        .writeStream.option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .foreachBatch(lambda frame, _: seen.extend(row.y for row in frame.collect()))
+        .start()
+    )
+    try:
+        (source / "1.json").write_text('{"x": 1}')
+        query.processAllAvailable()
+        plugin.edit("x + 20")
+        (source / "2.json").write_text('{"x": 2}')
+        query.processAllAvailable()
+    finally:
+        query.stop()
+    assert seen == [11, 22]
+
+
+@pytest.mark.connect
+@pytest.mark.parametrize("plugin", ["embedded"], indirect=True)
+def test_tasks_of_a_running_query_are_not_disturbed_by_an_edit(plugin, spark):
+    # The first call edits the file, which then does not import.
+    plugin.edit("__import__('pathlib').Path(__file__).write_text('def f(:') + x")
+    f = plugin.connect().function("f")
+    planned = spark.range(0, 6, 1, 6).select(f("id"))
+    assert plugin.values(planned) == [7, 8, 9, 10, 11, 12]
+    with pytest.raises(Exception, match=r"PLUGIN_FAILED: after an edit, plugin (.|\n)*SyntaxError"):
+        planned.collect()

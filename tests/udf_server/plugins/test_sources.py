@@ -21,6 +21,10 @@ def f(x: int) -> int:
 """
 
 
+NAMES = {"f", "helper", "other", "package", "plain"}
+"""The modules of the plugins here."""
+
+
 class Folder:
     """A folder with a plugin, which is loaded as a server of edited plugins does."""
 
@@ -50,12 +54,16 @@ class Folder:
 def folder(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "path", [*sys.path])
     monkeypatch.setattr(sys, "meta_path", [*sys.meta_path])
-    before = set(sys.modules)
+    for name in [each for each in sys.modules if each.partition(".")[0] in NAMES]:
+        monkeypatch.delitem(sys.modules, name)
     made = Folder(tmp_path)
     yield made
     for sources in made.loaded:
         sources.forget()
-    assert not {name for name in set(sys.modules) - before if name in {"f", "helper", "package"}}
+    # A folder without a file is nothing that is edited.
+    for name in [each for each in sys.modules if each == "plain"]:
+        del sys.modules[name]
+    assert [each for each in sys.modules if each.partition(".")[0] in NAMES] == []
 
 
 def test_a_plugin_counts_as_edited_once_its_content_is_another(folder):
