@@ -26,13 +26,20 @@ from udf_server.security.access import hashed, new_token
 pytestmark = pytest.mark.slow
 
 
+@pytest.fixture
+def site(tmp_path):
+    return Site(tmp_path)
+
+
 @pytest.fixture(scope="module")
-def site(tmp_path_factory):
+def shared_site(tmp_path_factory):
+    """The site of `running`. Another server would write over its settings and its log."""
     return Site(tmp_path_factory.mktemp("groups"))
 
 
 @pytest.fixture(scope="module")
-def running(site):
+def running(shared_site):
+    site = shared_site
     settings = site.settings(site.group("old"), site.group("new", processes=2), try_calls=True)
     with serving(site, settings) as (_, ready):
         yield ready
@@ -46,10 +53,11 @@ def test_two_versions_of_a_library_are_called_at_one_port(running):
     assert called(target, "pid_old")[0] in running["groups"]["old"]
 
 
-def test_groups_are_seen_as_one_server(running, site):
+def test_groups_are_seen_as_one_server(running):
     target, groups = running["target"], running["groups"]
     called(target, "shape_new")
     assert {name: len(processes) for name, processes in groups.items()} == {"default": 1, "old": 1, "new": 2}
+    assert called(target, "shape_new") == ["2.1 of a key"]
     keys = [spec.key for spec in list_functions(ClientConfig(target, 20.0))]
     assert keys == running["functions"] == sorted(keys)
     found = json.loads(page(running, "/catalog.json"))
@@ -65,8 +73,16 @@ def test_groups_are_seen_as_one_server(running, site):
     assert 'udf_relayed_streams_total{group="default",process="0",target_group="new"}' in metrics
     assert metrics.count("# TYPE udf_rows_total counter") == 1
     assert (page(running, "/readyz"), page(running, "/livez")) == ("ok\n", "ok\n")
-    ended = [line for line in site.log if line["event"] == "stream ended" and line["function"] == "shape_new@1"]
-    assert {line["group"] for line in ended} == {"new"}
+
+
+def test_log_lines_name_the_group(running, shared_site):
+    called(running["target"], "shape_new")
+
+    def ended():
+        lines = [line for line in shared_site.log if line["event"] == "stream ended"]
+        return {line["group"] for line in lines if line["function"] == "shape_new@1"}
+
+    wait_until(lambda: ended() == {"new"})
 
 
 def test_the_web_ui_calls_a_function_in_its_group(running):
@@ -76,31 +92,32 @@ def test_the_web_ui_calls_a_function_in_its_group(running):
         assert json.loads(answer.read())["value"] == "1.26 of a key"
 
 
-def test_a_group_that_crashes_ends_no_stream_of_the_others_and_comes_back(running, site):
-    target, pids = running["target"], running["groups"]
-    config = ClientConfig(target, 30.0)
-    spec = list_functions(config).find("pid_new")
-    neighbour = stream_of(call_of(type("Called", (), {"spec": spec}), target), GrpcTransport(config))
-    answered = []
+def test_a_group_that_crashes_ends_no_stream_of_the_others_and_comes_back(site):
+    with serving(site, site.settings(site.group("old"), site.group("new", processes=2))) as (_, running):
+        target, pids = running["target"], running["groups"]
+        config = ClientConfig(target, 30.0)
+        spec = list_functions(config).find("pid_new")
+        neighbour = stream_of(call_of(type("Called", (), {"spec": spec}), target), GrpcTransport(config))
+        answered = []
 
-    def call_neighbour():
-        neighbour.submit(chunk_of([1], len(answered)))
-        answered.extend(everything(neighbour).values())
+        def call_neighbour():
+            neighbour.submit(chunk_of([1], len(answered)))
+            answered.extend(everything(neighbour).values())
 
-    call_neighbour()
-    assert [error.code for error in called(target, "end_old")] == ["SERVER_UNAVAILABLE"]
-    call_neighbour()
-    (victim,) = pids["old"]
-    wait_until(lambda: any(line["event"] == "worker ended" and line["group"] == "old" for line in site.log))
-    assert called(target, "pid_old") != [victim]
-    assert called(target, "plus") == [2]
-    call_neighbour()
-    neighbour.finish()
-    # One process, and not another one after a lost stream.
-    assert len(set(answered)) == 1
-    assert set(answered) < set(pids["new"])
-    assert page(running, "/livez") == "ok\n"
-    wait_until(lambda: page(running, "/readyz") == "ok\n")
+        call_neighbour()
+        assert [error.code for error in called(target, "end_old")] == ["SERVER_UNAVAILABLE"]
+        call_neighbour()
+        (victim,) = pids["old"]
+        wait_until(lambda: any(line["event"] == "worker ended" and line["group"] == "old" for line in site.log))
+        assert called(target, "pid_old") != [victim]
+        assert called(target, "plus") == [2]
+        call_neighbour()
+        neighbour.finish()
+        # One process, and not another one after a lost stream.
+        assert len(set(answered)) == 1
+        assert set(answered) < set(pids["new"])
+        assert page(running, "/livez") == "ok\n"
+        wait_until(lambda: page(running, "/readyz") == "ok\n")
 
 
 def test_a_killed_process_costs_no_row_and_readiness_names_its_group(site):
