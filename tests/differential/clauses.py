@@ -118,7 +118,11 @@ def _grouped(
     if outer and scope.others and not sets and draw.chance(20):
         having = both("{} {}", both("{} AND", having) if having.ours else both(" HAVING"), _exists(draw, scope, outer))
     text = both("SELECT {} FROM {}{}{}", joined(", ", named_items), source, clause, having)
-    order = [draw.of([text for text, _ in keys] or [both("1")])]
+    # A call of a name that an item of another type hides has an argument of that type: functions here take one only.
+    seen = not_hidden(scope, items, names).fields
+    hidden = [field.text.ours.lower() for field in scope.fields if field not in seen]
+    called = [text for text, _ in keys if not any(f"({name}" in text.ours.lower() for name in hidden)]
+    order = [draw.of(called or [both("1")])]
     # In ORDER BY, the arguments of Spark's aggregates see the nulls of grouping sets; in the SELECT they see the row's
     # keys.
     if not sets:
