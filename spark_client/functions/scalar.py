@@ -73,6 +73,10 @@ class ShownFunction:
     options: Mapping[str, object]
     _look_up: Callable[[], FunctionSpec] | None
 
+    def __getstate__(self) -> dict[str, object]:
+        """What is sent to other processes: the session, which looks functions up again, stays here."""
+        return {**vars(self), "_look_up": None}
+
     def renewed(self) -> Self:
         """The function as it is now, if its plugin was edited. Raises PlanError if it is of another kind now."""
         spec = self.spec if self._look_up is None else self._look_up()
