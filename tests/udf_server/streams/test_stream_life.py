@@ -102,8 +102,8 @@ def test_the_memory_of_a_server_does_not_grow_with_the_streams_of_clients_on_its
         stream.submit(chunk_of(range(3_000)))
         while stream.unanswered:
             stream.receive()
-        stream.finish()
         most = max(most, mapped())
+        stream.finish()
     assert serving.metric("udf_streams_shared_memory_total", function="vectorized", version="1") == 40
     # One of this end's, one of the server's, and the server's of streams that are just about to end.
     assert 1 <= most - before < 8
