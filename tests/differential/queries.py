@@ -51,10 +51,13 @@ def _spaced(text: str) -> str:
 
 
 def _between(draw: Choices, text: str) -> str:
-    """Write other white space and comments for some of the blanks between words."""
+    """Write other white space and comments for some of the blanks between words.
+
+    Not after a star: for Spark `*/` ends a hint.
+    """
     pieces = QUOTED.split(text)
     return "".join(
-        piece if QUOTED.fullmatch(piece) else re.sub(" ", lambda _: draw.of(GAPS), piece) for piece in pieces
+        piece if QUOTED.fullmatch(piece) else re.sub(r"(?<!\*) ", lambda _: draw.of(GAPS), piece) for piece in pieces
     )
 
 
