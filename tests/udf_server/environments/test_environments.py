@@ -118,11 +118,13 @@ def test_what_disagrees_is_named(uv):
 
 
 @pytest.mark.slow
-def test_packages_that_do_not_work_together_are_an_error(uv, wheels, tmp_path):
-    write_wheel(wheels, "h11", "99", "raise ImportError('h11 99 is for another Python')\n")
+def test_packages_that_do_not_work_together_are_an_error(no_index, wheels, tmp_path):
+    (odd := tmp_path / "odd").mkdir()
+    write_wheel(odd, "h11", "99", "raise ImportError('h11 99 is for another Python')\n")
+    uv, folder = Uv([str(wheels), str(odd)], no_index=True), tmp_path / "environments"
     with pytest.raises(CannotBuild, match=r"groups\.one: its packages do not work together: .*h11 99 is for another"):
-        Environments(tmp_path).build("one", resolve(asked_by("one", ["greeting==1.0", "h11==99"]), uv), uv)
-    assert [each.name for each in tmp_path.iterdir()] == [".lock"]
+        Environments(folder).build("one", resolve(asked_by("one", ["greeting==1.0", "h11==99"]), uv), uv)
+    assert [each.name for each in folder.iterdir()] == [".lock"]
 
 
 @pytest.mark.slow
