@@ -25,6 +25,10 @@ class Locked:
     requirements: Sequence[str]
     """Each package with its version and hashes."""
 
+    def fits(self, asked: Asked) -> bool:
+        """Whether it was made for what a group asks for now."""
+        return (list(self.asked), self.python) == (list(asked.packages), asked.python)
+
 
 def read_lock(path: Path) -> dict[str, Locked]:
     """The lock by group; empty if there is none. Raises InvalidConfig if it cannot be read."""
@@ -51,7 +55,7 @@ def write_lock(path: Path, groups: Mapping[str, Locked]) -> None:
 def locked_for(asked: Asked, groups: Mapping[str, Locked], path: Path) -> Locked:
     """What the lock has for a group. Raises InvalidConfig if the group is not in it, or was made for something else."""
     locked = groups.get(asked.group)
-    if locked is None or (list(locked.asked), locked.python) != (list(asked.packages), asked.python):
+    if locked is None or not locked.fits(asked):
         was = "has no packages" if locked is None else "was made for other plugins or another version of Python"
         raise InvalidConfig(f"setting groups.{asked.group}: {path} {was}; run `udf-server sync` and deploy both files")
     return locked

@@ -25,7 +25,7 @@ Reload = Callable[[Sequence[str], bool], list[str]]
 """Reloads groups, all if none is named, and returns what was done. `True` lets functions change their types."""
 
 
-class _Answer(TypedDict, total=False):
+class _Reply(TypedDict, total=False):
     done: list[str]
     error: str
 
@@ -40,7 +40,7 @@ class ControlServer:
         class Handler(socketserver.StreamRequestHandler):
             def handle(self) -> None:
                 asked = json.loads(self.rfile.readline(LINE_BYTES))
-                answer: _Answer
+                answer: _Reply
                 try:
                     answer = {"done": reload(asked["groups"], asked["changed"])}
                 except RemoteUdfError as error:
@@ -78,7 +78,7 @@ def ask_reload(http_port: int, groups: Sequence[str], *, changed: bool) -> list[
             connection.connect(str(path))
             connection.sendall(json.dumps({"groups": list(groups), "changed": changed}).encode() + b"\n")
             with connection.makefile("rb") as answers:
-                answer: _Answer = json.loads(answers.readline(LINE_BYTES))
+                answer: _Reply = json.loads(answers.readline(LINE_BYTES))
     except (OSError, ValueError) as error:
         raise InvalidConfig(
             f"no server with groups and metrics_port={http_port} of this user answers at {path}: {error}; give the "

@@ -7,7 +7,6 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from udf_server.base.errors import InvalidConfig
 from udf_server.environments.environments import Environments, megabytes, resolve
 from udf_server.environments.lock import LOCK, Locked, locked_for, read_lock, write_lock
 from udf_server.environments.uv import Uv
@@ -48,12 +47,8 @@ def sync(config: ServerConfig, uv: Uv, *, upgrade: bool, prune: bool) -> Iterato
     wanted = [asked for name, group in config.groups.items() if (asked := group.asked(name)) is not None]
     locks = dict[str, Locked]()
     for asked in wanted:
-        try:
-            if upgrade:
-                raise InvalidConfig("all are resolved")
-            locks[asked.group] = locked_for(asked, before, lock)
-        except InvalidConfig:
-            locks[asked.group] = resolve(asked, uv)
+        kept = None if upgrade else before.get(asked.group)
+        locks[asked.group] = kept if kept is not None and kept.fits(asked) else resolve(asked, uv)
     if locks != before:
         write_lock(lock, locks)
     for name, locked in locks.items():

@@ -22,7 +22,7 @@ from udf_server.security.access import Caller
 from udf_server.security.files import WatchedFiles
 from udf_server.streams.routes import GroupFunction
 
-__all__ = ["CallContext", "OpenedStream", "Relay", "RelayedStream", "Routes", "StreamedContext", "origin_of"]
+__all__ = ["OpenedStream", "Relay", "RelayedStream", "RequestContext", "Routes", "StreamedContext", "origin_of"]
 
 _SERVICE = service_pb2.DESCRIPTOR.services_by_name["UdfService"].full_name
 _PEER, _CERTIFICATE = "udf-relayed-peer", "udf-relayed-certificate-bin"
@@ -42,15 +42,15 @@ _OPTIONS = [
 Routes = WatchedFiles[tuple[list[GroupFunction], Mapping[str, Sequence[str]]]]
 
 
-class CallContext(Protocol):
-    """gRPC's context of a request, with what is passed on."""
+class RequestContext(Protocol):
+    """What gRPC says of who makes a request."""
 
     def invocation_metadata(self) -> Headers | None: ...
     def auth_context(self) -> Mapping[str, Iterable[bytes]]: ...
     def peer(self) -> str: ...
 
 
-class StreamedContext(CallContext, Protocol):
+class StreamedContext(RequestContext, Protocol):
     """gRPC's context of a stream that is passed on."""
 
     def time_remaining(self) -> float | None: ...
@@ -59,7 +59,7 @@ class StreamedContext(CallContext, Protocol):
     def set_trailing_metadata(self, metadata: Headers, /) -> None: ...
 
 
-def origin_of(context: CallContext) -> tuple[str, Mapping[str, Iterable[bytes]]]:
+def origin_of(context: RequestContext) -> tuple[str, Mapping[str, Iterable[bytes]]]:
     """The address and the certificates of who called the process that has passed a request on."""
     metadata = context.invocation_metadata() or ()
     peer = next((str(value) for key, value in metadata if key == _PEER), context.peer())
@@ -67,7 +67,7 @@ def origin_of(context: CallContext) -> tuple[str, Mapping[str, Iterable[bytes]]]
     return peer, {"x509_common_name": names}
 
 
-def _passed_on(context: CallContext) -> Sequence[tuple[str, str | bytes]]:
+def _passed_on(context: RequestContext) -> Sequence[tuple[str, str | bytes]]:
     """The metadata of the caller, its token included, and what the connection says of it."""
     auth = context.auth_context()
     names = [*auth.get("x509_common_name", ()), *auth.get("peer_dns", ())]
@@ -97,7 +97,7 @@ class Relay:
         self._routes, self._own, self._count = routes, own, count
         self._known: list[GroupFunction] = []
         self._catalog: Catalog[Function | GroupFunction] = Catalog(own)
-        self._channels: dict[str, _Channel] = {}
+        self._channels: dict[str, _GroupProcess] = {}
         """By socket."""
 
     @property
@@ -142,7 +142,7 @@ class Relay:
         return RelayedStream(self._channel_of(found.group), found.group, opened.messages, context, write)
 
     async def progress(
-        self, request: service_pb2.GetProgressRequest, context: CallContext
+        self, request: service_pb2.GetProgressRequest, context: RequestContext
     ) -> Sequence[service_pb2.GetProgressResponse | None]:
         """What each process of other groups says; None for one that does not answer."""
         _, sockets = self._routes.current()
@@ -156,18 +156,18 @@ class Relay:
         for channel in channels.values():
             await channel.connection.close()
 
-    def _channel_of(self, group: str) -> "_Channel":
+    def _channel_of(self, group: str) -> "_GroupProcess":
         """The process of the group that has the fewest streams, among those that seem to be there."""
         _, sockets = self._routes.current()
         return min(map(self._channel, sockets[group]), key=lambda channel: (channel.is_lost, channel.streams))
 
-    def _channel(self, socket: str) -> "_Channel":
+    def _channel(self, socket: str) -> "_GroupProcess":
         if socket not in self._channels:
-            self._channels[socket] = _Channel(socket)
+            self._channels[socket] = _GroupProcess(socket)
         return self._channels[socket]
 
 
-class _Channel:
+class _GroupProcess:
     """The connection to a process of another group."""
 
     def __init__(self, socket: str) -> None:
@@ -197,7 +197,7 @@ class RelayedStream:
 
     def __init__(
         self,
-        channel: _Channel,
+        channel: _GroupProcess,
         group: str,
         messages: AsyncIterator[bytes],
         context: StreamedContext,

@@ -4,21 +4,20 @@ import asyncio
 import collections
 import uuid
 import weakref
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
 from typing import NoReturn, Protocol, TypeVar, cast
 
 import grpc
 
 from remote_udf.errors import ErrorCode, ErrorKind, StreamError, capped
 from remote_udf.messages import encode
-from remote_udf.spans import Headers
 from remote_udf.v1 import message_pb2, service_pb2
 from remote_udf.version import PROTOCOL_VERSION, __version__
 from udf_server.hosting.load import ReportedLoad
 from udf_server.security.access import Access, Caller
 from udf_server.security.callers import OTHERS
 from udf_server.streams.execute_stream import ExecuteStream
-from udf_server.streams.relay import Relay, RelayedStream, StreamedContext, origin_of
+from udf_server.streams.relay import Relay, RelayedStream, RequestContext, StreamedContext, origin_of
 from udf_server.streams.services import StreamServices
 from udf_server.streams.session_progress import SessionProgress, add_other_process
 from udf_server.streams.stream_errors import audit, error_message, stream_refused
@@ -37,14 +36,6 @@ SERVICE_NAME = service_pb2.DESCRIPTOR.services_by_name["UdfService"].full_name
 
 
 StreamT = TypeVar("StreamT")
-
-
-class RequestContext(Protocol):
-    """What gRPC says of who makes a request."""
-
-    def invocation_metadata(self) -> Headers | None: ...
-    def auth_context(self) -> Mapping[str, Iterable[bytes]]: ...
-    def peer(self) -> str: ...
 
 
 class WritingContext(RequestContext, Protocol):

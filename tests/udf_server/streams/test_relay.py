@@ -306,7 +306,7 @@ async def test_a_group_that_comes_later_is_found_without_a_restart(groups):
             return error.code
 
     async def becomes(expected):
-        async with asyncio.timeout(30):  # the file is looked at once a second
+        async with asyncio.timeout(30):  # the file is checked every second
             while await answer() != expected:  # noqa: ASYNC110 - a file has no notification
                 await asyncio.sleep(0.05)
 
