@@ -13,6 +13,7 @@ from remote_udf.row_kinds import ROW_KIND, RowKind
 from remote_udf.table_arguments import ChangelogMode
 from spark_client.base.changelogs import mode_of
 from spark_client.base.types import spark_type
+from spark_client.planning.process.inputs import TableOptions
 from tests.conformance.binding import Bound
 from tests.conformance.cases import Case, Table
 from tests.conformance.given import Candidate, declared
@@ -45,14 +46,14 @@ class Driving:
         self._phases: list[str | None] = []
 
     def process(
-        self, name: str, tables: DataFrame | Mapping[str, DataFrame] | None, scalars: Mapping[str, Any], *,
-        partition_by: Any = None, order_by: Any = (), on_time: Any = (), uid: str | None = None,
-        changelog_mode: Any = None, upsert_key: Any = (), options: Any = None,
+        self, name: str, tables: DataFrame | Mapping[str, DataFrame] | None, scalars: Mapping[str, Any],
+        of_tables: TableOptions, *, on_time: Any = (), uid: str | None = None, options: Any = None,
     ) -> DataFrame:  # fmt: skip
         """Replaces what plans process table functions in SQL."""
         bound = self._found(name)
         frames = tables if isinstance(tables, Mapping) else {}
-        given = {each: _given(frame, _of(partition_by, each), _of(order_by, each)) for each, frame in frames.items()}
+        keys, orders = of_tables.partition_by, of_tables.order_by
+        given = {each: _given(frame, _of(keys, each), _of(orders, each)) for each, frame in frames.items()}
         times = [on_time] if isinstance(on_time, str) else list(on_time)
         harness = ProcessTableHarness(harness_function(bound), given, on_time=times, **scalars)
         for argument, row, kind, watermark, phase in self._events(frames):
