@@ -1,4 +1,4 @@
-"""Queries whose calls are driven row by row, with the watermarks of the case: what a call sees is what a stream shows."""
+"""Queries whose calls are driven row by row, with the watermarks of the case, as the calls of a stream would be."""
 
 import json
 
