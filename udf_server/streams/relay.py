@@ -6,7 +6,8 @@ says of the caller: its address and the names of its certificate.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, Protocol, cast
 
 import grpc
@@ -99,14 +100,25 @@ class Relay:
         self._catalog: Catalog[Function | GroupFunction] = Catalog(own)
         self._channels: dict[str, _GroupProcess] = {}
         """By socket."""
+        self._leaving: dict[asyncio.Task[None], _GroupProcess] = {}
+        """Processes that were replaced, each with what waits for the end of its last call."""
 
     @property
     def catalog(self) -> Catalog[Function | GroupFunction]:
         """The functions of this process and of all groups."""
-        known, _ = self._routes.current()
+        self._sockets()
+        return self._catalog
+
+    def _sockets(self) -> Mapping[str, Sequence[str]]:
+        """The sockets by group. Processes that are no longer listed are left."""
+        known, sockets = self._routes.current()
         if known is not self._known:
             self._known, self._catalog = known, Catalog([*self._own, *known])
-        return self._catalog
+            for socket in self._channels.keys() - {socket for each in sockets.values() for socket in each}:
+                channel = self._channels.pop(socket)
+                self._leaving[leaving := asyncio.create_task(channel.leave())] = channel
+                leaving.add_done_callback(self._leaving.pop)
+        return sockets
 
     @staticmethod
     async def open(messages: AsyncIterator[bytes], seconds: float) -> OpenedStream:
@@ -145,21 +157,21 @@ class Relay:
         self, request: service_pb2.GetProgressRequest, context: RequestContext
     ) -> Sequence[service_pb2.GetProgressResponse | None]:
         """What each process of other groups says; None for one that does not answer."""
-        _, sockets = self._routes.current()
         metadata, message = _passed_on(context), request.SerializeToString()
-        found = [self._channel(socket) for each in sockets.values() for socket in each]
+        found = [self._channel(socket) for each in self._sockets().values() for socket in each]
         return await asyncio.gather(*(channel.progress(message, metadata) for channel in found))
 
     async def close(self) -> None:
         """Close the connections. Safe to call twice."""
-        channels, self._channels = self._channels, {}
-        for channel in channels.values():
+        channels, self._channels = [*self._channels.values(), *self._leaving.values()], {}
+        for leaving in self._leaving:
+            leaving.cancel()
+        for channel in channels:
             await channel.connection.close()
 
     def _channel_of(self, group: str) -> "_GroupProcess":
         """The process of the group that has the fewest streams, among those that seem to be there."""
-        _, sockets = self._routes.current()
-        return min(map(self._channel, sockets[group]), key=lambda channel: (channel.is_lost, channel.streams))
+        return min(map(self._channel, self._sockets()[group]), key=lambda channel: (channel.is_lost, channel.calls))
 
     def _channel(self, socket: str) -> "_GroupProcess":
         if socket not in self._channels:
@@ -172,7 +184,10 @@ class _GroupProcess:
 
     def __init__(self, socket: str) -> None:
         self.connection = aio.insecure_channel(f"unix:{socket}", _OPTIONS)
-        self.streams = 0
+        self.calls = 0
+        """Number of streams and questions that have not ended."""
+        self._unused = asyncio.Event()
+        self._unused.set()
         self.execute: aio.StreamStreamMultiCallable[bytes, bytes] = self.connection.stream_stream(
             f"/{_SERVICE}/Execute"
         )
@@ -182,11 +197,29 @@ class _GroupProcess:
     def is_lost(self) -> bool:
         return self.connection.get_state() is grpc.ChannelConnectivity.TRANSIENT_FAILURE
 
+    @contextlib.contextmanager
+    def used(self) -> Iterator[None]:
+        """Keep the connection for a call."""
+        self.calls += 1
+        self._unused.clear()
+        try:
+            yield
+        finally:
+            self.calls -= 1
+            if not self.calls:
+                self._unused.set()
+
+    async def leave(self) -> None:
+        """Close the connection once its last call has ended."""
+        await self._unused.wait()
+        await self.connection.close()
+
     async def progress(
         self, request: bytes, metadata: Sequence[tuple[str, str | bytes]]
     ) -> service_pb2.GetProgressResponse | None:
         try:
-            answer = await self._ask(request, timeout=PROGRESS_SECONDS, metadata=metadata)
+            with self.used():
+                answer = await self._ask(request, timeout=PROGRESS_SECONDS, metadata=metadata)
         except aio.AioRpcError:
             return None
         return service_pb2.GetProgressResponse.FromString(answer)
@@ -211,10 +244,13 @@ class RelayedStream:
 
         A message is read only after the one before was sent, so the back-pressure of both ends is kept.
         """
-        context, channel = self._context, self._channel
-        call = channel.execute(timeout=context.time_remaining(), metadata=_passed_on(context))
+        with self._channel.used():
+            await self._pass_on()
+
+    async def _pass_on(self) -> None:
+        context = self._context
+        call = self._channel.execute(timeout=context.time_remaining(), metadata=_passed_on(context))
         sending = asyncio.create_task(self._send(call))
-        channel.streams += 1
         heard, message = False, None
         try:
             while (message := await call.read()) is not aio.EOF:
@@ -226,7 +262,6 @@ class RelayedStream:
         finally:
             # A task that was cancelled keeps its exception, which keeps this frame: the message would be in a cycle.
             message = None
-            channel.streams -= 1
             sending.cancel()
             call.cancel()
 

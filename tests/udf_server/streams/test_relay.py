@@ -316,6 +316,35 @@ async def test_a_group_that_comes_later_is_found_without_a_restart(groups):
     await becomes(2)
 
 
+async def test_a_process_that_was_replaced_is_left_once_its_last_stream_has_ended(groups, monkeypatch):
+    channels, connect = {}, aio.insecure_channel
+
+    def recorded(target, *options):
+        channels[target] = connect(target, *options)
+        return channels[target]
+
+    monkeypatch.setattr(aio, "insecure_channel", recorded)
+    server = await groups()
+    old, new = (f"unix:{server.socket}", f"unix:{server.socket}-new")
+    successor = server._server([other], socket=server.socket.with_name(f"{server.socket.name}-new"))
+    await successor.start()
+    try:
+        async with Client(server.target) as client:
+            await client.send(opening("other"))
+            await client.receive("opened")
+            write_routes(server.routes, {"geo": route_of([other], new.removeprefix("unix:"))})
+            assert await in_thread(answers, server.target, Security(), other) == 2
+            assert channels[old].get_state() is grpc.ChannelConnectivity.READY
+            await client.send(batch(0, 0, [1]))
+            assert (await client.receive("result")).rows == 1
+            await client.send(finish())
+            await client.receive("finished")
+        await eventually(lambda: channels[old].get_state() is grpc.ChannelConnectivity.SHUTDOWN)
+        assert channels[new].get_state() is grpc.ChannelConnectivity.READY
+    finally:
+        await successor.stop(0.0)
+
+
 def test_a_function_in_two_groups_is_an_error_that_names_both():
     with pytest.raises(FunctionClash, match=r"function 'other@1' is in group 'geo' and in group 'models'"):
         functions_of({"geo": route_of([other]), "models": route_of([own, other])})
