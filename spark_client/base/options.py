@@ -4,6 +4,7 @@ A warning names the settings of the Spark session that apply to no function, bec
 """
 
 import logging
+import uuid
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 
@@ -52,11 +53,22 @@ KNOWN_OPTIONS = {
 _kinds: defaultdict[str, set[FunctionKind]] = defaultdict(set)
 """The kinds of functions by name, of all remote sessions of this process: a setting may be for another server."""
 _warned: set[str] = set()
+_BETWEEN, _ARROW = f"\n{uuid.uuid4().hex}\n", " -> "
+"""What is between the entries of a Scala map as text, which no setting contains, and between a key and its value."""
 
 
 def all_settings(spark: SparkSession) -> dict[str, str]:
-    """Return every setting of the session, as it is now."""
-    return spark.conf.getAll
+    """Return every setting of the session, as it is now.
+
+    This is the only place that uses what PySpark does not document: the map of the JVM as one text takes two commands,
+    where PySpark converts it entry by entry, in over a hundred. If it is not there, PySpark's own way is used.
+    """
+    try:
+        entries = spark.conf._jconf.getAll().mkString(_BETWEEN).split(_BETWEEN)  # noqa: SLF001
+        # A text that contains an arrow leaves open where the key ends.
+        return {key: value for key, value in (entry.split(_ARROW) for entry in entries)}  # noqa: C416
+    except Exception:  # anything may be missing: on Spark Connect, in another PySpark, in another Scala
+        return spark.conf.getAll
 
 
 def session_options(spark: SparkSession, kind: FunctionKind, function: str) -> dict[str, str]:

@@ -1,6 +1,6 @@
 """What holds while a query is planned: a setting is read once, and an error about another frame's column says so.
 
-PySpark converts a Java map entry by entry, so reading all settings takes over a hundred round trips to the JVM.
+Each question to the JVM is a round trip, and a query asks for the same settings in many places.
 """
 
 from collections.abc import Callable, Iterator
