@@ -131,14 +131,13 @@ def main() -> None:
 @main.command()
 @_flags()
 @click.option("--stop-with-stdin", is_flag=True, help="Stop when standard input ends, as when the parent process dies.")
-@click.option("--one-of", type=int, hidden=True, help="This is a worker process of a server with this many.")
 @click.option("--worker-device", "device", hidden=True, help="The device that this worker process alone sees.")
-@click.option("--group", hidden=True, help="The group of this worker process.")
+@click.option("--group", hidden=True, help="This is a worker process, of this group.")
 @click.option("--group-socket", "socket", hidden=True, type=click.Path(path_type=Path), help="Where it listens.")
 @click.option("--group-routes", "routes", hidden=True, type=click.Path(path_type=Path), help="Where others listen.")
 def serve(
-    config: ServerConfig, stop_with_stdin: bool, one_of: int | None, device: str | None, group: str | None,
-    socket: Path | None, routes: Path | None,
+    config: ServerConfig, stop_with_stdin: bool, device: str | None, group: str | None, socket: Path | None,
+    routes: Path | None,
 ) -> None:  # fmt: skip
     """Serve the functions of every plugin until SIGTERM, SIGINT or SIGHUP. With groups, SIGHUP reloads them.
 
@@ -147,29 +146,27 @@ def serve(
     """
     end_when_interrupted("udf-server")
     queue_outputs()
-    configure_logging(config.log_level, config.log_format, {} if group is None else {"group": group})
-    processes = one_of or worker_processes(config)
-    if one_of is None and (processes > 1 or config.groups):
-        serve_by_processes(config, processes, stop_with_stdin)
+    named = group is not None and (socket or routes) is not None
+    configure_logging(config.log_level, config.log_format, {"group": group} if group is not None and named else {})
+    worker, group, number = group is not None, group or DEFAULT_GROUP, worker_processes(config)
+    if not worker and (number > 1 or config.groups):
+        serve_by_processes(config, number, stop_with_stdin)
         return
-    if one_of is None and config.devices:
+    if not worker and config.devices:
         (device,) = config.devices
         # Before plugins are imported, because libraries read it then.
         os.environ.update(environment_of(device, os.environ))
-    membership, number = None, processes
-    if group is not None:
-        number = worker_processes(config) if socket is None else config.groups[group].processes
-        membership = Membership(group, socket, routes, alone=socket is not None or number == 1)
-    part = part_of(config, processes, number)
+    membership = Membership(group, socket, routes, alone=socket is not None or number == 1) if named else None
     try:
-        registry = _registry(config_of_group(config, group or DEFAULT_GROUP))
-        server = Server(part, registry, share_port=processes > 1, device=device, membership=membership)
+        registry = _registry(config_of_group(config, group))
+        part = part_of(config, number, group)
+        server = Server(part, registry, share_port=worker, device=device, membership=membership)
     except RemoteUdfError as error:
-        if one_of is not None:
+        if worker:
             click.echo(json.dumps({"why": str(error)}))  # the parent tells it to who reloads
         raise
     tune_process()
-    uvloop.run(serve_alone(server, stop_with_stdin, worker=one_of is not None))
+    uvloop.run(serve_alone(server, stop_with_stdin, worker=worker))
     flush_outputs()
     # Calls that do not return hold threads that cannot be joined.
     os._exit(0)

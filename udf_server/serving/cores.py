@@ -2,15 +2,17 @@
 
 import dataclasses
 import os
-from collections.abc import Iterator
+from collections.abc import Mapping
+from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 from udf_server.security.callers import CallerSettings
 from udf_server.serving.config import AT_LEAST, ServerConfig, settings
+from udf_server.serving.control_groups import limits_of
+from udf_server.serving.groups import DEFAULT_GROUP
 
 __all__ = ["divided_settings", "limited_cores", "part_of", "worker_processes"]
-
-CGROUPS = Path("sys/fs/cgroup")
 
 
 def worker_processes(config: ServerConfig, root: Path = Path("/")) -> int:
@@ -31,7 +33,7 @@ def limited_cores(root: Path = Path("/")) -> int | None:
     Args:
         root: The folder in which /proc and /sys are read.
     """
-    limits = [max(int(cores), 1) for cores in _quotas(root)]
+    limits = [max(int(cores), 1) for cores in limits_of("cpu", _quota, root)]
     if hasattr(os, "sched_getaffinity"):
         usable = len(os.sched_getaffinity(0))
         if usable < (os.cpu_count() or 1):
@@ -39,43 +41,19 @@ def limited_cores(root: Path = Path("/")) -> int | None:
     return min(limits, default=None)
 
 
-def _quotas(root: Path) -> Iterator[float]:
-    """The quotas in cores of the group of this process and of the groups that contain it."""
-    try:
-        lines = (root / "proc/self/cgroup").read_text().splitlines()
-    except OSError:
-        return  # not Linux
-    for line in lines:
-        _, _, named = line.partition(":")
-        controllers, _, path = named.partition(":")
-        if controllers and "cpu" not in controllers.split(","):
-            continue
-        read = _quota_of_version_1 if controllers else _quota_of_version_2
-        # A container often sees its own group as the root, while the path is the one on its host.
-        folder = root / CGROUPS / ("cpu" if controllers else "")
-        parts = [part for part in path.split("/") if part]
-        for depth in range(len(parts) + 1 if ".." not in parts else 1):
-            try:
-                cores = read(folder.joinpath(*parts[:depth]))
-            except (OSError, ValueError, ZeroDivisionError):
-                continue  # there is no such group here, or it has no quota
-            if cores > 0:
-                yield cores
-
-
-def _quota_of_version_2(folder: Path) -> float:
-    """Raises ValueError if the quota is "max"."""
-    quota, period = (folder / "cpu.max").read_text().split()
+def _quota(folder: Path, version: int) -> float:
+    """In cores. Raises OSError or ValueError if there is none."""
+    if version == 2:
+        quota, period = (folder / "cpu.max").read_text().split()
+    else:
+        quota, period = ((folder / f"cpu.cfs_{name}_us").read_text() for name in ("quota", "period"))
     return int(quota) / int(period)
-
-
-def _quota_of_version_1(folder: Path) -> float:
-    """Negative without a quota."""
-    return int((folder / "cpu.cfs_quota_us").read_text()) / int((folder / "cpu.cfs_period_us").read_text())
 
 
 OF_GROUP = ("max_streams", "max_streams_per_caller", "max_connections")
 """Settings that are divided among the processes of a group, and not of all groups."""
+BY_MEMORY = ("max_server_bytes", "cache_max_bytes")
+"""Settings that are divided in proportion to the memory of groups, which may have their own."""
 CALLER_LIMITS = ("max_streams", "max_rows_in_flight")
 
 
@@ -84,21 +62,46 @@ def divided_settings() -> list[str]:
     return [setting.name for setting in settings() if setting.metadata["divided"]]
 
 
-def part_of(config: ServerConfig, processes: int, group: int | None = None) -> ServerConfig:
-    """The settings of one of this many worker processes, of which its group has `group`; all if there are no groups.
+def part_of(config: ServerConfig, number: int, group: str = DEFAULT_GROUP) -> ServerConfig:
+    """The settings of one of the worker processes of a group.
 
     The limits of callers are divided too. No limit is less than its minimum. A cache in a file is not divided, because
     the processes share it. All streams of a server with groups pass the default group, so each group may have all.
+
+    Args:
+        config: The settings of the server.
+        number: The processes of the default group.
+        group: The name of the group.
     """
+    processes = {DEFAULT_GROUP: number, **{name: each.processes for name, each in config.groups.items()}}
     shared = () if config.cache_url == "memory:" else ("cache_max_bytes",)
-    numbers = {name: (group or processes) if name in OF_GROUP else processes for name in divided_settings()}
-    limits = {
-        name: max(getattr(config, name) // number, AT_LEAST[name])
-        for name, number in numbers.items()
+    limits: dict[str, Any] = {
+        name: max(_part(config, name, processes, group), AT_LEAST[name])
+        for name in divided_settings()
         if name not in shared
     }
-    callers = {name: _part_of_caller(caller, processes, group or processes) for name, caller in config.callers.items()}
+    callers = {
+        name: _part_of_caller(caller, sum(processes.values()), processes[group])
+        for name, caller in config.callers.items()
+    }
     return dataclasses.replace(config, callers=callers, **limits)
+
+
+def _part(config: ServerConfig, name: str, processes: Mapping[str, int], group: str) -> int:
+    """What a process of the group has of a setting."""
+    whole: int = getattr(config, name)
+    if name in OF_GROUP:
+        return whole // processes[group]
+    if name not in BY_MEMORY:
+        return whole // sum(processes.values())
+    own = {each: size for each, table in config.groups.items() if (size := getattr(table, name)) is not None}
+    if group in own:
+        return int(own[group] // processes[group])
+    memory = {each: Fraction(table.memory, table.processes) for each, table in config.groups.items() if table.memory}
+    # A process without a limit of memory counts like the average one that has one.
+    average = sum(memory[each] * processes[each] for each in memory) / (sum(processes[each] for each in memory) or 1)
+    parts = {each: memory.get(each, average or Fraction(1)) for each in processes if each not in own}
+    return int(whole * parts[group] / sum(parts[each] * processes[each] for each in parts))
 
 
 def _part_of_caller(caller: CallerSettings, processes: int, group: int) -> CallerSettings:

@@ -11,7 +11,7 @@ from remote_udf.option_tables import mapping, option, read_values, table_of
 from remote_udf.option_values import unknown
 from udf_server.base.errors import InvalidConfig
 from udf_server.environments.asked import Asked, asked_by
-from udf_server.serving.setting_values import in_file, nonblank, switch, texts, whole_number
+from udf_server.serving.setting_values import bytes_, in_file, nonblank, switch, texts, whole_number
 
 __all__ = ["DEFAULT_GROUP", "GROUP_OPTIONS", "GroupSettings", "parse_groups"]
 
@@ -62,6 +62,15 @@ class GroupSettings:
         secret=True,
     )
     required: bool = option(switch, True, "Whether the server does not start without the group.")
+    memory: int | None = option(
+        bytes_, None,
+        "Resident memory of the processes of the group, such as `2 GB`; each has an equal part. One that has used 90 % "
+        "of its part is replaced, and one that exceeds it is killed.",
+    )  # fmt: skip
+    max_server_bytes: int | None = option(
+        bytes_, None, "That of the processes of this group, which then have no part of that of the server."
+    )
+    cache_max_bytes: int | None = option(bytes_, None, "As `max_server_bytes`.")
 
     def asked(self, name: str) -> Asked | None:
         """What the environment of the group with this name has to have; None if the group needs none.
@@ -94,7 +103,7 @@ class GroupSettings:
         return found
 
 
-GROUP_OPTIONS = table_of(GroupSettings)
+GROUP_OPTIONS = {option.attribute: option for option in table_of(GroupSettings).values()}
 
 
 def parse_groups(tables: Mapping[str, Table]) -> dict[str, GroupSettings]:
@@ -121,7 +130,7 @@ def _parsed(name: str, table: Table) -> GroupSettings:
         if key not in GROUP_OPTIONS:
             raise InvalidConfig(f"{source}: {unknown('key', key, GROUP_OPTIONS)}")
     try:
-        group = GroupSettings(**read_values(GROUP_OPTIONS, table, lambda key: f"{source}: {key.name}"))
+        group = GroupSettings(**read_values(GROUP_OPTIONS, table, lambda key: f"{source}: {key.attribute}"))
         if not group.plugins:
             raise InvalidOption(f"{source}: plugins: there are none; expected a list of at least one")
         if group.processes < 1:

@@ -22,13 +22,14 @@ class ProcessGroup:
     def __init__(
         self, name: str | None, commands: Sequence[Sequence[str]], devices: Sequence[str] = (), *,
         environment: Mapping[str, str] = os.environ, sockets: Sequence[str] = (), required: bool = True,
+        memory: int | None = None,
     ) -> None:  # fmt: skip
         """There is a command for each process, and a device for each or none.
 
         `name` is None in a server without groups. `sockets` are where the processes listen, unless that is the server's
-        address.
+        address. `memory` is the resident memory that they may have together, in bytes.
         """
-        self.name, self.required = name, required
+        self.name, self.required, self.memory = name, required, memory
         self.retired = False
         """Whether its processes are not started again."""
         self.workers: list[WorkerProcess] = []

@@ -23,7 +23,9 @@ from udf_server.limits.sharing.ledgers import LedgerServer
 from udf_server.page.site import Site
 from udf_server.page.sources import ForwardedSource
 from udf_server.serving.config import ServerConfig
+from udf_server.serving.control_groups import limited_memory
 from udf_server.serving.exposure import check_exposure, tokens_allowed
+from udf_server.serving.memory_watch import MemoryWatch
 from udf_server.serving.process_group import ProcessGroup
 from udf_server.serving.server_groups import ServerGroups
 from udf_server.serving.worker_process import ReadyLine, WorkerProcess, page_of_workers
@@ -82,6 +84,10 @@ class Processes:
             "udf_process_restarts_total", "Worker processes that ended unexpectedly and were restarted.",
             registry=registry,
         )  # fmt: skip
+        watch = MemoryWatch(lambda: [*groups.all, *groups.retired], self._renew, registry)
+        limit, asked = limited_memory(), sum(group.memory or 0 for group in config.groups.values())
+        if limit is not None and asked > limit:
+            log.warning("groups may use more memory than the container", extra={"groups": asked, "container": limit})
         try:
             with self._reloading:
                 groups.launch()
@@ -91,6 +97,7 @@ class Processes:
             raise
         self._keep_all(groups.all)
         threading.Thread(target=self._end_hanging, args=(groups,), name="hanging", daemon=True).start()
+        threading.Thread(target=watch.run, args=(self._stopping,), name="memory", daemon=True).start()
         return self._ready_line(groups)
 
     def reload(self, config: ServerConfig, names: Sequence[str] = (), *, changed: bool = False) -> list[str]:
@@ -114,18 +121,38 @@ class Processes:
             new = {name: group for name, group in config.groups.items() if name in wanted}
             self._warn_of_others(config)
             target = dataclasses.replace(self._config, groups={**kept, **new})
-            old = groups.replace(wanted, target, changed=changed)
-            self._config = target
-            made = [group for group in groups.others if group.name in wanted]
-            self._keep_all(made)
-            for group in old:
-                groups.retired.append(group)
-                group.drain()
-                threading.Thread(target=self._end_retired, args=(groups, group), daemon=True).start()
+            made = self._replace(groups, wanted, target, changed=changed)
         done = [f"{group.source}: {', '.join(sorted(group.keys))}" for group in made]
         done += [f"group {name!r} is gone" for name in wanted if name not in new]
         log.info("reloaded", extra={"groups": wanted})
         return done
+
+    def _replace(
+        self, groups: ServerGroups, names: Sequence[str], config: ServerConfig, *, changed: bool
+    ) -> list[ProcessGroup]:
+        """Run these groups as `config` has them, and let the old processes drain. Raises what `reload` raises."""
+        old = groups.replace(names, config, changed=changed)
+        self._config = config
+        made = [group for group in groups.others if group.name in names]
+        self._keep_all(made)
+        for group in old:
+            groups.retired.append(group)
+            group.drain()
+            threading.Thread(target=self._end_retired, args=(groups, group), daemon=True).start()
+        return made
+
+    def _renew(self, group: ProcessGroup) -> None:
+        """Replace a group by new processes, in the background. One that is being replaced stays as it is."""
+
+        def renew(groups: ServerGroups) -> None:
+            with self._reloading:
+                if not group.retired and not self._stopping.is_set():
+                    try:
+                        self._replace(groups, [str(group.name)], self._config, changed=False)
+                    except RemoteUdfError as error:
+                        log.error("a group is not replaced", extra={"group": group.name, "why": str(error)})
+
+        threading.Thread(target=renew, args=(self._groups,), name="renew", daemon=True).start()
 
     def _warn_of_others(self, config: ServerConfig) -> None:
         """Name the settings that have changed and need a restart."""

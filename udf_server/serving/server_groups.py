@@ -42,7 +42,7 @@ class ServerGroups:
         `shared` are the arguments of all worker processes, and `address` further ones of those of the default group.
         """
         self._config, self._number, self._stopping = config, number, stopping
-        self._shared, self._address = shared, address
+        self._command, self._address = ["-m", "udf_server", *shared], address
         self._folder, self._used = socket_directory("udf-"), contextlib.ExitStack()
         self._routes = Path(self._folder.name) / "routes"
         self._made = itertools.count()
@@ -139,22 +139,18 @@ class ServerGroups:
         group, place = config.groups[name], next(self._made)
         sockets = [str(Path(self._folder.name) / f"g{place}-{number}") for number in range(group.processes)]
         python = interpreter_of(config, name, self._used)
-        command = [python, *self._shared_of(config), "--group", name, "--group-socket"]
+        command = [python, *self._command, "--group", name, "--group-socket"]
         return ProcessGroup(
             name, [[*command, socket] for socket in sockets], sockets=sockets,
-            environment=group.variables(name, os.environ), required=group.required,
+            environment=group.variables(name, os.environ), required=group.required, memory=group.memory,
         )  # fmt: skip
 
     def _make_default(self) -> ProcessGroup:
-        command = [sys.executable, *self._shared_of(self._config), *self._address]
+        command = [sys.executable, *self._command, *self._address, "--group", DEFAULT_GROUP]
         groups = self._config.groups
         if groups:
-            command += ["--group", DEFAULT_GROUP, "--group-routes", str(self._routes)]
+            command += ["--group-routes", str(self._routes)]
         return ProcessGroup(DEFAULT_GROUP if groups else None, [command] * self._number, self._config.devices)
-
-    def _shared_of(self, config: ServerConfig) -> list[str]:
-        total = self._number + sum(group.processes for group in config.groups.values())
-        return ["-m", "udf_server", *self._shared, "--one-of", str(total)]
 
     def close(self) -> None:
         """Remove the sockets, and leave the environments. Call it when the processes have ended."""

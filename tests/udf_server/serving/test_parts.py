@@ -1,5 +1,8 @@
 """The limits of a server, divided among its worker processes."""
 
+import dataclasses
+import itertools
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -7,6 +10,7 @@ from hypothesis import strategies as st
 from udf_server.security.callers import CallerSettings
 from udf_server.serving.config import AT_LEAST, ServerConfig, settings
 from udf_server.serving.cores import divided_settings, part_of
+from udf_server.serving.groups import GroupSettings
 
 
 @given(st.data(), st.integers(2, 64))
@@ -31,13 +35,51 @@ def test_limits_of_callers_are_divided_and_what_they_share_is_not():
     assert part_of(ServerConfig(callers={"a": CallerSettings(max_streams=2)}), 4).callers["a"].max_streams == 1
 
 
+def with_groups(**tables):
+    return ServerConfig(groups={name: GroupSettings(plugins=("a",), **table) for name, table in tables.items()})
+
+
 def test_streams_are_divided_in_each_group_because_all_of_them_pass_the_default_group():
-    config = ServerConfig(callers={"etl": CallerSettings(max_streams=400, max_rows_in_flight=1000)})
-    part = part_of(config, 4, 1)
+    callers = {"etl": CallerSettings(max_streams=400, max_rows_in_flight=1000)}
+    config = dataclasses.replace(with_groups(geo={"processes": 2}, old={}), callers=callers)
+    part = part_of(config, 1)
     assert (part.max_streams, part.max_connections) == (config.max_streams, config.max_connections)
     assert part.max_server_bytes == config.max_server_bytes // 4
     assert part.callers["etl"] == CallerSettings(max_streams=400, max_rows_in_flight=250)
-    assert part_of(config, 4, 2).max_streams == config.max_streams // 2
+    assert part_of(config, 1, "geo").max_streams == config.max_streams // 2
+
+
+GROUPS = st.dictionaries(
+    st.sampled_from("abcd"),
+    st.fixed_dictionaries({
+        "processes": st.integers(1, 4),
+        "memory": st.none() | st.integers(1, 1 << 40),
+        "max_server_bytes": st.none() | st.integers(1 << 20, 1 << 40),
+    }),
+)  # fmt: skip
+
+
+@given(GROUPS, st.integers(1, 8))
+def test_bytes_are_divided_by_memory_among_the_processes_without_bytes_of_their_own(tables, number):
+    config = with_groups(**tables)
+    numbers = {"default": number, **{name: table["processes"] for name, table in tables.items()}}
+    parts = {name: part_of(config, number, name).max_server_bytes for name in numbers}
+    own = {name: table["max_server_bytes"] for name, table in tables.items() if table["max_server_bytes"]}
+    assert {name: parts[name] for name in own} == {name: own[name] // numbers[name] for name in own}
+    others = [name for name in numbers if name not in own]
+    least = AT_LEAST["max_server_bytes"]
+    assert sum((parts[name] - least) * numbers[name] for name in others) <= config.max_server_bytes
+    sized = {name: tables[name]["memory"] / numbers[name] for name in others if tables.get(name, {}).get("memory")}
+    for a, b in itertools.combinations(sized, 2):
+        if min(parts[a], parts[b]) > least:
+            assert parts[a] / parts[b] == pytest.approx(sized[a] / sized[b], rel=1e-3)
+
+
+def test_a_process_without_memory_counts_like_the_average_one_with_memory():
+    config = with_groups(geo={"memory": 6 << 30, "processes": 2}, models={"memory": 9 << 30}, old={})
+    mb = {name: part_of(config, 1, name).cache_max_bytes >> 20 for name in ("default", "geo", "models", "old")}
+    assert mb == {"default": 51, "geo": 30, "models": 92, "old": 51}
+    assert part_of(with_groups(geo={"cache_max_bytes": 1 << 20}), 1, "geo").cache_max_bytes == 1 << 20
 
 
 @pytest.mark.parametrize(("url", "part"), [("memory:", 1 << 20), ("file:///x", 4 << 20), ("redis://x", 4 << 20)])
