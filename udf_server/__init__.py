@@ -1,6 +1,6 @@
 """The public names for plugin authors: `import udf_server as udf`."""
 
-from remote_udf.result_columns import column_named_by, columns_of
+from remote_udf.result_columns import column_named_by, columns_of, kinds_named_by
 from remote_udf.row_kinds import RowKind
 from remote_udf.table_arguments import ArgumentTrait, ChangelogMode
 from remote_udf.version import __version__
@@ -63,5 +63,6 @@ __all__ = [
     "gauge",
     "histogram",
     "hookimpl",
+    "kinds_named_by",
     "scalar",
 ]

@@ -87,6 +87,7 @@ def output_fields(spec: FunctionSpec, call: ProcessCall, key: Key = str.lower) -
 
     A name that is already used gets a number: `name`, `name0`, `name1`. Raises InvalidCall if there is no column.
     """
+    spec = resolved(spec, call)
     assert spec.process is not None
     fields: list[pa.Field] = []
     for argument, table in zip(spec.process.tables, call.tables, strict=True):
@@ -94,7 +95,7 @@ def output_fields(spec: FunctionSpec, call: ProcessCall, key: Key = str.lower) -
             fields += list(table.schema)
         elif argument.has_set_semantics:
             fields += [table.schema.field(column) for column in table.partition_by]
-    fields += list(resolved(spec, call).result)
+    fields += list(spec.result)
     if call.on_time:
         type_ = next(table.schema.field(table.time_column).type for table in call.tables if table.time_column >= 0)
         fields.append(pa.field(ROWTIME, type_))

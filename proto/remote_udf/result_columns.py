@@ -1,4 +1,4 @@
-"""Result columns of a process table function that depend on the call: columns of a table, and names from arguments.
+"""Results of a process table function that depend on the call: columns of a table, names from arguments, kinds of row.
 
 The metadata of a result's fields describe them and are sent with the type; both ends replace them by the columns
 of the call.
@@ -13,26 +13,45 @@ import pyarrow as pa
 from remote_udf.errors import InvalidCall
 from remote_udf.functions import FunctionSpec
 from remote_udf.process_calls import ProcessCall
+from remote_udf.row_kinds import RowKind
+from remote_udf.table_arguments import ChangelogMode
+from remote_udf.types import spelled
 
-__all__ = ["column_named_by", "columns_of", "depends_on_call", "numbered", "resolved"]
+__all__ = ["column_named_by", "columns_of", "depends_on_call", "kinds_named_by", "numbered", "resolved"]
 
 _TABLE = b"remote_udf.columns_of"
 _WITHOUT = b"remote_udf.without"
 _NAME = b"remote_udf.named_by"
 _DEFAULT = b"remote_udf.default"
 _IF = b"remote_udf.only_if"
+_FIELDS = b"remote_udf.fields_of"
+_KINDS = b"remote_udf.kinds_named_by"
 
 
-def columns_of(table: str, *, without: str = "", default: str = "") -> pa.Field:
+def columns_of(
+    table: str, *, without: str | Sequence[str] = (), default: str = "", fields_of: str = ""
+) -> pa.Field:  # fmt: skip
     """Declare the columns of a table argument, except those of its key, as columns of the result.
 
     Args:
         table: The name of the table argument.
-        without: The name of a DESCRIPTOR argument. The column that it names is skipped.
-        default: The name of the column that is skipped if that argument is not passed.
+        without: The names of DESCRIPTOR arguments. The columns that they name are skipped.
+        default: The name of the column that is skipped if the first of these arguments is not passed.
+        fields_of: The name of a DESCRIPTOR argument. The fields of the struct that it names replace that column.
     """
-    metadata = {_TABLE: table, _WITHOUT: without, _DEFAULT: default}
+    skipped = [without] if isinstance(without, str) else without
+    metadata = {_TABLE: table, _WITHOUT: ",".join(skipped), _DEFAULT: default, _FIELDS: fields_of}
     return pa.field(f"columns of {table}", pa.null(), metadata=metadata)
+
+
+def kinds_named_by(argument: str) -> pa.Field:
+    """Declare that a map argument names the kinds of row that a call emits; without it, those of `changelog_mode`.
+
+    Args:
+        argument: The name of the argument. Its values are names of kinds, separated by commas: `INSERT`,
+            `UPDATE_BEFORE`, `UPDATE_AFTER`, `DELETE`.
+    """
+    return pa.field(f"kinds named by {argument}", pa.null(), metadata={_KINDS: argument})
 
 
 def column_named_by(argument: str, type_: pa.DataType, *, default: str, only_if: str = "") -> pa.Field:
@@ -50,17 +69,20 @@ def column_named_by(argument: str, type_: pa.DataType, *, default: str, only_if:
 
 def depends_on_call(result: pa.DataType) -> bool:
     """Whether the columns of a result depend on the call."""
-    return any((field.metadata or {}).keys() & {_TABLE, _NAME} for field in result)
+    return any((field.metadata or {}).keys() & {_TABLE, _NAME, _KINDS} for field in result)
 
 
 def resolved(spec: FunctionSpec, call: ProcessCall) -> FunctionSpec:
-    """Return the function with the columns that its result has in this call.
+    """Return the function with the columns and the kinds of row that its result has in this call.
 
-    Raises InvalidCall if a DESCRIPTOR does not name exactly one column, or names one that the table does not have.
+    Raises InvalidCall if a DESCRIPTOR does not name exactly one column, or names one that the table does not have, or
+    if a map names an unknown kind of row.
     """
     if not pa.types.is_struct(spec.result) or not depends_on_call(spec.result):
         return spec
     fields: list[pa.Field] = []
+    signature = spec.process
+    assert signature is not None
     for field in spec.result:
         told = {name.decode(): text.decode() for name, text in (field.metadata or {}).items()}
         if _TABLE.decode() in told:
@@ -68,9 +90,12 @@ def resolved(spec: FunctionSpec, call: ProcessCall) -> FunctionSpec:
         elif _NAME.decode() in told:
             if _argument(call, told[_IF.decode()]) is not False:
                 fields.append(pa.field(_name(spec, call, told[_NAME.decode()], told[_DEFAULT.decode()]), field.type))
+        elif _KINDS.decode() in told:
+            mode = _mode(spec, call, told[_KINDS.decode()], signature.changelog_mode)
+            signature = replace(signature, changelog_mode=mode)
         else:
             fields.append(field)
-    return replace(spec, result=pa.struct(numbered(fields)))
+    return replace(spec, result=pa.struct(numbered(fields)), process=signature)
 
 
 def numbered(fields: Iterable[pa.Field], key: Callable[[str], str] = str) -> list[pa.Field]:
@@ -90,17 +115,52 @@ def _columns(spec: FunctionSpec, call: ProcessCall, told: dict[str, str]) -> Seq
     assert spec.process is not None
     name = told[_TABLE.decode()]
     table = next(given for each, given in zip(spec.process.tables, call.tables, strict=True) if each.name == name)
-    left_out = ""
-    if told[_WITHOUT.decode()]:
-        left_out = _name(spec, call, told[_WITHOUT.decode()], told[_DEFAULT.decode()])
-        if left_out not in table.schema.names:
+    names, default = table.schema.names, told[_DEFAULT.decode()]
+
+    def named(argument: str, default: str = "") -> str:
+        column = _name(spec, call, argument, default) if argument else ""
+        if column and column not in names:
             raise InvalidCall(
-                f"function {spec.key}: Invalid column {left_out!r} for argument {told[_WITHOUT.decode()]!r}: table "
-                f"{name!r} has {', '.join(table.schema.names)}"
+                f"function {spec.key}: Invalid column {column!r} for argument {argument!r}: table {name!r} has "
+                f"{', '.join(names)}"
             )
-    return [
-        field for index, field in enumerate(table.schema) if index not in table.partition_by and field.name != left_out
-    ]
+        return column
+
+    skipped = told[_WITHOUT.decode()].split(",")
+    left_out = {named(argument, "" if place else default) for place, argument in enumerate(skipped)}
+    whole = named(told[_FIELDS.decode()])
+    fields: list[pa.Field] = []
+    for index, field in enumerate(table.schema):
+        if field.name == whole:
+            if not pa.types.is_struct(field.type):
+                raise InvalidCall(
+                    f"function {spec.key}: column {whole!r} for argument {told[_FIELDS.decode()]!r} is "
+                    f"{spelled(field.type)}, not a struct"
+                )
+            fields += list(field.type)
+        elif index not in table.partition_by and field.name not in left_out:
+            fields.append(field)
+    return fields
+
+
+def _mode(spec: FunctionSpec, call: ProcessCall, argument: str, declared: ChangelogMode) -> ChangelogMode:
+    mapping = _argument(call, argument)
+    if mapping is None:
+        return declared
+    written = [name.strip().upper() for _, names in mapping for name in (names or "").split(",")]
+    for name in written:
+        if name not in RowKind.__members__:
+            raise InvalidCall(
+                f"function {spec.key}: Unknown change operation: {name!r} in {argument}; there are "
+                f"{', '.join(RowKind.__members__)}"
+            )
+    mode = ChangelogMode.of(*(RowKind[name] for name in written))
+    if mode.is_upsert and not any(table.partition_by for table in call.tables):
+        raise InvalidCall(
+            f"function {spec.key}: {argument} has UPDATE_AFTER without UPDATE_BEFORE, so a change replaces the row of "
+            "its key: name the key with PARTITION BY, or map the rows before the updates to UPDATE_BEFORE"
+        )
+    return mode
 
 
 def _name(spec: FunctionSpec, call: ProcessCall, argument: str, default: str) -> str:

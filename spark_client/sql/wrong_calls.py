@@ -29,6 +29,8 @@ _TABLE = "INVALID_SQL_SYNTAX.INVALID_TABLE_FUNCTION_IDENTIFIER_ARGUMENT_MISSING_
 _SYNTAX = ("PARSE_SYNTAX_ERROR", "'('")
 """The condition for TABLE(f(TABLE t)), and what Spark did not expect there."""
 
+_OF_PLUGINS = {"FROM_CHANGELOG": "udf-process", "TO_CHANGELOG": "udf-process"}
+"""Built-in functions of Flink, and the plugin that has each of them."""
 _PART_OF_WINDOW = re.compile("_(START|END|ROWTIME|PROCTIME)$")
 """The functions beside Flink's group windows, such as TUMBLE_START."""
 _OTHER_CALL = ("WRONG_NUM_ARGS", "NOT_A_TABLE_FUNCTION")
@@ -53,9 +55,10 @@ def naming_unknown(functions: SqlFunctions, text: Text) -> Iterator[None]:
         if called is not None and (condition == _TABLE or (syntax and _is_unknown(called, functions))):
             _refuse_hidden(functions, text, called.text)
             near = functions.functions.near(called.text, WINDOW_FUNCTIONS)
+            plugin = _OF_PLUGINS.get(called.text.upper())
+            todo = f"install the plugin {plugin}" if plugin else "a table function of Spark's own takes TABLE(t)"
             raise UnknownFunction(
-                f"{place_of_token(called)}the server has no function {called.text!r} {near}; "
-                "a table function of Spark's own takes TABLE(t)"
+                f"{place_of_token(called)}the server has no function {called.text!r} {near}; {todo}"
             ) from None
         name = said.get(_PARAMETERS.get(condition, ""), "").strip("`")
         if name.upper() == "TABLE":

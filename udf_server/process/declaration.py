@@ -37,11 +37,12 @@ class ProcessFunction(Function):
     timer_has_context: bool
 
     def in_call(self, call: ProcessCall) -> "ProcessFunction":
-        """The function with the result columns that depend on this call. Raises InvalidCall."""
+        """The function with the result columns and kinds of row that depend on this call. Raises InvalidCall."""
         if self.results.told is None:
             return self
         spec = resolved(self.spec, call)
-        results = results_of(spec.result, self.results.mode)
+        assert spec.process is not None
+        results = results_of(spec.result, spec.process.changelog_mode)
         return replace(self, spec=spec, results=results, result=StructCodec(dict(results.columns)))
 
 

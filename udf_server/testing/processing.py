@@ -16,6 +16,7 @@ from remote_udf.durations import parse_seconds
 from remote_udf.errors import InvalidCall
 from remote_udf.process_calls import OUTPUT, STATE, TIMERS
 from remote_udf.process_planning import TableGiven, output_fields, plan_process_call
+from remote_udf.result_columns import resolved
 from remote_udf.row_kinds import ROW_KIND, RowKind
 from remote_udf.table_arguments import ArgumentTrait
 from udf_server.declaring.hooks import FunctionContext
@@ -78,8 +79,9 @@ class ProcessTableHarness:
         given = {name: each if isinstance(each, TableGiven) else table(each) for name, each in (tables or {}).items()}
         times = [on_time] if isinstance(on_time, str) else list(on_time)
         self._call = plan_process_call(declared.spec, given, scalars, times)
-        assert declared.spec.process is not None
-        self._signature = declared.spec.process
+        spec = resolved(declared.spec, self._call)
+        assert spec.process is not None
+        self._signature = spec.process
         self._stores = KeyValueStores()
         self._function = self._started(declared)
         self._states = StateEntries(self._function.states)

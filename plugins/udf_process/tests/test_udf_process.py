@@ -126,6 +126,56 @@ class TestFromChangelog:
         with pytest.raises(InvalidCall, match=r"Invalid column 'kind' for argument 'op'.*id, op, name"):
             self.harness(op=["kind"])
 
+    @pytest.mark.parametrize("name", ["invalid_op_handling", "error_handling"])
+    def test_a_row_with_an_unknown_code_is_skipped_if_asked(self, name, caplog):
+        for handling, warned in (("SKIP", 0), ("LOG", 1)):
+            harness = self.harness(**{name: handling})
+            for code in ("X", "INSERT"):
+                harness.row("input", (1, code, "a"))
+            assert harness.take() == [(1, "a")]
+            assert len(caplog.messages) == warned
+        assert "invalid op code 'X' in column 'op'" in caplog.text
+        with pytest.raises(ValueError, match=r"invalid_op_handling is 'skip', not one of FAIL, LOG, SKIP"):
+            self.harness(**{name: "skip"}).row("input", (1, "X", "a"))
+
+    def test_the_kinds_of_the_result_are_those_of_the_mapping(self):
+        debezium = [("c, r", "INSERT"), ("u", "UPDATE_AFTER"), ("d", "DELETE")]
+        harness = self.harness(partition_by="id", op_mapping=debezium)
+        harness.row("input", (1, "u", "a"))
+        assert harness.take()[0].kind == "+U"
+        with pytest.raises(InvalidCall, match=r"op_mapping has UPDATE_AFTER without UPDATE_BEFORE.*PARTITION BY"):
+            self.harness(op_mapping=debezium)
+        with pytest.raises(InvalidCall, match="Unknown change operation: 'UPSERT' in op_mapping; there are INSERT, "):
+            self.harness(op_mapping=[("u", "UPSERT")])
+
+    def envelope(self, **arguments):
+        given = table("before struct<id:int,v:string>, after struct<id:int,v:string>, op string, at int")
+        mapping = [("c", "INSERT"), ("u", "UPDATE_AFTER, UPDATE_BEFORE"), ("d", "DELETE")]
+        arguments = {"op_mapping": mapping, "before": ["before"], "after": ["after"], **arguments}
+        return ProcessTableHarness(FromChangelog, {"input": given}, **arguments)
+
+    def test_rows_before_and_after_an_update_are_two_changes(self):
+        harness = self.envelope()
+        old, new = {"id": 1, "v": "a"}, {"id": 1, "v": "b"}
+        for row in ((None, old, "c", 7), (old, new, "u", 8), (new, None, "d", 9)):
+            harness.row("input", row)
+        assert harness.columns.names == ["id", "v", "at"]
+        assert [(row.kind, *row) for row in harness.take()] == [
+            ("+I", 1, "a", 7), ("-U", 1, "a", 8), ("+U", 1, "b", 8), ("-D", 1, "b", 9),
+        ]  # fmt: skip
+
+    def test_an_update_without_the_row_before_is_no_change(self):
+        update = (None, {"id": 1, "v": "b"}, "u", 8)
+        with pytest.raises(ValueError, match="op code 'u' without the row of its UPDATE_BEFORE in column 'op'"):
+            self.envelope().row("input", update)
+        harness = self.envelope(invalid_op_handling="SKIP")
+        harness.row("input", update)
+        assert harness.take() == []
+        with pytest.raises(ValueError, match="before and after are given together"):
+            self.envelope(before=None).row("input", update)
+        with pytest.raises(InvalidCall, match="column 'op' for argument 'after' is string, not a struct"):
+            self.envelope(after=["op"])
+
     @given(st.lists(st.tuples(st.sampled_from(list(RowKind)), st.integers(0, 9), st.text(max_size=3)), max_size=20))
     @settings(max_examples=25, deadline=None)
     def test_there_and_back_is_where_it_began(self, changes):

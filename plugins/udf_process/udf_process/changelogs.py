@@ -1,6 +1,8 @@
 """Flink's built-in TO_CHANGELOG and FROM_CHANGELOG: row kinds to a column of operations, and back."""
 
+import datetime
 import functools
+import logging
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any
 
@@ -11,13 +13,11 @@ from udf_server import ArgumentTrait, RowKind
 
 __all__ = ["FromChangelog", "ToChangelog"]
 
-OPERATIONS = {
-    "INSERT": RowKind.INSERT,
-    "UPDATE_BEFORE": RowKind.UPDATE_BEFORE,
-    "UPDATE_AFTER": RowKind.UPDATE_AFTER,
-    "DELETE": RowKind.DELETE,
-}
+_log = logging.getLogger(__name__)
+OPERATIONS = RowKind.__members__
 CODES = {kind: name for name, kind in OPERATIONS.items()}
+KINDS = {name: (kind,) for name, kind in OPERATIONS.items()}
+HANDLING = ("FAIL", "LOG", "SKIP")
 Descriptor = Annotated[list[str] | None, "array<string>"]
 Mapped = Annotated[dict[str, str] | None, "map<string,string>"]
 
@@ -27,7 +27,8 @@ class ToChangelog(udf.ProcessTableFunction):
 
     `op` names that column, `op_mapping` maps operations ("INSERT, UPDATE_AFTER") to codes; others are skipped. A
     delete keeps its values unless `produces_full_deletes` is false: then it keeps only the values of its key, which is
-    PARTITION BY and the upsert key. Without any key all columns identify the row, and all of them are kept.
+    PARTITION BY and the upsert key. Without any key all columns identify the row, and all of them are kept. There is
+    no state that `state_ttl` could limit.
     """
 
     returns = (
@@ -50,6 +51,7 @@ class ToChangelog(udf.ProcessTableFunction):
         op_mapping: Mapped = None,
         produces_full_deletes: bool = True,
         include_op_column: bool = True,
+        state_ttl: datetime.timedelta | None = None,
     ) -> Iterator[tuple[Any, ...]]:
         codes = _codes(tuple(op_mapping.items())) if op_mapping is not None else CODES
         if input.kind not in codes:
@@ -67,11 +69,18 @@ class ToChangelog(udf.ProcessTableFunction):
 class FromChangelog(udf.ProcessTableFunction):
     """Converts rows with their operation in a column, as captured from a database, to changes.
 
-    `op` names the column, which is excluded from the result; `op_mapping` maps codes ("c, r") to operations. A
-    row with an unknown code fails.
+    `op` names the column, which is excluded from the result; `op_mapping` maps codes ("c, r") to operations. A code for
+    "UPDATE_BEFORE, UPDATE_AFTER" makes two changes, of the rows in the structs `before` and `after`; inserts have
+    `after`, deletes have `before`. Without UPDATE_BEFORE the result is an upsert changelog, whose key is PARTITION BY.
+    A row with an unknown code, or without the row that its operation needs, fails; with `invalid_op_handling` or
+    `error_handling` it is skipped ("SKIP"), with a warning of the server's ("LOG"). There is no state that `state_ttl`
+    could limit.
     """
 
-    returns = (udf.columns_of("input", without="op", default="op"),)
+    returns = (
+        udf.kinds_named_by("op_mapping"),
+        udf.columns_of("input", without=("op", "before"), default="op", fields_of="after"),
+    )
     changelog_mode = udf.ChangelogMode.of(*RowKind)
 
     def eval(
@@ -80,16 +89,55 @@ class FromChangelog(udf.ProcessTableFunction):
         input: Annotated[udf.Row, ArgumentTrait.SET_SEMANTIC_TABLE, ArgumentTrait.OPTIONAL_PARTITION_BY],
         op: Descriptor = None,
         op_mapping: Mapped = None,
+        invalid_op_handling: str | None = None,
+        error_handling: str | None = None,
+        before: Descriptor = None,
+        after: Descriptor = None,
+        state_ttl: datetime.timedelta | None = None,
     ) -> Iterator[udf.Row]:
+        handling = invalid_op_handling or error_handling or "FAIL"
+        if handling not in HANDLING:
+            raise ValueError(f"invalid_op_handling is {handling!r}, not one of {', '.join(HANDLING)}")
         column = op[0] if op else "op"
-        code = input[column]
-        kind = (_kinds(tuple(op_mapping.items())) if op_mapping is not None else OPERATIONS).get(code)
-        if kind is None:
-            shown = "NULL" if code is None else repr(code)
-            raise ValueError(f"Received invalid op code {shown} in column {column!r}")
+        code, known = input[column], KINDS if op_mapping is None else _kinds(tuple(op_mapping.items()))
+        kinds = known.get(code, ())
         semantics = ctx.table_semantics_for("input")
-        left_out = {*semantics.partition_by_columns, semantics.data_type.names.index(column)}
-        yield udf.Row(*(value for index, value in enumerate(input) if index not in left_out), kind=kind)
+        names, left_out = semantics.data_type.names, {*semantics.partition_by_columns}
+        left_out.add(names.index(column))
+        images = _images(names, before, after)
+        problem = _problem(code, kinds, [None if each is None else input[each] for each in images])
+        if problem:
+            if handling == "FAIL":
+                raise ValueError(f"{problem} in column {column!r}. Defined are: {', '.join(known)}")
+            if handling == "LOG":
+                _log.warning("from_changelog skips a row: %s in column %r", problem, column)
+            return
+        for kind in kinds:
+            values: list[Any] = []
+            for index, value in enumerate(input):
+                if index == images[0]:
+                    values += input[images[kind.is_retract]].values()
+                elif index not in left_out and index not in images:
+                    values.append(value)
+            yield udf.Row(*values, kind=kind)
+
+
+def _images(names: list[str], before: list[str] | None, after: list[str] | None) -> tuple[int | None, int | None]:
+    """Returns the positions of the columns with the rows after and before a change; None twice without them."""
+    if (before is None) != (after is None):
+        raise ValueError("before and after are given together: each names the column of a struct")
+    return (None, None) if before is None or after is None else (names.index(after[0]), names.index(before[0]))
+
+
+def _problem(code: str | None, kinds: tuple[RowKind, ...], images: list[Any]) -> str | None:
+    """Returns why a row is no change; None if it is one."""
+    shown = "NULL" if code is None else repr(code)
+    if not kinds:
+        return f"Received invalid op code {shown}"
+    if images != [None, None]:
+        lacking = next((kind for kind in kinds if images[kind.is_retract] is None), None)
+        return f"Received op code {shown} without the row of its {lacking.name}" if lacking else None
+    return f"Received op code {shown}, which needs before and after," if len(kinds) > 1 else None
 
 
 @functools.lru_cache(maxsize=64)
@@ -106,14 +154,14 @@ def _codes(mapping: tuple[tuple[str, str], ...]) -> Mapping[RowKind, str]:
 
 
 @functools.lru_cache(maxsize=64)
-def _kinds(mapping: tuple[tuple[str, str], ...]) -> Mapping[str, RowKind]:
-    """Returns the operation of each code."""
-    kinds: dict[str, RowKind] = {}
-    for codes, name in mapping:
+def _kinds(mapping: tuple[tuple[str, str], ...]) -> Mapping[str, tuple[RowKind, ...]]:
+    """Returns the operations of each code."""
+    kinds: dict[str, tuple[RowKind, ...]] = {}
+    for codes, names in mapping:
         for code in _split(codes):
             if code in kinds:
                 raise ValueError(f"Duplicate op code: {code!r} in op_mapping")
-            kinds[code] = _operation(name)
+            kinds[code] = tuple(sorted(map(_operation, _split(names)), key=lambda kind: kind.code))
     return kinds
 
 

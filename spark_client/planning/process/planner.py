@@ -86,8 +86,9 @@ class _ProcessPlanner:
         self._process = process
         self._inputs = inputs
         self._state = state
-        assert call.spec.process is not None
-        self._signature = call.spec.process
+        spec = resolved(call.spec, process)
+        assert spec.process is not None
+        self._result, self._signature = spec.result, spec.process
         self._main = [i for i, argument in enumerate(self._signature.tables) if not argument.is_broadcast]
         self._order = RowOrder(process, inputs, self._main)
         self._streaming = any(each.frame.isStreaming for each in inputs)
@@ -272,14 +273,13 @@ class _ProcessPlanner:
 
     def _output(self) -> list[tuple[OutputSource, int]]:
         """The sources of the columns of the result, in order."""
-        result = resolved(self._call.spec, self._process).result
         sources: list[tuple[OutputSource, int]] = []
         for argument, table in zip(self._signature.tables, self._process.tables, strict=True):
             if argument.has(ArgumentTrait.PASS_COLUMNS_THROUGH):
                 sources += [(OutputSource.THROUGH, index) for index in range(len(table.schema))]
             elif argument.has_set_semantics:
                 sources += [(OutputSource.KEY, index) for index in range(len(table.partition_by))]
-        sources += [(OutputSource.VALUE, index) for index in range(result.num_fields)]
+        sources += [(OutputSource.VALUE, index) for index in range(self._result.num_fields)]
         if self._process.on_time:
             sources.append((OutputSource.TIME, 0))
         if not self._signature.changelog_mode.is_insert_only:

@@ -168,6 +168,15 @@ class RemoteSpark(Spark):
                 arguments[0] = exp.var(arguments[0].name)
             return self.expression(exp.Anonymous(this=name, expressions=arguments))
 
+        def _parse_bracket(self, this: Any = None) -> Any:
+            """Parse MAP['a', 1, 'b', 2], which is a map in Flink; `map['a']` is the value of a key."""
+            node = super()._parse_bracket(this)
+            parts = node.expressions if isinstance(node, exp.Bracket) else ()
+            if len(parts) > 1 and isinstance(this, exp.Column) and not this.table and this.name.upper() == "MAP":
+                node = self.expression(exp.Anonymous(this=this.name, expressions=parts))
+                node.meta[FLINK] = True
+            return node
+
         def _go_back(self) -> None:
             """Leave the last word to those who read names."""
             self._retreat(self._index - 1)

@@ -337,7 +337,7 @@ def test_every_constant_of_spark_arrives_as_declared(functions, written, emitted
     ("written", "why"),
     [
         ("patience => INTERVAL '1' YEAR", "is of type interval year, .*as an integer to get the number of months"),
-        ("counts => map['a', 1]", r"a constant, not map\['a', 1\]: Spark cannot parse ','"),
+        ("counts => v['a', 1]", r"a constant, not v\['a', 1\]: Spark cannot parse ','"),
         ("months => v + 1", r"a constant, not v \+ 1: `v` is a column"),
         ("patience => make_interval(1)", r"make_interval\(1\) is of type interval, which cannot be an argument$"),
     ],
