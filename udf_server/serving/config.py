@@ -246,12 +246,7 @@ class ServerConfig:
     def __post_init__(self) -> None:
         for setting in settings():
             _require_within(setting, getattr(self, setting.name))
-        object.__setattr__(self, "devices", named_devices(self.devices))
-        if self.devices and self.processes not in (0, len(self.devices)):
-            raise InvalidConfig(
-                f"setting 'processes': {self.processes}, but each of the {len(self.devices)} devices has one process "
-                f"(devices: {', '.join(self.devices)}); remove 'processes', or list as many devices"
-            )
+        object.__setattr__(self, "devices", named_devices(self.devices, self.processes))
         try:
             checked = {
                 name: canonical(options, source=f"setting functions.{name}", known=(SCALAR_OPTIONS, HOSTED_OPTIONS))

@@ -1,4 +1,4 @@
-"""Devices: the accelerators of a server. Each has a worker process, which sees no other device.
+"""Devices: the accelerators of a group. Each has a worker process, which sees no other device.
 
 Libraries such as CUDA read from an environment variable which devices there are. A process that sees one finds it
 under the number 0, so functions need not know how many the server has.
@@ -18,22 +18,30 @@ INSIDE = {"rocm": "cuda"}
 PATTERN = re.compile(rf"({'|'.join(VARIABLES)}):([A-Za-z0-9_./-]+)")
 
 
-def named_devices(given: Sequence[str]) -> tuple[str, ...]:
-    """The devices of a setting: a number `1` means `cuda:1`, and a text may list several. Raises InvalidConfig."""
+def named_devices(given: Sequence[str], processes: int, source: str = "setting ") -> tuple[str, ...]:
+    """The devices of a setting: a number `1` means `cuda:1`, and a text may list several.
+
+    `processes` is the number beside them, 0 if there is none. Raises InvalidConfig, with `source` before the key.
+    """
     devices: list[str] = []
     for device in (part.strip() for text in given for part in text.split(",") if part.strip()):
         name = f"cuda:{device}" if device.isdecimal() else device
         if not PATTERN.fullmatch(name):
             raise InvalidConfig(
-                f"setting 'devices': {device!r} is not a device; write a number, or "
+                f"{source}'devices': {device!r} is not a device; write a number, or "
                 f"{', '.join(f'{kind}:0' for kind in VARIABLES)}, with the number or the identifier of the device"
             )
         if name in devices:
             raise InvalidConfig(
-                f"setting 'devices': {name!r} is listed twice; a device has one worker process, so for several calls "
+                f"{source}'devices': {name!r} is listed twice; a device has one worker process, so for several calls "
                 "at once on one device set the option 'instances' of its functions"
             )
         devices.append(name)
+    if devices and processes not in (0, len(devices)):
+        raise InvalidConfig(
+            f"{source}'processes': {processes}, but each of the {len(devices)} devices has one process (devices: "
+            f"{', '.join(devices)}); remove 'processes', or list as many devices"
+        )
     return tuple(devices)
 
 

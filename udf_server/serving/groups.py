@@ -11,6 +11,7 @@ from remote_udf.option_tables import mapping, option, read_values, table_of
 from remote_udf.option_values import unknown
 from udf_server.base.errors import InvalidConfig
 from udf_server.environments.asked import Asked, asked_by
+from udf_server.serving.devices import named_devices
 from udf_server.serving.setting_values import bytes_, in_file, nonblank, switch, texts, whole_number
 
 __all__ = ["DEFAULT_GROUP", "GROUP_OPTIONS", "GroupSettings", "parse_groups"]
@@ -54,7 +55,12 @@ class GroupSettings:
         "interpreter, such as `/opt/geo/bin/python`, in which remote-udf[server] is installed in the server's version. "
         "By default the server's own.",
     )  # fmt: skip
-    processes: int = option(whole_number, 1, "Number of worker processes; each uses one core.")
+    processes: int = option(
+        whole_number, 0, "Number of worker processes; each uses one core. 1, or one for each of the `devices`."
+    )
+    devices: tuple[str, ...] = option(
+        texts, (), "Accelerators with a worker process each, as the setting `devices` of the server has them."
+    )
     environment: Mapping[str, str] = mapping(
         _environment,
         "Variables of the processes, beside those of the server. `$NAME` is the variable NAME of the server; a value "
@@ -71,6 +77,10 @@ class GroupSettings:
         bytes_, None, "That of the processes of this group, which then have no part of that of the server."
     )
     cache_max_bytes: int | None = option(bytes_, None, "As `max_server_bytes`.")
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "devices", named_devices(self.devices, self.processes))
+        object.__setattr__(self, "processes", self.processes or len(self.devices) or 1)
 
     def asked(self, name: str) -> Asked | None:
         """What the environment of the group with this name has to have; None if the group needs none.
@@ -130,11 +140,13 @@ def _parsed(name: str, table: Table) -> GroupSettings:
         if key not in GROUP_OPTIONS:
             raise InvalidConfig(f"{source}: {unknown('key', key, GROUP_OPTIONS)}")
     try:
-        group = GroupSettings(**read_values(GROUP_OPTIONS, table, lambda key: f"{source}: {key.attribute}"))
+        values = read_values(GROUP_OPTIONS, table, lambda key: f"{source}: {key.attribute}")
+        named_devices(values.get("devices", ()), values.get("processes", 0), f"{source}: ")
+        group = GroupSettings(**values)
         if not group.plugins:
             raise InvalidOption(f"{source}: plugins: there are none; expected a list of at least one")
-        if group.processes < 1:
-            raise InvalidOption(f"{source}: processes: {group.processes} is less than 1")
+        if values.get("processes", 1) < 1:
+            raise InvalidOption(f"{source}: processes: {values['processes']} is less than 1")
         python = group.python or "3"
         if shutil.which(python) is None if os.sep in python else not _VERSIONS.fullmatch(python):
             raise InvalidOption(

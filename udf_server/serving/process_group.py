@@ -33,7 +33,8 @@ class ProcessGroup:
         self.retired = False
         """Whether its processes are not started again."""
         self.workers: list[WorkerProcess] = []
-        self._commands, self._devices, self._environment, self._sockets = commands, devices, environment, sockets
+        self.devices = devices
+        self._commands, self._environment, self._sockets = commands, environment, sockets
         self._lock = threading.Lock()
         self._packed: Sequence[str] = ()
 
@@ -65,7 +66,7 @@ class ProcessGroup:
     def launch(self, *, first: bool) -> None:
         """Start the first process, or the others. Raises InvalidConfig."""
         for number in [0] if first else range(1, len(self._commands)):
-            device = self._devices[number] if self._devices else None
+            device = self.devices[number] if self.devices else None
             try:
                 worker = WorkerProcess(number, self._commands[number], device, self.name, self._environment)
             except OSError as error:

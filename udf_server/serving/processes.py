@@ -131,7 +131,8 @@ class Processes:
         self, groups: ServerGroups, names: Sequence[str], config: ServerConfig, *, changed: bool
     ) -> list[ProcessGroup]:
         """Run these groups as `config` has them, and let the old processes drain. Raises what `reload` raises."""
-        old = groups.replace(names, config, changed=changed)
+        seconds = self._config.drain_seconds + STOP_SECONDS
+        old = groups.replace(names, config, changed=changed, seconds=seconds)
         self._config = config
         made = [group for group in groups.others if group.name in names]
         self._keep_all(made)
@@ -188,8 +189,8 @@ class Processes:
             "functions": sorted(key for group in groups.all for key in group.keys),
             "processes": [worker.process.pid for worker in groups.workers],
         }  # fmt: skip
-        if config.devices:
-            ready["devices"] = list(config.devices)
+        if devices := [worker.device for worker in groups.workers if worker.device is not None]:
+            ready["devices"] = devices
         if config.groups:
             ready["groups"] = {str(each.name): [one.process.pid for one in each.workers] for each in groups.all}
         return ready

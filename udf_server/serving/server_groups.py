@@ -89,11 +89,15 @@ class ServerGroups:
             functions_of(routes)
             write_routes(self._routes, routes)
 
-    def replace(self, names: Sequence[str], config: ServerConfig, *, changed: bool) -> list[ProcessGroup]:
+    def replace(
+        self, names: Sequence[str], config: ServerConfig, *, changed: bool, seconds: float
+    ) -> list[ProcessGroup]:
         """Start these groups beside the old ones, as `config` has them, and switch to them. Returns the old ones.
 
-        With `changed`, functions may keep their version although their types differ. Raises InvalidConfig or
-        PluginError if the new ones do not start or may not replace the old ones; then nothing has changed.
+        With `changed`, functions may keep their version although their types differ. An old group with devices has
+        ended before a stream can have the new one open a model there; it drains for at most these `seconds`. Raises
+        InvalidConfig or PluginError if the new ones do not start or may not replace the old ones; then nothing has
+        changed.
         """
         for name in names:
             if name not in {*config.groups, *self._config.groups}:
@@ -115,6 +119,9 @@ class ServerGroups:
             for group in made:
                 group.end()
             raise
+        for group in old:
+            if group.devices:
+                group.end(seconds)
         self.others, self._config = others, config
         self.publish()
         return old
@@ -141,7 +148,7 @@ class ServerGroups:
         python = interpreter_of(config, name, self._used)
         command = [python, *self._command, "--group", name, "--group-socket"]
         return ProcessGroup(
-            name, [[*command, socket] for socket in sockets], sockets=sockets,
+            name, [[*command, socket] for socket in sockets], group.devices, sockets=sockets,
             environment=group.variables(name, os.environ), required=group.required, memory=group.memory,
         )  # fmt: skip
 

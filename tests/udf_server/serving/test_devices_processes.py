@@ -12,19 +12,24 @@ from pathlib import Path
 import pytest
 
 from spark_client.base.config import ClientConfig
+from spark_client.base.errors import ServerUnavailable
 from spark_client.base.security import Security
 from spark_client.executor.stream import channels
 from spark_client.executor.stream.transport import GrpcTransport
 from spark_client.functions.directory import list_functions
+from tests.ports import free_port
 from tests.spark_client.scripted import call_of, chunk_of, everything, stream_of
+from tests.udf_server.group_servers import Site, serving
 from tests.udf_server.serving.test_processes import page, workers
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.slow
 
 LIBRARY = '''
-import fcntl, os, threading
+import fcntl, os, threading, time
 from pathlib import Path
+
+SLOW = 77_777
 
 FOLDER = Path(__file__).parent
 VISIBLE = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")  # read at the import, as real libraries do
@@ -36,13 +41,19 @@ class Device:
     def __init__(self, name):
         self.number = VISIBLE[int(name.removeprefix("cuda:"))]
         self._lock = (FOLDER / f"device-{self.number}.lock").open("w")
-        fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # raises if another process has the device
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            (FOLDER / "refused").touch()  # another process has the device
+            raise
         self._computing = threading.Lock()
 
     def compute(self, rows):
         assert self._computing.acquire(blocking=False), "two calls at once"
         with (FOLDER / f"device-{self.number}.rows").open("a") as counted:
             counted.write("".join(f"{row} " for row in rows))
+        while SLOW in rows and not (FOLDER / "released").exists():
+            time.sleep(0.01)
         self._computing.release()
         return [f"{self.number} {os.getpid()} {row}" for row in rows]
 '''
@@ -74,11 +85,11 @@ def devices(plugin, tmp_path, monkeypatch):
     return plugin(PLUGIN)
 
 
-def computed(target, rows):
+def computed(target, rows, seconds=60.0):
     """Call the function over a connection of its own. Returns device, process and row of each answer."""
     name = f"DEVICES{next(NUMBERS)}"
     os.environ[name] = "t"
-    config = ClientConfig(target, 60.0, Security(token_variable=name))
+    config = ClientConfig(target, seconds, Security(token_variable=name))
     spec = list_functions(config).find("computed")
     stream = stream_of(call_of(type("Computed", (), {"spec": spec}), target), GrpcTransport(config))
     found = []
@@ -136,3 +147,30 @@ def test_a_server_of_one_device_sees_no_other_one(devices, monkeypatch):
         assert 'udf_device_info{device="cuda:1"} 1.0' in page(ready["metrics"] + "/metrics")
         process.stdin.close()
         assert process.wait(30) == 0
+
+
+def test_on_a_reload_a_model_is_opened_once_the_old_process_has_left_its_device(devices, tmp_path):
+    (tmp_path / "site").mkdir()
+    site, port, slow = Site(tmp_path / "site"), free_port(), []
+    group = f'[groups.models]\nplugins = ["{devices}"]\ndevices = ["1"]\n'
+    with serving(site, site.settings(group, metrics_port=port, drain_seconds=60)) as (_, ready):
+        assert ready["devices"] == ["cuda:1"]
+        target, (old,) = ready["target"], ready["groups"]["models"]
+        assert computed(target, [1]) == [("1", old, 1)]
+        calling = threading.Thread(target=lambda: slow.extend(computed(target, [77_777])))
+        calling.start()
+        wait_until(lambda: "77777" in (tmp_path / "device-1.rows").read_text())
+        command = [sys.executable, "-m", "udf_server", "reload", "models", "--metrics-port", str(port)]
+        with subprocess.Popen(command) as reloading:
+            wait_until(lambda: any(line["event"] == "draining" for line in site.log))
+            # The old process still computes, so nobody may have the device.
+            with pytest.raises(ServerUnavailable):
+                computed(target, [2], seconds=1.0)
+            (tmp_path / "released").touch()
+            assert reloading.wait(60) == 0
+        calling.join(60)
+        assert slow == [("1", old, 77_777)]
+        assert not Path(f"/proc/{old}").exists()
+        ((_, new, _),) = computed(target, [3])
+        assert new != old
+        assert not (tmp_path / "refused").exists()

@@ -37,6 +37,9 @@ def test_a_group_has_plugins_and_defaults(toml):
         ('[groups.geo]\nplugins = ["a"]\nproceses = 2', r"setting groups.geo: unknown key 'proceses', did you mean"),
         ('[groups.geo]\nplugins = ["a"]\nprocesses = 0', r"setting groups.geo: processes: 0 is less than 1"),
         ('[groups.geo]\nplugins = ["a"]\nprocesses = "many"', r"setting groups.geo: processes: 'many' is not valid"),
+        ('[groups.geo]\nplugins = ["a"]\ndevices = ["gpu"]', r"groups.geo: 'devices': 'gpu' is not a device"),
+        ('[groups.geo]\nplugins = ["a"]\nprocesses = 3\ndevices = ["0", "1"]', r"groups.geo: 'processes': 3, but each"),
+        ('[groups.geo]\nplugins = ["a"]\nmemory = "much"', r"setting groups.geo: memory: 'much' is not a size"),
         ('[groups.geo]\nplugins = ["a"]\nrequired = "perhaps"', r"setting groups.geo: required: 'perhaps' is not"),
         ('[groups.geo]\nplugins = ["a"]\npython = "/no/such"', r"groups.geo: python: '/no/such' is neither the path"),
         ('[groups.geo]\nplugins = ["a"]\npython = "three"', r"groups.geo: python: 'three' is neither the path"),
@@ -53,6 +56,11 @@ def test_a_group_has_plugins_and_defaults(toml):
 def test_an_error_names_the_table_and_the_key(toml, table, told):
     with pytest.raises(InvalidConfig, match=told):
         load_config(toml(table + "\n"))
+
+
+def test_a_device_of_a_group_has_a_process(toml):
+    group = load_config(toml('[groups.geo]\nplugins = ["geo"]\ndevices = ["0", "cuda:1"]\n')).groups["geo"]
+    assert (group.devices, group.processes) == (("cuda:0", "cuda:1"), 2)
 
 
 @pytest.mark.parametrize(
