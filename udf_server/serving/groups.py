@@ -5,16 +5,17 @@ import re
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final, Literal
 
 from remote_udf.errors import InvalidOption
 from remote_udf.option_tables import mapping, option, read_values, table_of
-from remote_udf.option_values import unknown
+from remote_udf.option_values import reader, unknown
 from udf_server.base.errors import InvalidConfig
 from udf_server.environments.asked import Asked, asked_by
-from udf_server.serving.devices import named_devices
+from udf_server.serving.devices import VARIABLES, named_devices
 from udf_server.serving.setting_values import bytes_, in_file, nonblank, switch, texts, whole_number
 
-__all__ = ["DEFAULT_GROUP", "GROUP_OPTIONS", "GroupSettings", "parse_groups"]
+__all__ = ["ALWAYS", "DEFAULT_GROUP", "GROUP_OPTIONS", "GroupSettings", "parse_groups"]
 
 Table = Mapping[str, str | float | Sequence[str] | Mapping[str, str]]
 """A table as it is in the file."""
@@ -24,6 +25,12 @@ _NAME = re.compile(r"[a-z][a-z0-9_-]{0,62}")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _VERSIONS = re.compile(r"[0-9.<>=!~*, ]{1,40}")
 _OWN = "UDF_CONFIG_"
+ALWAYS: Final = "always"
+_INHERITED = re.compile(
+    r"PATH|HOME|USER|LOGNAME|SHELL|LANG|LANGUAGE|LC_.*|TZ|TMPDIR|LD_LIBRARY_PATH|PYTHON.*|SSL_CERT_.*|XDG_.*|OTEL_.*|"
+    + "|".join([f"{_OWN}.*", *VARIABLES.values()])
+)
+"""Variables that each group gets: those that programs need, and those that the server itself reads."""
 
 
 @in_file
@@ -37,6 +44,11 @@ def _environment(table: Mapping[str, str]) -> Mapping[str, str]:
         if value.startswith("$") and not value.startswith("$$") and not _VARIABLE.fullmatch(value[1:]):
             raise InvalidOption(f'the value of {name!r} begins with $, which a name follows; write "$$" for a $')
     return table
+
+
+@reader("Required")
+def _required(value: str | bool) -> bool | Literal["always"]:
+    return ALWAYS if value == ALWAYS else switch(value)
 
 
 @dataclass(frozen=True)
@@ -67,7 +79,14 @@ class GroupSettings:
         "that begins with a dollar sign begins with `$$`.",
         secret=True,
     )
-    required: bool = option(switch, True, "Whether the server does not start without the group.")
+    inherit: tuple[str, ...] | None = option(
+        texts, None, "Variables of the server that the processes get, beside those that every program needs (PATH, "
+        "HOME, LANG and the like) and the server's settings. By default all.",
+    )  # fmt: skip
+    required: bool | Literal["always"] = option(
+        _required, True, "Whether the server does not start without the group. With `always` the server is not ready, "
+        "either, while the group does not answer later.",
+    )  # fmt: skip
     memory: int | None = option(
         bytes_, None,
         "Resident memory of the processes of the group, such as `2 GB`; each has an equal part. One that has used 90 % "
@@ -95,9 +114,13 @@ class GroupSettings:
         here = all(part.isidentifier() for plugin in named for part in plugin.split("."))
         return None if here and not asked.python and len(named) == len(asked.packages) else asked
 
-    def variables(self, name: str, own: Mapping[str, str]) -> dict[str, str]:
-        """The environment of a process of the group with this name; `own` is the server's. Raises InvalidConfig."""
-        found = dict(own)
+    def variables(self, name: str, own: Mapping[str, str], needed: Sequence[str | None] = ()) -> dict[str, str]:
+        """The environment of a process of the group with this name; `own` is the server's. Raises InvalidConfig.
+
+        The process gets the variables that are `needed` whatever it inherits.
+        """
+        inherited = own if self.inherit is None else {*self.inherit, *needed}
+        found = {key: value for key, value in own.items() if key in inherited or _INHERITED.fullmatch(key)}
         for variable, value in self.environment.items():
             if not value.startswith("$"):
                 found[variable] = value

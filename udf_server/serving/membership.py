@@ -58,7 +58,7 @@ def check_whole(
     """Check what concerns the functions of all groups: those of the default group (`own`), and those of the others.
 
     Raises FunctionClash if two groups have a function of the same name and version. Raises InvalidConfig for a guard or
-    a weight of an unknown function. While groups are lacking, that is a warning.
+    a weight of an unknown function. While groups are lacking, each of them is a warning.
     """
     groups = {function.spec.key: function.group for function in elsewhere}
     for spec in own:
@@ -69,13 +69,14 @@ def check_whole(
             )
     catalog = Catalog([*(GroupFunction(spec, DEFAULT_GROUP) for spec in own), *elsewhere])
     names = {"*", *(function.spec.name for function in catalog)}
-    for name in config.functions:
-        if name not in names:
-            log.warning("a setting has no effect: there is no such function", extra={"setting": f"functions.{name}"})
-    try:
-        check_weights(config.weights, catalog)
-        check_guards(config.guards, catalog)
-    except InvalidConfig as error:
-        if not lacking:
-            raise
-        log.warning("a setting has no effect while groups are missing", extra={"why": str(error), "groups": lacking})
+    versions = {function.spec.key for function in catalog}
+    weights = {key: weight for key, weight in config.weights.items() if key in versions or not lacking}
+    guards = [name for name in config.guards if name in names or not lacking]
+    idle = [f"functions.{name}" for name in config.functions if name not in names]
+    idle += [f"guards.{name}" for name in config.guards if name not in guards]
+    idle += [f"weights.{key}" for key in config.weights if key not in weights]
+    for setting in idle:
+        missing = {"missing_groups": lacking} if lacking else {}
+        log.warning("a setting has no effect: there is no such function", extra={"setting": setting, **missing})
+    check_weights(weights, catalog)
+    check_guards(guards, catalog)

@@ -6,6 +6,7 @@ import threading
 import time
 import urllib.error
 from collections.abc import Mapping, Sequence
+from typing import Literal
 
 from remote_udf.functions import FunctionSpec
 from remote_udf.version import __version__
@@ -21,8 +22,8 @@ class ProcessGroup:
 
     def __init__(
         self, name: str | None, commands: Sequence[Sequence[str]], devices: Sequence[str] = (), *,
-        environment: Mapping[str, str] = os.environ, sockets: Sequence[str] = (), required: bool = True,
-        memory: int | None = None,
+        environment: Mapping[str, str] = os.environ, sockets: Sequence[str] = (),
+        required: bool | Literal["always"] = True, memory: int | None = None,
     ) -> None:  # fmt: skip
         """There is a command for each process, and a device for each or none.
 

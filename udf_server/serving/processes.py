@@ -12,7 +12,7 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from prometheus_client import CollectorRegistry, Counter
 
@@ -25,6 +25,7 @@ from udf_server.page.sources import ForwardedSource
 from udf_server.serving.config import ServerConfig
 from udf_server.serving.control_groups import limited_memory
 from udf_server.serving.exposure import check_exposure, tokens_allowed
+from udf_server.serving.groups import ALWAYS
 from udf_server.serving.memory_watch import MemoryWatch
 from udf_server.serving.process_group import ProcessGroup
 from udf_server.serving.server_groups import ServerGroups
@@ -263,15 +264,16 @@ class Processes:
             silent = collections.Counter({worker: silent[worker] for worker in found})
 
     def _unready(self) -> str:
-        """Why no worker at the server's address accepts streams; empty if one does."""
-        default = None if self._groups is None else self._groups.default
-        return "it shuts down" if default is None or self._stopping.is_set() else default.unready()
+        """Why no worker at the server's address accepts streams, or none of a group that is always required."""
+        groups = self._groups
+        if groups is None or groups.default is None or self._stopping.is_set():
+            return "it shuts down"
+        return groups.default.unready() or _silent(group for group in groups.others if group.required == ALWAYS)
 
     def _missing(self) -> str:
-        """The groups of which no worker accepts streams, with the reasons; empty if there are none."""
+        """The other groups of which no worker accepts streams, with the reasons; empty if there are none."""
         groups = [] if self._groups is None else self._groups.others
-        found = [(group.source, group.unready()) for group in groups]
-        return "; ".join(f"{source} does not answer: {why}" for source, why in found if why)
+        return _silent(group for group in groups if group.required != ALWAYS)
 
     def _end(self, seconds: float) -> None:
         """End all processes, after they have drained for at most this time."""
@@ -287,6 +289,12 @@ class Processes:
                 groups.close()
             if self._ledgers is not None:
                 self._ledgers.close()
+
+
+def _silent(groups: Iterable[ProcessGroup]) -> str:
+    """Those of which no process accepts streams, with the reasons; empty if there are none."""
+    found = [(group.source, group.unready()) for group in groups]
+    return "; ".join(f"{source} does not answer: {why}" for source, why in found if why)
 
 
 def reserved_port(host: str, port: int) -> socket.socket:

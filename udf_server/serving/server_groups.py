@@ -149,7 +149,8 @@ class ServerGroups:
         command = [python, *self._command, "--group", name, "--group-socket"]
         return ProcessGroup(
             name, [[*command, socket] for socket in sockets], group.devices, sockets=sockets,
-            environment=group.variables(name, os.environ), required=group.required, memory=group.memory,
+            environment=group.variables(name, os.environ, [config.cache_encryption_variable]),
+            required=group.required, memory=group.memory,
         )  # fmt: skip
 
     def _make_default(self) -> ProcessGroup:

@@ -1,13 +1,15 @@
 """The tables `[groups.NAME]` of the settings file, and what the processes of a group load."""
 
+import dataclasses
 import sys
 
 import pytest
 
 from udf_server.base.errors import FunctionClash, InvalidConfig
 from udf_server.declaring.declaration import scalar
+from udf_server.limits.settings import GuardSettings
 from udf_server.serving.config import ServerConfig, load_config
-from udf_server.serving.groups import GroupSettings
+from udf_server.serving.groups import GroupSettings, parse_groups
 from udf_server.serving.membership import check_whole, config_of_group
 from udf_server.streams.routes import GroupFunction
 
@@ -87,6 +89,20 @@ def test_variables_of_a_group_are_those_of_the_server_and_its_own():
         group.variables("geo", {"A": "0"})
 
 
+def test_a_group_gets_the_variables_that_it_inherits_and_those_that_programs_need():
+    table = {"plugins": ["a"], "inherit": ["KEY", "NOT_SET"], "environment": {"OTHER": "$SECRET"}}
+    group = parse_groups({"geo": table})["geo"]
+    always = ["PATH", "HOME", "LANG", "LC_ALL", "PYTHONPATH", "UDF_CONFIG_CACHE_URL", "CUDA_VISIBLE_DEVICES"]
+    own = dict.fromkeys([*always, "KEY", "SEAL", "SECRET", "KEY_2", "MYPATH"], "x")
+    assert group.variables("geo", own, ["SEAL", None]).keys() == {*always, "KEY", "SEAL", "OTHER"}
+    assert parse_groups({"geo": {**table, "inherit": []}})["geo"].variables("geo", own).keys() == {*always, "OTHER"}
+
+
+@pytest.mark.parametrize(("value", "read"), [("always", "always"), (True, True), ("false", False)])
+def test_a_group_is_required_at_the_start_always_or_not(value, read):
+    assert parse_groups({"geo": {"plugins": ["a"], "required": value}})["geo"].required == read
+
+
 def test_values_of_variables_are_in_no_repr():
     group = GroupSettings(plugins=("a",), environment={"KEY": "secret"})
     assert "secret" not in repr(ServerConfig(groups={"geo": group}))
@@ -128,10 +144,18 @@ def test_settings_are_checked_over_the_functions_of_all_groups(caplog):
     with pytest.raises(InvalidConfig, match=r'weights."aera@1": there is no such function \(known: area\)'):
         check_whole(ServerConfig(weights={"aera@1": 1.0}), [], elsewhere, lacking=[])
     assert not caplog.records
-    check_whole(ServerConfig(weights={"aera@1": 1.0}), [], elsewhere, lacking=["group 'models'"])
     check_whole(ServerConfig(functions={"aera": {"timeout": "1s"}}), [], elsewhere, lacking=[])
-    assert [line.message for line in caplog.records] == [
-        "a setting has no effect while groups are missing", "a setting has no effect: there is no such function",
-    ]  # fmt: skip
+    lost = ServerConfig(
+        functions={"lost": {"timeout": "1s"}, "area": {}}, weights={"lost@1": 0.5, "area@2": 0.5, "area@1": 1.0},
+        guards={"lost": GuardSettings.parse("lost", {"rate": "5/second"})},
+    )  # fmt: skip
+    check_whole(lost, [], elsewhere, lacking=["group 'models'"])
+    assert {line.message for line in caplog.records} == {"a setting has no effect: there is no such function"}
+    assert [(line.setting, getattr(line, "missing_groups", None)) for line in caplog.records] == [
+        ("functions.aera", None),
+        *((name, ["group 'models'"]) for name in ("functions.lost", "guards.lost", "weights.lost@1", "weights.area@2")),
+    ]
+    with pytest.raises(InvalidConfig, match=r"setting guards\.lost: there is no such function"):
+        check_whole(dataclasses.replace(lost, weights={}), [], elsewhere, lacking=[])
     with pytest.raises(FunctionClash, match="'area@1' is in group 'default' and in group 'geo'"):
         check_whole(ServerConfig(), [area.spec], elsewhere, lacking=[])

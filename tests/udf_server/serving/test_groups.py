@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
+import urllib.error
 import urllib.request
 import venv
 from pathlib import Path
@@ -121,9 +122,9 @@ def test_a_group_that_crashes_ends_no_stream_of_the_others_and_comes_back(site):
 
 
 def test_a_killed_process_costs_no_row_and_readiness_names_its_group(site):
-    settings = site.settings(site.group("old"))
+    settings = site.settings(site.group("old"), site.group("new", required="always"))
     with serving(site, settings) as (_, ready):
-        target, (victim,) = ready["target"], ready["groups"]["old"]
+        target, (victim,), (needed,) = ready["target"], ready["groups"]["old"], ready["groups"]["new"]
         config = ClientConfig(target, 60.0)
         spec = list_functions(config).find("pid_old")
         stream = stream_of(call_of(type("Called", (), {"spec": spec}), target), GrpcTransport(config))
@@ -138,6 +139,17 @@ def test_a_killed_process_costs_no_row_and_readiness_names_its_group(site):
         assert victim not in answers.values()
         stream.finish()
         wait_until(lambda: page(ready, "/readyz") == "ok\n")
+        os.kill(needed, signal.SIGKILL)
+        with pytest.raises(urllib.error.HTTPError, match="503"):
+            wait_until(lambda: page(ready, "/readyz") != "ok\n")
+        wait_until(lambda: is_ready(ready))
+
+
+def is_ready(ready):
+    try:
+        return page(ready, "/readyz") == "ok\n"
+    except urllib.error.HTTPError:
+        return False
 
 
 def test_tokens_of_one_file_hold_in_each_group(site):
@@ -195,7 +207,7 @@ def test_a_required_group_that_does_not_start_stops_the_start_and_another_one_do
     with serving(site, settings) as (_, ready):
         assert called(ready["target"], "shape_new") == ["2.1 of a key"]
         assert page(ready, "/readyz").startswith("ok, but group 'broken' does not answer")
-        assert any(line["event"] == "a setting has no effect while groups are missing" for line in site.log)
+        assert any(line.get("missing_groups") == ["group 'broken'"] for line in site.log)
         (site.folder / "broken.py").write_text(MINE.replace("plus", "later"))
         wait_until(lambda: page(ready, "/readyz") == "ok\n")
 
