@@ -14,8 +14,8 @@ LINE, CHARACTER = 18, 7.8
 """Height of a line and width of a character, in pixels."""
 PAUSE_SECONDS = 2.5
 """A longer pause is cut to this length."""
-END_SECONDS = 6.0
-"""How long the end is shown before the picture begins again."""
+RESULT_SECONDS = 6.0
+"""How long the result is shown first, before the recording begins."""
 PROMPT, GROUND = "$ make demo", "#0b1622"
 
 
@@ -43,12 +43,15 @@ def shortened(lines: list[tuple[float, str]]) -> list[tuple[float, str]]:
 
 
 def drawn(lines: list[tuple[float, str]]) -> str:
-    """The picture. The text moves up once the screen is full; a cover hides the lines that have not appeared yet."""
-    total = lines[-1][0] + END_SECONDS
+    """The picture. It begins with the result. The text moves up once the screen is full; a cover hides the lines
+    that have not appeared yet."""
+    total = RESULT_SECONDS + lines[-1][0]
     width, height = COLUMNS * CHARACTER + 24, ROWS * LINE + 44
-    text, moves, covers = [], {}, {}
+    text = []
+    moves = {"0%": min(ROWS - len(lines), 0) * LINE}
+    covers = {"0%": min(len(lines), ROWS) * LINE + 6}
     for number, (seconds, line) in enumerate(lines, 1):
-        at = f"{100 * seconds / total:.2f}%"
+        at = f"{100 * (RESULT_SECONDS + seconds) / total:.2f}%"
         moves[at] = min(ROWS - number, 0) * LINE
         covers[at] = min(number, ROWS) * LINE + 6
         kind = "row" if line.startswith(" ") else "title"
@@ -60,7 +63,7 @@ text{{font:13px ui-monospace,SFMono-Regular,Menlo,Consolas,monospace;fill:#d6dee
 .title{{fill:#7fdbca;font-weight:bold}}
 {_animation("text", moves, total)}
 {_animation("cover", covers, total)}
-@media (prefers-reduced-motion:reduce){{#text,#cover{{animation:none}}}}
+@media print,(prefers-reduced-motion:reduce){{#text,#cover{{animation:none}}}}
 </style>
 <rect width="100%" height="100%" rx="8" fill="{GROUND}"/>
 <circle cx="18" cy="16" r="5" fill="#ff5f57"/><circle cx="36" cy="16" r="5" fill="#febc2e"/>\

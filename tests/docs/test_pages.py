@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import yaml
 
 from tests.conftest import set_back
 from tests.docs.pages import NOT_RUN, PAGES, ROOT, Page, languages, not_run, python_of
@@ -129,3 +130,16 @@ def test_a_command_that_prints_something_else_fails(directory: Path):
     wrong.write_text("```console\n$ echo one\none\n$ echo two\nthree\n```\n")
     with pytest.raises(AssertionError, match="echo two"):
         Page(wrong, directory).run()
+
+
+def test_the_index_and_the_menu_of_the_site_have_the_same_groups_of_few_pages():
+    menu = {
+        subtree["caption"]: [entry["file"] for entry in subtree["entries"] if entry["file"] != "docs/README"]
+        for subtree in yaml.safe_load((ROOT / "docs/site/toc.yml").read_text())["subtrees"]
+    }
+    index = {}
+    for part in re.split(r"^## ", (ROOT / "docs/README.md").read_text(), flags=re.MULTILINE)[1:]:
+        pages = re.findall(r"^\| \[.*?\]\((.*?)\.md\)", part, re.MULTILINE)
+        index[part.splitlines()[0]] = [str((ROOT / "docs" / page).resolve().relative_to(ROOT)) for page in pages]
+    assert menu == index
+    assert max(map(len, menu.values())) <= 8
