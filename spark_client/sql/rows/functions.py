@@ -5,6 +5,7 @@ function with such a name is called with its version, `` `median@1`(x) ``.
 """
 
 import functools
+import hashlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -193,19 +194,23 @@ class SqlFunctions:
         found = self.remote(name) if "@" in name and self.is_remote_scalar(name) else None
         return None if found is None else registered_name(found)
 
-    def lateral(self, name: str) -> str:
-        """Register a scalar function for a lateral join, and return its name there.
+    def lateral(self, name: str, options: Mapping[str, str] | None = None) -> str:
+        """Register a scalar function for a lateral join, with these options of the join, and return its name there.
 
         Raises PlanError if the errors of its calls are columns, because only its values are joined.
         """
-        function = self._as_registered(name)
+        function, known = self._as_registered(name), name.casefold()
+        if options:
+            given = {option.replace("-", "_"): value for option, value in options.items()}
+            function = self.with_options(function.spec.key, {**function.options, **given})
+            known = f"{known}_{hashlib.sha256(repr(sorted(options.items())).encode()).hexdigest()[:8]}"
         if function.plan(None).policy.on_error is OnError.COLUMN:
             raise PlanError(
                 f"{function.spec.key} has on-error column, but only its values are joined in SQL; choose fail or null, "
                 "or use remote.lateral_join"
             )
-        if not function.spec.deterministic:
-            return register_lateral(function, name.casefold())
+        if options or not function.spec.deterministic:
+            return register_lateral(function, known)
         return self.register(self.remote(name) or name)
 
     def empty(self, name: str) -> str | None:

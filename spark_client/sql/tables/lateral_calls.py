@@ -23,12 +23,12 @@ from spark_client.sql.rows.functions import SqlFunctions
 from spark_client.sql.rows.scope import Scope, visible_ctes
 from spark_client.sql.rows.table_calls import call_of_relation
 from spark_client.sql.tables.joined_rows import JoinedRows, keep_structs_whole, without_common_parts
+from spark_client.sql.tables.lookup_hints import LookupHints
 from spark_client.sql.text.nodes import Node, alias_of, conditions_of
 from spark_client.sql.text.parsing import in_place, place_of
 from spark_client.sql.text.writers import canonical
 
 __all__ = ["may_have_lateral_calls", "with_lateral_calls"]
-
 
 _BEFORE = ("FROM", "JOIN", "LATERAL", "VIEW", "OUTER")
 """Words before a call in FROM, among others."""
@@ -61,10 +61,11 @@ def with_lateral_calls(scope: Scope, tree: Node) -> Node:
     """The tree without such calls; the same tree if there are none. Raises PlanError with the position in the text."""
     holder = exp.Tuple(expressions=[tree.copy()])
     changed = False
+    hints = LookupHints(holder, scope.key)
     for node in list(holder.find_all(exp.Table, exp.Lateral)):
         call = node.this if _is_view(node) else call_of_relation(node)
         if _is_lookup(node, scope):
-            generator = _put_lookup(scope, node)
+            generator = _put_lookup(scope, node, hints)
         elif isinstance(call, exp.Anonymous) and scope.functions.is_remote_scalar(shown(call.name)):
             try:
                 generator = _put_rows(scope, node, call)
@@ -74,6 +75,7 @@ def with_lateral_calls(scope: Scope, tree: Node) -> Node:
             continue
         keep_structs_whole(generator, scope.key)
         changed = True
+    hints.remove()
     scope.is_planned |= changed
     return holder.expressions[0] if changed else tree
 
@@ -126,8 +128,7 @@ def _is_lookup(node: Node, scope: Scope) -> TypeGuard[exp.Table]:
         return False
     if node.args["version"].name != "TIMESTAMP" or scope.functions.kind(node.name) is None:
         return False
-    key = scope.key
-    is_cte = any(key(cte.alias) == key(node.name) for cte in visible_ctes(node))
+    is_cte = any(scope.key(cte.alias) == scope.key(node.name) for cte in visible_ctes(node))
     if not is_cte and not scope.spark.catalog.tableExists(quoted(node.name)):
         return True
     time = node.args["version"].expression
@@ -147,7 +148,7 @@ def _is_of_row(node: Node) -> bool:
     return isinstance(node, exp.Column) or (isinstance(node, exp.Anonymous) and node.name.upper() == "PROCTIME")
 
 
-def _put_lookup(scope: Scope, table: exp.Table) -> Node:
+def _put_lookup(scope: Scope, table: exp.Table, hints: LookupHints) -> Node:
     """Replace the join of such a table by one with the rows of a call, which is returned.
 
     Raises PlanError with the position.
@@ -156,7 +157,7 @@ def _put_lookup(scope: Scope, table: exp.Table) -> Node:
         join = _supported(table)
         spec = scope.functions.spec(table.name)
         scope.stages.append(f"lookup join: 1 call of {spec.key} per row, which answers as of the call")
-        return join.replace(_joined(scope, table, join, spec))
+        return join.replace(_joined(scope, table, join, spec, hints.of_table(table)))
     except PlanError as error:
         raise in_place(place_of(table), f"lookup join with {table.name}: {error}") from None
 
@@ -176,7 +177,8 @@ def _supported(table: exp.Table) -> exp.Join:
             f"{'with' if join.args.get('on') else 'without'} ON"
         )
     time = table.args["version"].expression
-    if time is None or not any(isinstance(node, (exp.Column, exp.Func)) for node in time.walk() if not _is_cast(node)):
+    parts = [] if time is None else [each for each in time.walk() if not isinstance(each, (exp.Cast, exp.TryCast))]
+    if not any(isinstance(each, (exp.Column, exp.Func)) for each in parts):
         raise PlanError(
             f"a function has no past versions, so it cannot answer as of {canonical(time)}; "
             "write a time column of the left side, or PROCTIME()"
@@ -184,18 +186,15 @@ def _supported(table: exp.Table) -> exp.Join:
     return join
 
 
-def _is_cast(node: Node) -> bool:
-    return isinstance(node, (exp.Cast, exp.TryCast))
-
-
-def _joined(scope: Scope, table: exp.Table, join: exp.Join, spec: FunctionSpec) -> exp.Join:
+def _joined(
+    scope: Scope, table: exp.Table, join: exp.Join, spec: FunctionSpec, options: Mapping[str, str]
+) -> exp.Join:  # fmt: skip
     alias = table.args.get("alias") or alias_of(spec.name)
     if alias.args.get("columns"):
         raise PlanError(f"{alias.name} cannot have other names for its columns; name them in SELECT")
-    key = scope.key
-    fields = {key(field.name): field.name for field in _row_type(spec)}
+    fields = {scope.key(field.name): field.name for field in _row_type(spec)}
     # A field hides the parameter of the same name, but its equality still gives the argument.
-    columns = {each.name: exp.null() for each in spec.parameters if key(each.name) not in fields}
+    columns = {each.name: exp.null() for each in spec.parameters if scope.key(each.name) not in fields}
     rows = JoinedRows(scope, exp.null(), alias, list(fields.values()), columns)
     given: dict[str, Node] = {}
     conditions: list[Node] = []
@@ -206,7 +205,8 @@ def _joined(scope: Scope, table: exp.Table, join: exp.Join, spec: FunctionSpec) 
         if name not in columns or given[name] is not value:
             conditions.append(part)
     given.pop("", None)
-    call = exp.Anonymous(this="array_compact", expressions=[_call(scope, table.name, spec, given)])
+    registered = scope.functions.lateral(table.name, options)
+    call = exp.Anonymous(this="array_compact", expressions=[_call(scope, registered, spec, given)])
     present = [exp.Not(this=exp.Is(this=exp.paren(value), expression=exp.null())) for value in given.values()]
     shown = {each.name: given[each.name] for each in spec.parameters if each.name in columns and each.name in given}
     joined = replace(rows, call=call, arguments=shown)
@@ -234,8 +234,8 @@ def _equality(rows: JoinedRows, condition: Node, spec: FunctionSpec) -> tuple[st
     return "", condition
 
 
-def _call(scope: Scope, name: str, spec: FunctionSpec, given: Mapping[str, Node]) -> Node:
-    """The call as an array. Raises PlanError if an argument is missing; arguments are passed by position."""
+def _call(scope: Scope, registered: str, spec: FunctionSpec, given: Mapping[str, Node]) -> Node:
+    """The call as an array, with arguments by position. Raises PlanError if an argument is missing."""
     parameters = [parameter.name for parameter in spec.parameters]
     needed = max([1, spec.required_parameters, *(parameters.index(each) + 1 for each in given)])
     missing = [parameter for parameter in parameters[:needed] if parameter not in given]
@@ -246,5 +246,5 @@ def _call(scope: Scope, name: str, spec: FunctionSpec, given: Mapping[str, Node]
         if any(isinstance(node, exp.Anonymous) and scope.functions.kind(node.name) for node in value.walk()):
             raise PlanError(f"the value of {parameter!r} has a remote call; make it in a subquery on the left side")
     values = [given[parameter].copy() for parameter in parameters[:needed]]
-    call = exp.Anonymous(this=exp.to_identifier(scope.functions.lateral(name), quoted=True), expressions=values)
+    call = exp.Anonymous(this=exp.to_identifier(registered, quoted=True), expressions=values)
     return call if pa.types.is_list(spec.result) else exp.Anonymous(this="array", expressions=[call])

@@ -180,3 +180,52 @@ def test_the_value_of_an_argument_may_be_a_call_in_a_subquery(session):
     with pytest.raises(PlanError, match="the value of 'id' has a remote call; make it in a subquery"):
         session.sql(text.format("sales", "doubled(s.customer)"))
     assert found(session, text.format("(SELECT *, doubled(customer) AS k FROM sales)", "s.k")) == [(1, 2)]
+
+
+@udf.scalar(nulls="skip")
+async def flaky(id: int) -> Customer:
+    FLAKY.append(id)
+    if FLAKY.count(id) < 3:
+        raise udf.RetryableError("not yet")
+    return Customer(f"c{id}", "no")
+
+
+FLAKY: list[int] = []
+
+
+def test_a_hint_sets_the_options_of_the_calls_of_a_join(remote, spark):
+    FLAKY.clear()
+    create_sales(spark)
+    session = remote(flaky)
+    options = "'async'='true', 'output-mode'='allow_unordered', 'capacity'='20', 'timeout'='180s', "
+    retries = "'retry-strategy'='fixed_delay', 'fixed-delay'='1 ms', 'max-attempts'="
+    text = """
+        SELECT /*+ LOOKUP('table'='{}', {}) */ s.n, c.name
+        FROM sales AS s JOIN flaky FOR SYSTEM_TIME AS OF PROCTIME() AS c ON s.customer = c.id WHERE s.n = 2"""
+    # As in Flink, 2 attempts follow the first call.
+    for table, config in (("C", f"{options} {retries}'2'"), ("flaky", f"{retries}'9'")):
+        FLAKY.clear()
+        assert found(session, text.format(table, config)) == [(2, "c2")]
+        assert FLAKY == [2, 2, 2]
+    FLAKY.clear()
+    with pytest.raises(Exception, match="not yet"):
+        found(session, text.format("c", f"{retries}'1'"))
+    assert FLAKY == [2, 2]
+
+
+@pytest.mark.parametrize(
+    ("hint", "message"),
+    [
+        ("'table'='x', 'async'='true'", "no lookup join of this SELECT is with a table 'x'"),
+        ("'async'='true'", "hint LOOKUP: there is no 'table'"),
+        ("'table'='c', 'asynk'='true'", "LOOKUP has no option 'asynk'; there are async, capacity, fixed-delay, "),
+        ("'table'='c', 'capacity'='many'", "LOOKUP: option 'buffer-capacity': 'many'"),
+        ("'table'='c', 'retry-predicate'='lookup_miss'", "let the function raise RetryableError"),
+        ("'table'='c', async", "async is not 'option'='value'"),
+    ],
+)
+def test_a_hint_that_cannot_be_obeyed_is_refused(session, hint, message):
+    with pytest.raises(PlanError, match=message):
+        session.sql(f"""
+            SELECT /*+ LOOKUP({hint}) */ c.name
+            FROM sales AS s JOIN customers FOR SYSTEM_TIME AS OF PROCTIME() AS c ON s.customer = c.id""")
