@@ -2,7 +2,7 @@
 
 import datetime as dt
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any
@@ -18,7 +18,28 @@ from spark_client.base.errors import PlanError, UnknownFunction
 from spark_client.base.types import spark_type
 from spark_client.sql.rows.functions import SqlFunctions
 
-__all__ = ["Model", "Models", "constant", "literal", "model_of", "outputs_of", "require_scalar", "type_name"]
+__all__ = [
+    "Definition",
+    "Model",
+    "Models",
+    "constant",
+    "literal",
+    "model_of",
+    "outputs_of",
+    "require_scalar",
+    "type_name",
+]
+
+
+@dataclass(frozen=True)
+class Definition:
+    """What CREATE MODEL says of a model."""
+
+    given: Mapping[str, str]
+    """The keys and values of WITH."""
+    inputs: StructType | None = None
+    outputs: StructType | None = None
+    comment: str = ""
 
 
 @dataclass(frozen=True)
@@ -32,9 +53,18 @@ class Model:
     """The columns of a result: one, or one for each field of a struct."""
     constants: Mapping[str, object] = field(default_factory=dict)
     options: Mapping[str, object] = field(default_factory=dict)
-    inputs: tuple[StructField, ...] = ()
-    """The columns that it was declared with; empty if it was declared without."""
-    comment: str = ""
+    definition: Definition | None = None
+    """None for a function that no statement declared as a model."""
+
+    @property
+    def inputs(self) -> Sequence[StructField]:
+        """The columns that it was declared with; empty if it was declared without."""
+        return self.definition.inputs.fields if self.definition and self.definition.inputs else ()
+
+    @property
+    def comment(self) -> str:
+        """The comment that it was declared with."""
+        return self.definition.comment if self.definition else ""
 
     def parameters(self, spec: FunctionSpec) -> list[str]:
         """The parameters that get columns, in order."""

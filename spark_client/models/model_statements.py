@@ -1,29 +1,40 @@
 """Statements about models, which last as long as their RemoteSession.
 
-No SQL parser has them, so they are read from their tokens:
-
 CREATE [OR REPLACE] [TEMPORARY] MODEL [IF NOT EXISTS] name [INPUT (columns)] [OUTPUT (columns)] [COMMENT 'text']
 WITH ('function' = 'name', 'parameter or option' = 'value', ...)
+ALTER MODEL [IF EXISTS] name { RENAME TO name | SET ('key' = 'value', ...) | RESET ('key', ...) }
 DROP [TEMPORARY] MODEL [IF EXISTS] name
 SHOW MODELS
+SHOW CREATE MODEL name
 { DESCRIBE | DESC } MODEL name
 """
 
+from dataclasses import replace
+
 import pyarrow as pa
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
-from pyspark.sql.types import StructField, StructType
-from sqlglot.tokens import Token, TokenType
+from pyspark.sql.types import StructField
 
 from remote_udf.effective_options import canonical
 from remote_udf.functions import FunctionKind
 from spark_client.base.errors import PlanError
+from spark_client.base.identifiers import quoted
 from spark_client.base.options import KNOWN_OPTIONS
 from spark_client.base.types import spark_type
 from spark_client.functions.arguments import require_arguments
-from spark_client.models.model import Model, Models, constant, model_of, outputs_of, require_scalar, type_name
+from spark_client.models.model import (
+    Definition,
+    Model,
+    Models,
+    constant,
+    model_of,
+    outputs_of,
+    require_scalar,
+    type_name,
+)
+from spark_client.models.model_syntax import ModelStatement
 from spark_client.sql.rows.functions import SqlFunctions
-from spark_client.sql.text.parsing import Text, place_of_token
+from spark_client.sql.text.parsing import Text
 
 __all__ = ["run_model_statement"]
 
@@ -36,12 +47,15 @@ def run_model_statement(functions: SqlFunctions, text: Text, *, explained: bool)
 
     Raises PlanError with the position in the text, or if the text is to be explained.
     """
-    statement = _ModelStatement(text)
+    statement = ModelStatement(text)
     if statement.verb is None:
         return None
     if explained:
         raise PlanError("a statement about models has no plan to explain")
     spark, models = functions.spark, functions.session.kept(Models)
+    if statement.shown is not None:
+        shown = _written(_known(functions, statement.shown))
+        return spark.createDataFrame([(shown,)], "createmodel_stmt string")
     if statement.verb == "SHOW":
         rows = [(model.name, model.function, model.comment) for model in models.values()]
         return spark.createDataFrame(sorted(rows), "model string, function string, comment string")
@@ -55,18 +69,20 @@ def run_model_statement(functions: SqlFunctions, text: Text, *, explained: bool)
         statement.end()
         if models.pop(name.casefold(), None) is None and not exists:
             raise PlanError(f"there is no model {name!r}; DROP MODEL IF EXISTS does without")
+    elif statement.verb == "ALTER":
+        _alter(functions, statement)
     else:
         _create(functions, statement)
     return spark.createDataFrame([], "")
 
 
-def _create(functions: SqlFunctions, statement: "_ModelStatement") -> None:
+def _create(functions: SqlFunctions, statement: ModelStatement) -> None:
     absent = statement.words("IF", "NOT", "EXISTS")
     name = statement.name()
     inputs = statement.columns("INPUT")
     outputs = statement.columns("OUTPUT")
     comment = statement.text() if statement.words("COMMENT") else ""
-    given = statement.options()
+    given = statement.options("WITH", f"WITH ('{_FUNCTION}' = 'name of a function', ...)")
     statement.end()
     models = functions.session.kept(Models)
     known = models.get(name.casefold())
@@ -74,16 +90,76 @@ def _create(functions: SqlFunctions, statement: "_ModelStatement") -> None:
         return
     if known is not None and not statement.replaces:
         raise PlanError(f"there is a model {known.name!r} already; CREATE OR REPLACE MODEL replaces it")
+    models[name.casefold()] = _model(functions, name, Definition(given, inputs, outputs, comment))
+
+
+def _alter(functions: SqlFunctions, statement: ModelStatement) -> None:
+    exists = statement.words("IF", "EXISTS")
+    name = statement.name()
+    models = functions.session.kept(Models)
+    if exists and name.casefold() not in models:
+        return
+    model = _known(functions, name)
+    assert model.definition is not None
+    given = dict(model.definition.given)
+    if statement.words("RENAME", "TO"):
+        name = statement.name()
+        if name.casefold() in models and name.casefold() != model.name.casefold():
+            raise PlanError(f"there is a model {name!r} already")
+    elif statement.words("RESET"):
+        for key in statement.names():
+            if key not in given or key == _FUNCTION:
+                others = ", ".join(f"'{each}'" for each in given if each != _FUNCTION) or "nothing"
+                raise PlanError(f"model {model.name!r} has no '{key}' to reset; it has {others}")
+            del given[key]
+    else:
+        given |= statement.options("SET", "RENAME TO, SET ('key' = 'value', ...) or RESET ('key', ...)")
+        name = model.name
+    statement.end()
+    changed = _model(functions, name, replace(model.definition, given=given))
+    del models[model.name.casefold()]
+    models[name.casefold()] = changed
+
+
+def _known(functions: SqlFunctions, name: str) -> Model:
+    """The model that a statement declared. Raises PlanError if there is none."""
+    model = model_of(functions, name)
+    if model.definition is None:
+        raise PlanError(f"{name!r} is a function of the server, not a model that CREATE MODEL made")
+    return model
+
+
+def _written(model: Model) -> str:
+    """The statement that declares a model."""
+    told = model.definition
+    assert told is not None
+    lines = [f"CREATE MODEL {quoted(model.name)}"]
+    for word, columns in (("INPUT", told.inputs), ("OUTPUT", told.outputs)):
+        if columns is not None:
+            shown = ", ".join(f"{quoted(each.name)} {type_name(each.dataType)}" for each in columns.fields)
+            lines.append(f"{word} ({shown})")
+    if told.comment:
+        lines.append(f"COMMENT {_text(told.comment)}")
+    options = ",\n".join(f"  {_text(key)} = {_text(value)}" for key, value in told.given.items())
+    return "\n".join([*lines, f"WITH (\n{options}\n)"])
+
+
+def _text(value: str) -> str:
+    """A text as SQL writes it."""
+    escaped = value.replace("\\", "\\\\").replace("'", "\\'").replace("\n", "\\n")
+    return f"'{escaped}'"
+
+
+def _model(functions: SqlFunctions, name: str, definition: Definition) -> Model:
+    """The model that a statement declares. Raises PlanError."""
     try:
-        models[name.casefold()] = _model(functions, name, inputs, outputs, given, comment)
+        return _checked(functions, name, definition)
     except PlanError as error:
         raise PlanError(f"model {name!r}: {error}") from None
 
 
-def _model(
-    functions: SqlFunctions, name: str, inputs: StructType | None, outputs: StructType | None,
-    given: dict[str, str], comment: str,
-) -> Model:  # fmt: skip
+def _checked(functions: SqlFunctions, name: str, definition: Definition) -> Model:
+    inputs, given = definition.inputs, dict(definition.given)
     function = given.pop(_FUNCTION, None)
     if function is None:
         raise PlanError(f"WITH lacks '{_FUNCTION}', the name of a scalar function of the server")
@@ -103,7 +179,7 @@ def _model(
         )
     options = canonical(given, source="WITH", known=KNOWN_OPTIONS[FunctionKind.SCALAR])
     columns = tuple(inputs.fields) if inputs is not None else ()
-    model = Model(name, function, outputs_of(spec, outputs, name), constants, options, columns, comment)
+    model = Model(name, function, outputs_of(spec, definition.outputs, name), constants, options, definition)
     if inputs is not None:
         parameters = model.parameters(spec)[: len(columns)]
         types = dict(zip(parameters, columns, strict=False)) | {
@@ -131,94 +207,3 @@ def _described(functions: SqlFunctions, model: Model) -> list[tuple[str, str]]:
     parts = {"function": spec.signature, "input": ", ".join(inputs or model.parameters(spec))}
     parts |= {"output": ", ".join(model.outputs), "comment": model.comment}
     return [*parts.items(), *((key, str(value)) for key, value in {**model.constants, **model.options}.items())]
-
-
-class _ModelStatement:
-    """Reads the tokens of a statement. `verb` is its first word, or None if it is not about models."""
-
-    def __init__(self, text: Text) -> None:
-        self._sql = text.readable()
-        self._tokens = text.tokens
-        self._next = 0
-        first = self._tokens[0].text.upper() if self._tokens else ""
-        self.verb: str | None = first
-        self.replaces = False
-        if first == "SHOW":
-            # After SHOW, the tokenizer returns the rest as one text.
-            rest = " ".join(token.text for token in self._tokens[1:]).rstrip("; \n\t")
-            self.verb = first if rest.upper() == "MODELS" else None
-            return
-        self._next = 1
-        self.replaces = first == "CREATE" and self.words("OR", "REPLACE")
-        if first in ("CREATE", "DROP"):
-            self.words("TEMPORARY")
-        is_named = len(self._tokens) > self._next + 1  # DESCRIBE model describes a table
-        if first not in ("CREATE", "DROP", "DESCRIBE", "DESC") or not is_named or not self.words("MODEL"):
-            self.verb = None
-
-    def words(self, *words: str) -> bool:
-        """Skip these words if they come next."""
-        found = self._tokens[self._next : self._next + len(words)]
-        same = [token.text.upper() for token in found if token.token_type is not TokenType.STRING] == list(words)
-        self._next += len(words) if same else 0
-        return same
-
-    def name(self) -> str:
-        token = self._take("the name of a model", TokenType.VAR, TokenType.IDENTIFIER)
-        if self.words("."):
-            raise self._error("a model has no catalog or database: its name has one part", token)
-        return token.text
-
-    def text(self) -> str:
-        return self._take("a text in quotes", TokenType.STRING).text
-
-    def columns(self, word: str) -> StructType | None:
-        """The columns in parentheses after a word; None without the word."""
-        if not self.words(word):
-            return None
-        begin = self._take("(", TokenType.L_PAREN)
-        depth, end = 1, begin
-        while depth:
-            end = self._take(f"the end of {word}")
-            depth += (end.token_type is TokenType.L_PAREN) - (end.token_type is TokenType.R_PAREN)
-        written = self._sql[begin.end + 1 : end.start]
-        try:
-            columns = StructType.fromDDL(written)
-        except (PySparkException, ValueError) as error:
-            reason = str(error).strip().splitlines()[0]
-            raise self._error(f"{word} ({written}) are not columns with types of Spark: {reason}", begin) from None
-        if not isinstance(columns, StructType) or not columns.fields:
-            raise self._error(f"{word} has no columns", begin)
-        return columns
-
-    def options(self) -> dict[str, str]:
-        """The options of WITH ('key' = 'value', ...)."""
-        if not self.words("WITH"):
-            raise self._error(f"WITH ('{_FUNCTION}' = 'name of a function', ...) is expected")
-        self._take("(", TokenType.L_PAREN)
-        found: dict[str, str] = {}
-        while True:
-            key = self._take("the name of an option in quotes", TokenType.STRING)
-            self._take("=", TokenType.EQ)
-            if key.text in found:
-                raise self._error(f"option '{key.text}' is given twice", key)
-            found[key.text] = self.text()
-            if self._take(", or )", TokenType.COMMA, TokenType.R_PAREN).token_type is TokenType.R_PAREN:
-                return found
-
-    def end(self) -> None:
-        if self._next < len(self._tokens):
-            raise self._error("the end of the statement is expected")
-
-    def _take(self, expected: str, *types: TokenType) -> Token:
-        if self._next >= len(self._tokens):
-            raise self._error(f"{expected} is expected at the end")
-        token = self._tokens[self._next]
-        if types and token.token_type not in types:
-            raise self._error(f"{expected} is expected")
-        self._next += 1
-        return token
-
-    def _error(self, message: str, token: Token | None = None) -> PlanError:
-        at = token or self._tokens[min(self._next, len(self._tokens) - 1)]
-        return PlanError(f"{place_of_token(at)}{message}")

@@ -17,6 +17,7 @@ from sqlglot import exp
 from spark_client.base.errors import InvalidVector, PlanError
 from spark_client.base.identifiers import hidden, quoted
 from spark_client.models.nearest import Nearest, numbers_of
+from spark_client.sql.rows.flink_options import configured
 from spark_client.sql.rows.scope import Scope
 from spark_client.sql.rows.stream_times import without_time
 from spark_client.sql.rows.table_calls import by_name, described, evaluated, plain_table
@@ -28,12 +29,13 @@ __all__ = ["put_search"]
 _NAME = "VECTOR_SEARCH"
 MOST_BYTES = 100 << 20
 """Maximum size of a searched table, in Arrow's format: it is part of the plan, and Connect takes plans of 128 MB."""
-_PARAMETERS = ("SEARCH_TABLE", "COLUMN_TO_SEARCH", "COLUMN_TO_QUERY", "TOP_K")
+_PARAMETERS = ("SEARCH_TABLE", "COLUMN_TO_SEARCH", "COLUMN_TO_QUERY", "TOP_K", "CONFIG")
 
 
 def put_search(scope: Scope, node: Node, call: exp.Anonymous) -> None:
     """Replace a call by one of a function of Spark's."""
-    given = by_name(call, _PARAMETERS)
+    given = by_name(call, _PARAMETERS, ("CONFIG",))
+    configured(scope, _NAME, given.get("CONFIG"))  # nothing waits here, so the options have no effect
     # Releases of Flink differ in the order of these two; only one of them is a DESCRIPTOR.
     if described(given["COLUMN_TO_SEARCH"]) is None and described(given["COLUMN_TO_QUERY"]) is not None:
         given["COLUMN_TO_SEARCH"], given["COLUMN_TO_QUERY"] = given["COLUMN_TO_QUERY"], given["COLUMN_TO_SEARCH"]

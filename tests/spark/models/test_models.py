@@ -1,11 +1,13 @@
 """Models in SQL: CREATE MODEL, ML_PREDICT and VECTOR_SEARCH, on tables and streams."""
 
 from dataclasses import dataclass
+from unittest import mock
 
 import pytest
 
 import udf_server as udf
 from spark_client import PlanError, UnknownFunction
+from spark_client.planning.rows.planner import plan_with_columns
 from tests.spark.sales import Longest
 from udf_server.aggregate.declaration import declare_aggregate
 
@@ -124,6 +126,43 @@ def test_options_of_a_model_hold_for_its_calls(session, spark):
 
 
 @pytest.mark.connect
+@pytest.mark.parametrize(
+    ("config", "stages"),
+    [
+        ("MAP['max-concurrent-operations', '7', 'timeout', '9 s', 'async', 'true']", ("7", "9 s")),
+        ("MAP['ASYNC', 'FALSE', 'retry-on', 'ValueError']", ("1", "5 s")),
+    ],
+)
+def test_the_config_of_a_prediction_overrides_the_options_of_its_model(session, spark, config, stages):
+    session.sql(f"CREATE MODEL m {WITH[:-1]}, 'timeout' = '5 s')")
+    with mock.patch("spark_client.models.predictions.plan_with_columns", wraps=plan_with_columns) as planned:
+        query = f"SELECT label FROM ML_PREDICT(TABLE texts, MODEL m, DESCRIPTOR(text), CONFIG => {config})"
+        assert len(session.sql(query.replace("CONFIG => ", "")).collect()) == 3
+    options = planned.call_args.args[4]
+    assert (options["buffer-capacity"], options["timeout"]) == stages
+
+
+def test_a_model_is_altered_and_written_as_a_statement(session):
+    written = "INPUT (`t` string)\nOUTPUT (`parity` string, `size` double)\nCOMMENT 'it\\'s'"
+    session.sql(f"CREATE MODEL m {written} {WITH}")
+    session.sql("ALTER MODEL m SET ('timeout' = '5 s', 'shift' = '1')")
+    session.sql("ALTER MODEL m RESET ('shift')")
+    session.sql("ALTER MODEL M RENAME TO `a model`")
+    session.sql("ALTER MODEL IF EXISTS m RENAME TO n")
+    (shown,) = session.sql("SHOW CREATE MODEL `a model`").first()
+    labels = "'labels' = '[\"even\", \"odd\"]'"
+    assert (
+        shown
+        == f"CREATE MODEL `a model`\n{written}\nWITH (\n  'function' = 'judge',\n  {labels},\n  'timeout' = '5 s'\n)"
+    )
+    session.sql("DROP MODEL `a model`")
+    session.sql(shown)
+    assert session.sql("SHOW CREATE MODEL `A MODEL`").first()[0] == shown
+    query = "SELECT id, parity FROM ML_PREDICT(TABLE texts, MODEL `a model`, DESCRIPTOR(text)) WHERE id < 3"
+    assert rows(session.sql(query)) == [(1, "even"), (2, "odd")]
+
+
+@pytest.mark.connect
 def test_the_error_column_has_the_name_of_the_model_and_a_number_if_the_table_has_it(session):
     session.sql("CREATE MODEL m OUTPUT (sizes ARRAY<DOUBLE>) WITH ('function' = 'letters', 'on-error' = 'column')")
     session.sql(f"CREATE MODEL n {WITH[:-1]}, 'on-error' = 'column')")
@@ -226,6 +265,12 @@ def test_models_are_shown_described_replaced_and_dropped(session):
             "line 1, column 46: the end of the statement is expected",
         ),
         ("DROP MODEL m", "there is no model 'm'; DROP MODEL IF EXISTS"),
+        ("ALTER MODEL m SET ('timeout' = '5 s')", "there is no model 'm'"),
+        ("ALTER MODEL letters SET ('timeout' = '5 s')", "'letters' is a function of the server, not a model"),
+        ("ALTER MODEL known SET ('time-out' = '5 s')", "model 'known': 'time-out' is neither a parameter"),
+        ("ALTER MODEL known RESET ('timeout')", "model 'known' has no 'timeout' to reset; it has nothing"),
+        ("ALTER MODEL known ADD x", r"line 1, column 19: RENAME TO, SET \('key' = 'value', ...\) or RESET"),
+        ("SHOW CREATE MODEL m", "there is no model 'm'"),
         ("DESCRIBE MODEL m", "there is no model 'm': this session has known; as a function, no function 'm'"),
     ],
 )
@@ -262,7 +307,13 @@ def test_a_model_of_an_unknown_function_is_refused(session):
         ("TABLE texts, 'letters', DESCRIPTOR(text)", "MODEL is the word MODEL and the name of a model"),
         ("texts, MODEL letters, DESCRIPTOR(text)", "INPUT is TABLE name"),
         ("TABLE texts, MODEL letters, text", "ARGS is DESCRIPTOR"),
-        ("TABLE texts, MODEL letters, DESCRIPTOR(text), map('async', 'true')", "argument 4 is not one of these"),
+        (
+            "TABLE texts, MODEL letters, DESCRIPTOR(text), MAP['asynch', 'true']",
+            "CONFIG has no option 'asynch'; there are async, .*max-concurrent-operations, .*timeout",
+        ),
+        ("TABLE texts, MODEL letters, DESCRIPTOR(text), MAP['timeout', 'soon']", "'timeout': 'soon' is not a duration"),
+        ("TABLE texts, MODEL letters, DESCRIPTOR(text), MAP['async', 'maybe']", "'async' is 'maybe', not 'true' or"),
+        ("TABLE texts, MODEL letters, DESCRIPTOR(text), 'async'", "CONFIG is a map of texts"),
     ],
 )
 def test_a_prediction_that_cannot_be_planned_is_refused_with_its_place(session, call, message):
@@ -280,7 +331,7 @@ NEAREST = "VECTOR_SEARCH(TABLE vectors, DESCRIPTOR(letters), q.letters, 2)"
         f", LATERAL TABLE({NEAREST}) AS s",
         f", LATERAL {NEAREST} AS s",
         f"JOIN LATERAL TABLE({NEAREST}) AS s ON true",
-        ", LATERAL VECTOR_SEARCH(TABLE vectors, q.letters, DESCRIPTOR(letters), 1 + 1) s",
+        ", LATERAL VECTOR_SEARCH(TABLE vectors, q.letters, DESCRIPTOR(letters), 1 + 1, MAP['async', 'true']) s",
         ", LATERAL VECTOR_SEARCH(TOP_K => 2, COLUMN_TO_QUERY => q.letters, SEARCH_TABLE => TABLE vectors, "
         "COLUMN_TO_SEARCH => DESCRIPTOR(`LETTERS`)) s",
     ],

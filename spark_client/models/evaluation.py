@@ -1,0 +1,138 @@
+"""`ML_EVALUATE(TABLE t, MODEL m, DESCRIPTOR(label), DESCRIPTOR(a), 'classification')`: how good a model is (FLIP-525).
+
+The call is replaced by one row with a map of metrics, which Spark computes of labels and results. One call per row.
+"""
+
+from collections.abc import Callable, Mapping
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import DataType, NumericType, StringType
+from sqlglot import exp
+
+from spark_client.base.errors import PlanError
+from spark_client.base.identifiers import quoted
+from spark_client.models.predictions import given_model, predicted
+from spark_client.sql.rows.scope import Scope
+from spark_client.sql.rows.stream_times import without_time
+from spark_client.sql.rows.table_calls import by_name, described, evaluated, plain_table, put_in_place
+from spark_client.sql.text.nodes import Node
+
+__all__ = ["put_evaluation"]
+
+_NAME = "ML_EVALUATE"
+_PARAMETERS = ("INPUT", "MODEL", "LABEL", "ARGS", "TASK", "CONFIG")
+_LABEL, _RESULT = F.col("label"), F.col("result")
+Metrics = Mapping[str, Column]
+
+
+def put_evaluation(scope: Scope, node: Node, call: exp.Anonymous) -> None:
+    """Replace a call by the DataFrame of its metrics. Raises PlanError."""
+    given = by_name(call, _PARAMETERS, ("CONFIG",))
+    label, columns = described(given["LABEL"]), described(given["ARGS"])
+    if label is None or len(label) != 1:
+        raise PlanError(f"{_NAME}: LABEL is DESCRIPTOR(column) with one column")
+    if columns is None:
+        raise PlanError(f"{_NAME}: ARGS is DESCRIPTOR(column, ...)")
+    task = evaluated(scope, given["TASK"], pa.string())
+    if not isinstance(task, str) or task.lower() not in _TASKS:
+        raise PlanError(f"{_NAME}: TASK is one of {', '.join(map(repr, _TASKS))}, not {task!r}")
+    model, frame = given_model(scope, call, given), without_time(scope.run(plain_table(call, "INPUT", given)))
+    if len(model.outputs) != 1:
+        raise PlanError(f"{_NAME}: model {model.name!r} returns {', '.join(model.outputs)}; one column is compared")
+    if frame.isStreaming:
+        raise PlanError(f"{_NAME}: INPUT is a stream; evaluate a table")
+    place = next((at for at, name in enumerate(frame.columns) if scope.identifiers.same(name, label[0])), None)
+    if place is None:
+        raise PlanError(f"{_NAME}: the table has no column {label[0]!r}; it has {', '.join(frame.columns)}")
+    types, summary = _TASKS[task.lower()]
+    results = predicted(scope, call, frame, model, columns)
+    names = results.columns[place], results.columns[len(frame.columns)]
+    found = [results.schema[name].dataType for name in names]
+    if not (all(isinstance(type_, types) for type_ in found) or (types is DataType and found[0] == found[1])):
+        raise PlanError(
+            f"{_NAME}: label {names[0]!r} is {found[0].simpleString()} and the result of {model.name!r} is "
+            f"{found[1].simpleString()}; {task} compares {_EXPECTED[types]}"
+        )
+    pairs = results.select(F.col(quoted(names[0])).alias("label"), F.col(quoted(names[1])).alias("result"))
+    scope.stages.append(f"{_NAME} with {model.name}: 1 call of {model.function} per row, compared by Spark")
+    put_in_place(scope, node, summary(pairs), _NAME.lower())
+
+
+def _mapped(frame: DataFrame, metrics: Metrics) -> DataFrame:
+    parts = [part for name, value in metrics.items() for part in (F.lit(name), value.cast("double"))]
+    return frame.agg(F.create_map(*parts).alias("result"))
+
+
+def _whole(frame: DataFrame, metrics: Metrics) -> DataFrame:
+    """The metrics over rows with a label and a result, and the number of rows with and without them."""
+    both = _LABEL.isNotNull() & _RESULT.isNotNull()
+    return _mapped(frame, {**metrics, "rows": F.count_if(both), "skipped": F.count_if(~both)})
+
+
+def _regression(frame: DataFrame) -> DataFrame:
+    label, result = _LABEL.cast("double"), F.when(_LABEL.isNotNull(), _RESULT.cast("double"))
+    error = label - result
+    squares = F.avg(error * error)
+    spread = F.var_pop(F.when(result.isNotNull(), label))
+    return _whole(frame, {
+        "mae": F.avg(F.abs(error)), "mse": squares, "rmse": F.sqrt(squares),
+        "r2": F.when(spread > 0, 1 - squares / spread),
+    })  # fmt: skip
+
+
+def _classification(frame: DataFrame) -> DataFrame:
+    """Precision, recall and F1 are means over the classes that are a label or a result."""
+    counts = ("actual", "said", "right", "skipped")
+
+    def row(of: Column, **given: Column) -> Column:
+        return F.struct(of.alias("class"), *(given.get(name, F.lit(0)).cast("bigint").alias(name) for name in counts))
+
+    one = F.lit(1)
+    known = F.array(row(_LABEL, actual=one, right=(_LABEL == _RESULT)), row(_RESULT, said=one))
+    unknown = F.array(row(F.nullif(_LABEL, _LABEL), skipped=one))
+    rows = F.when(_LABEL.isNotNull() & _RESULT.isNotNull(), known).otherwise(unknown)
+    classes = frame.select(F.inline(rows)).groupBy("class").agg(*(F.sum(name).alias(name) for name in counts))
+    actual, said, right, skipped = map(F.col, counts)
+    both = actual + said  # 0 for the rows that are skipped
+    return _mapped(classes, {
+        "accuracy": F.sum(right) / F.sum(actual),
+        "precision": F.avg(F.when(said > 0, right / said).when(both > 0, 0)),
+        "recall": F.avg(F.when(actual > 0, right / actual).when(both > 0, 0)),
+        "f1": F.avg(F.when(both > 0, 2 * right / both)),
+        "rows": F.coalesce(F.sum(actual), F.lit(0)), "skipped": F.coalesce(F.sum(skipped), F.lit(0)),
+    })  # fmt: skip
+
+
+def _text(frame: DataFrame) -> DataFrame:
+    """ROUGE-1: the words that label and result share, as a part of those of the result and of the label."""
+    label, result = (F.split(F.lower(F.trim(text)), r"\s+") for text in (_LABEL, _RESULT))
+
+    def shared(one: Column, other: Column) -> Column:
+        def times(words: Column, word: Column) -> Column:
+            return F.size(F.filter(words, lambda each: each == word))
+
+        counts = F.transform(F.array_distinct(one), lambda word: F.least(times(one, word), times(other, word)))
+        return F.aggregate(counts, F.lit(0), lambda total, each: total + each)
+
+    common = shared(label, result)
+    ratios = {
+        "precision": common / F.size(result), "recall": common / F.size(label),
+        "f1": 2 * common / (F.size(result) + F.size(label)),
+    }  # fmt: skip
+    known = _LABEL.isNotNull() & _RESULT.isNotNull()
+    return _whole(frame, {
+        "exact_match": F.avg((_LABEL == _RESULT).cast("double")),
+        **{f"rouge1_{name}": F.avg(F.when(known, ratio)) for name, ratio in ratios.items()},
+    })  # fmt: skip
+
+
+_EXPECTED: Mapping[type[DataType], str] = {
+    NumericType: "numbers", DataType: "values of one type", StringType: "texts"
+}  # fmt: skip
+_TASKS: Mapping[str, tuple[type[DataType], Callable[[DataFrame], DataFrame]]] = {
+    "classification": (DataType, _classification), "regression": (NumericType, _regression),
+    "text_generation": (StringType, _text),
+}  # fmt: skip
+"""By task: the types of labels and results, and their metrics."""
