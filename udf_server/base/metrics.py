@@ -271,6 +271,8 @@ class ServerMetrics:
             if isinstance(declared, _Metric):
                 setattr(self, name, declared.made(self.registry))
         self.info.labels(__version__).set(1)
+        self.last_errors: dict[tuple[str, str, str], tuple[str, str]] = {}
+        """The caller and the text of the last failed row, by function, version and code."""
         self._callers: frozenset[str] = frozenset()
         self._functions: dict[tuple[str, str], FunctionMetrics] = {}
         self._estimates: ServerMetrics | None = None
@@ -435,8 +437,10 @@ class FunctionMetrics:
         """Subtract the rows of a stream that ended before they were answered."""
         self._rows_in_flight.dec(rows)
 
-    def row_failed(self, code: str, count: int) -> None:
+    def rows_failed(self, code: str, count: int, caller: str, text: str) -> None:
+        """Count rows of a caller that failed with this code, and keep the text of the last one."""
         self.server.row_errors.labels(*self.labels, code).inc(count)
+        self.server.last_errors[*self.labels, code] = caller, text
 
     def calls_lost(self, count: int) -> None:
         self.show("calls_lost", count)

@@ -55,7 +55,7 @@ class Listed(Described):
 
     tryable: bool
     statistics: dict[str, Any]
-    """The numbers of `_NUMBERS`, and those of `_BY_NAME` by name."""
+    """The numbers of `_NUMBERS`, those of `_BY_NAME` by name, and `texts`: the last message of each code."""
 
 
 class Catalogue(TypedDict):
@@ -68,7 +68,8 @@ class Catalogue(TypedDict):
 
 
 _CACHE = ("cache_hit", "cache_miss", "cache_shared", "cache_uncached")
-_NUMBERS = ("ok", "failed", "skipped", "retries", "in_flight", "streams", "row_seconds", "row_count", *_CACHE)
+_WAITS = ("crowded", "result_waits", "rate_waits", "circuit_open")
+_NUMBERS = ("ok", "failed", "skipped", "retries", "in_flight", "streams", "row_seconds", "row_count", *_CACHE, *_WAITS)
 _BY_NAME = ("errors", "spent")
 """Statistics with a number for each code or unit."""
 
@@ -80,9 +81,9 @@ def catalogue(
 ) -> Catalogue:  # fmt: skip
     """The functions that a caller may see. `may_see` is called with the name of each function.
 
-    `whose` is called with the name of each caller whose spending would be listed.
+    `whose` is called with the name of each caller whose spending or errors would be listed.
     """
-    statistics = _statistics(metrics)
+    statistics = _statistics(metrics, whose)
     functions: list[Listed] = [
         {
             **_described(function, registry.plugins[function.spec.key], weights),
@@ -118,6 +119,7 @@ def added_up(catalogues: Sequence[Catalogue]) -> Catalogue:
                 total = mine["statistics"][name]
                 for key, count in theirs["statistics"][name].items():
                     total[key] = total.get(key, 0) + count
+            mine["statistics"]["texts"] |= theirs["statistics"]["texts"]
     first["server"]["processes"] = len(catalogues)
     first["callers"] = added_callers([each["callers"] for each in catalogues])
     first["budgets"] = added_budgets([each["budgets"] for each in catalogues])
@@ -179,12 +181,13 @@ def _described(function: Function, plugin: str, weights: Mapping[str, float]) ->
     }
 
 
-def _statistics(metrics: ServerMetrics) -> Callable[[str, str], dict[str, Any]]:
+def _statistics(metrics: ServerMetrics, whose: Callable[[str], bool]) -> Callable[[str, str], dict[str, Any]]:
     """A function that returns the statistics of a function, from one reading of the metrics."""
     found: dict[tuple[str, str], dict[str, Any]] = {}
 
     def of(name: str, version: str) -> dict[str, Any]:
-        return found.setdefault((name, version), {**dict.fromkeys(_NUMBERS, 0.0), **{name: {} for name in _BY_NAME}})
+        named: dict[str, dict[str, Any]] = {name: {} for name in (*_BY_NAME, "texts")}
+        return found.setdefault((name, version), {**dict.fromkeys(_NUMBERS, 0.0), **named})
 
     for sample in samples_of(metrics.rows, "_total"):
         of(sample.labels["function"], sample.labels["version"])[sample.labels["outcome"]] = sample.value
@@ -197,11 +200,18 @@ def _statistics(metrics: ServerMetrics) -> Callable[[str, str], dict[str, Any]]:
         (metrics.streams, "streams", ""),
         (metrics.row_duration, "row_seconds", "_sum"),
         (metrics.row_duration, "row_count", "_count"),
+        (metrics.crowded, "crowded", "_total"),
+        (metrics.result_waits, "result_waits", "_total"),
+        (metrics.rate_waits, "rate_waits", "_total"),
+        (metrics.circuit_open, "circuit_open", ""),
     ):
         for sample in samples_of(collector, end):
             of(sample.labels["function"], sample.labels["version"])[name] = sample.value
     for sample in samples_of(metrics.row_errors, "_total"):
         of(sample.labels["function"], sample.labels["version"])["errors"][sample.labels["code"]] = sample.value
+    for (name, version, code), (caller, text) in list(metrics.last_errors.items()):
+        if whose(caller):
+            of(name, version)["texts"][code] = text
     for sample in samples_of(metrics.spent, "_total"):
         spent = of(sample.labels["function"], sample.labels["version"])["spent"]
         spent[sample.labels["unit"]] = spent.get(sample.labels["unit"], 0.0) + sample.value

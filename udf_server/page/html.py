@@ -17,6 +17,13 @@ _HEAD = """<!doctype html>
 {script}</head>
 <body>
 """
+_COLUMNS = {
+    "kind": "kind", "rows": "rows", "rate": "rows/s", "line": "last minutes", "failed": "failed",
+    "in_flight": "in flight", "mean": "mean time", "waits": "waits for", "hits": "cache hits", "spent": "spent",
+    "errors": "errors",
+}  # fmt: skip
+"""The title of each statistic. The script fills `rate` and `line`, and `waits` from what has changed."""
+_NUMBERS = ("rows", "rate", "failed", "in_flight", "mean", "hits")
 _SCRIPT = '<script src="page.js" defer></script>\n'
 
 
@@ -55,28 +62,37 @@ def _page(catalogue: Catalogue) -> Iterator[str]:
 
 
 def _table(functions: list[Listed]) -> Iterator[str]:
-    yield (
-        '<table id="statistics"><thead><tr><th>function</th><th>kind</th><th class="n">rows</th>'
-        '<th class="n">rows/s</th><th>last minutes</th><th class="n">failed</th><th class="n">in flight</th>'
-        '<th class="n">mean time</th><th class="n">cache hits</th><th>spent</th><th>errors</th></tr></thead>\n<tbody>\n'
-    )
+    """A row for each function. On a narrow screen a cell has its title beside it."""
+    titles = "".join(f"<th{_side(name)}>{title}</th>" for name, title in _COLUMNS.items())
+    yield f'<table id="statistics"><thead><tr><th>function</th>{titles}</tr></thead>\n<tbody>\n'
     for function in functions:
-        key, statistics = escape(function["key"]), function["statistics"]
-        rows = statistics["ok"] + statistics["failed"] + statistics["skipped"]
-        mean = statistics["row_seconds"] / statistics["row_count"] if statistics["row_count"] else None
-        errors = ", ".join(f"{code} {count:,.0f}" for code, count in sorted(statistics["errors"].items()))
-        spent = _amounts(statistics["spent"])
-        yield (
-            f'<tr data-key="{key}"><td><a href="#{key}">{key}</a></td><td>{escape(function["kind"])}</td>'
-            f'<td class="n" data-statistic="rows">{rows:,.0f}</td><td class="n" data-statistic="rate"></td>'
-            f'<td data-statistic="line"></td><td class="n" data-statistic="failed">{statistics["failed"]:,.0f}</td>'
-            f'<td class="n" data-statistic="in_flight">{statistics["in_flight"]:,.0f}</td>'
-            f'<td class="n" data-statistic="mean">{_seconds(mean)}</td>'
-            f'<td class="n" data-statistic="hits">{_hit_rate(statistics)}</td>'
-            f'<td data-statistic="spent">{escape(spent)}</td>'
-            f'<td data-statistic="errors">{escape(errors)}</td></tr>\n'
+        key, found = escape(function["key"]), function["statistics"]
+        mean = found["row_seconds"] / found["row_count"] if found["row_count"] else None
+        texts = {code: f": {text}" for code, text in found["texts"].items()}
+        errors = (
+            f"{code} {count:,.0f}{texts.get(code, '')}" for code, count in sorted(found["errors"].items()) if count
         )
+        shown = {
+            "kind": function["kind"],
+            "rows": f"{found['ok'] + found['failed'] + found['skipped']:,.0f}",
+            "failed": f"{found['failed']:,.0f}",
+            "in_flight": f"{found['in_flight']:,.0f}",
+            "mean": _seconds(mean),
+            "waits": "its guard: the circuit is open" if found["circuit_open"] else "",
+            "hits": _hit_rate(found),
+            "spent": _amounts(found["spent"]),
+            "errors": "\n".join(errors),
+        }
+        cells = "".join(
+            f'<td{_side(name)} data-title="{title}" data-statistic="{name}">{escape(shown.get(name, ""))}</td>'
+            for name, title in _COLUMNS.items()
+        )
+        yield f'<tr data-key="{key}"><td><a href="#{key}">{key}</a></td>{cells}</tr>\n'
     yield "</tbody></table>\n"
+
+
+def _side(name: str) -> str:
+    return ' class="n"' if name in _NUMBERS else ""
 
 
 def _spending(catalogue: Catalogue) -> Iterator[str]:

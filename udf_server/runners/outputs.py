@@ -3,7 +3,7 @@
 import collections
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -26,6 +26,8 @@ ROW = "row"
 NOTHING = (0, 0, 0)
 NO_COUNTS = (0, 0, NOTHING)
 ERROR_BYTES = 100
+TEXT = 200
+"""Characters of a message that are shown to operators."""
 _HEADROOM = 4096
 """Bytes left for the envelope when a payload is measured against the message limit. Most of it is for what calls have
 spent: MOST_UNITS amounts and one more, whose names have UNIT_BYTES."""
@@ -50,6 +52,8 @@ class Output:
     """The number of those calls that repeat a call that failed."""
     cached: tuple[int, int, int] = NOTHING
     """Rows of the cache: hits, misses, and those that share the call of an equal row."""
+    texts: Mapping[str, str] = field(default_factory=dict)
+    """The begin of the last message of each error code."""
 
     @property
     def failed(self) -> int:
@@ -193,13 +197,15 @@ class OutputWriter:
         for unit, amount in self._spending.take().items():
             result.spent[unit] = amount
         codes: dict[str, int] = {}
+        texts: dict[str, str] = {}
         if errors:
             result.errors = failed
             codes = dict(collections.Counter(error.code.value for error in errors.values()))
+            texts = {error.code.value: error.message[:TEXT] for error in errors.values()}
         response = pb.ExecuteResponse(result=result)
         message = encode(response, data, self._shared)
         size = len(message) + response.shared.bytes
-        return [self._counted(Output(message, piece.batch, count, skipped, codes, size, calls, retries, cached))]
+        return [self._counted(Output(message, piece.batch, count, skipped, codes, size, calls, retries, cached, texts))]
 
     def _counted(self, output: Output) -> Output:
         self._room.take(output.size)

@@ -158,7 +158,7 @@ class RowAccounts:
         if any(output.cached):
             self._metrics.cached(*output.cached)
         for code, count in output.codes.items():
-            self._metrics.row_failed(code, count)
+            self._metrics.rows_failed(code, count, self._caller.name, output.texts[code])
         self._changed.set()
 
     def waits_since(self) -> float | None:

@@ -57,7 +57,7 @@ def opened(browser):
     contexts, problems = [], []
 
     def open_page(url, **settings):
-        contexts.append(browser.new_context(viewport={"width": 1100, "height": 900}, **settings))
+        contexts.append(browser.new_context(viewport={"width": 1280, "height": 900}, **settings))
         page = contexts[-1].new_page()
         page.on("pageerror", lambda error: problems.append(str(error)))
         page.on("console", lambda message: problems.append(message.text) if message.type == "error" else None)
@@ -93,7 +93,8 @@ def test_somebody_looks_at_rates_and_tries_a_call(serve, opened):
         rate = row.locator('[data-statistic="rate"]')
         rate.filter(has_text=re.compile("[1-9]")).wait_for(timeout=30_000)
         playwright.expect(row.locator("polyline")).to_be_attached(timeout=30_000)
-        playwright.expect(row.locator('[data-statistic="errors"]')).to_contain_text("FUNCTION_ERROR", timeout=30_000)
+        playwright.expect(row.locator('[data-statistic="errors"]')).to_contain_text(": ", timeout=30_000)
+        assert row.locator('[data-statistic="errors"]').inner_text().startswith("FUNCTION_ERROR ")
         playwright.expect(page.locator("#state")).to_have_text("ready")
 
         form = page.locator('form[data-function="geocode@2"]')
@@ -113,6 +114,16 @@ def test_somebody_looks_at_rates_and_tries_a_call(serve, opened):
     finally:
         stop.set()
         job.join()
+
+
+def test_the_page_fits_a_phone(serve, opened):
+    page = opened(serve(geocode, fahrenheit, try_calls=True).server.metrics_url)
+    for width in (400, 1280):
+        page.set_viewport_size({"width": width, "height": 800})
+        wide = "[...document.querySelectorAll('main *')].filter(e => e.getBoundingClientRect().right > innerWidth)"
+        assert page.evaluate(f"{wide}.map(e => e.outerHTML)") == []
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+    assert page.locator("#statistics thead").is_visible()
 
 
 def test_without_scripts_the_catalogue_is_there(serve, opened):

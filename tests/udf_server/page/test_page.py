@@ -151,7 +151,8 @@ def test_statistics_are_those_of_the_metrics(serve):
     assert statistics["row_count"] == 3 and statistics["row_seconds"] > 0
     assert statistics["errors"] == {"FUNCTION_ERROR": 1}
     text = Page(ask(f"{url}/")[2]).text
-    assert "FUNCTION_ERROR 1" in text
+    assert "FUNCTION_ERROR 1: ValueError: <b>-3</b> is negative" in text
+    assert statistics["texts"] == {"FUNCTION_ERROR": "ValueError: <b>-3</b> is negative"}
 
 
 def test_statistics_of_processes_are_added_and_their_devices_are_listed():
@@ -160,8 +161,10 @@ def test_statistics_of_processes_are_added_and_their_devices_are_listed():
             **dict.fromkeys(("failed", "skipped", "retries", "in_flight", "streams", "row_seconds", "row_count"), 1),
             **dict.fromkeys(("cache_hit", "cache_miss", "cache_shared", "cache_uncached"), 1),
             "ok": ok,
+            **dict.fromkeys(("crowded", "result_waits", "rate_waits", "circuit_open"), 1),
             "errors": errors,
             "spent": {"tokens": ok},
+            "texts": {code: f"{code} of {device}" for code in errors},
         }
         server = {"ready": ready, "processes": 1, "devices": [device]}
         callers = [{"caller": "etl", "function": "f@1", "spent": {"tokens": ok}}]
@@ -174,6 +177,7 @@ def test_statistics_of_processes_are_added_and_their_devices_are_listed():
     statistics = total["functions"][0]["statistics"]
     assert (statistics["ok"], statistics["failed"], statistics["errors"]) == (7, 2, {"A": 2, "B": 2})
     assert statistics["spent"] == {"tokens": 7}
+    assert statistics["texts"] == {"A": "A of cuda:1", "B": "B of cuda:1"}
     assert total["callers"] == [{"caller": "etl", "function": "f@1", "spent": {"tokens": 7}}]
     # Each process knows what all of them have spent.
     assert total["budgets"] == [{"caller": "etl", "budget": "job 1", "spent": {"tokens": [4, 100.0]}}]
@@ -182,6 +186,8 @@ def test_statistics_of_processes_are_added_and_their_devices_are_listed():
 @udf.scalar
 async def priced(number: int, context: udf.CallContext) -> int:
     context.spend(usd=0.5)
+    if number < 0:
+        raise ValueError(f"{number} is secret")
     return number
 
 
@@ -191,14 +197,14 @@ async def dearer(number: int, context: udf.CallContext) -> int:
     return number
 
 
-def spend(serving, function, rows, security=None, **budget):
+def spend(serving, function, numbers, security=None, **budget):
     """Call a function for a job with a budget, and return the job's id."""
     call = call_of(function, serving.target)
     bound = SessionBudget.of(budget, "on-error")
     config = dataclasses.replace(call.config, budget=bound, security=security or call.config.security)
     call = dataclasses.replace(call, config=config)
     stream = stream_of(call, transport_for(call.config))
-    stream.submit(chunk_of(range(rows)))
+    stream.submit(chunk_of(numbers))
     everything(stream)
     stream.finish()
     return bound.job[:8]
@@ -209,8 +215,8 @@ def test_the_page_shows_what_callers_and_jobs_have_spent_and_the_weights_of_vers
     url = serving.server.metrics_url
     hidden = [attrs["id"] for tag, attrs in Page(ask(f"{url}/")[2]).tags if tag == "table" and "hidden" in attrs]
     assert hidden == ["callers", "budgets"], "nothing was spent"
-    job = spend(serving, priced, 10, usd=4, tokens=100)
-    spend(serving, dearer, 1, usd=9)
+    job = spend(serving, priced, range(10), usd=4, tokens=100)
+    spend(serving, dearer, [0], usd=9)
     catalogue = json.loads(ask(f"{url}/catalog.json")[2])
     assert catalogue["callers"] == [
         {"caller": "", "function": "priced@1", "spent": {"usd": 4.0}},
@@ -225,18 +231,21 @@ def test_the_page_shows_what_callers_and_jobs_have_spent_and_the_weights_of_vers
     assert "weight5 % of the jobs" in text
 
 
-def test_a_bearer_sees_what_its_own_calls_have_spent(serve, tokens, tmp_path):
+def test_a_bearer_sees_what_its_own_calls_have_spent_and_why_they_failed(serve, tokens, tmp_path):
     path, every, _ = tokens
     other, file = new_token(), tmp_path / "token"
     file.write_text(every)
     with Path(path).open("a") as rules:
         rules.write(f'[other]\ntoken_sha256 = "{hashed(other)}"\n')
     serving = serve(priced, access_file=path)
-    spend(serving, priced, 2, Security(token_file=str(file)), usd=4)
+    spend(serving, priced, [1, -2], Security(token_file=str(file)), usd=4)
     url = serving.server.metrics_url
     mine, theirs = (json.loads(ask(f"{url}/catalog.json", **bearer(token))[2]) for token in (every, other))
     assert [each["caller"] for each in mine["callers"] + mine["budgets"]] == ["all", "all"]
     assert (theirs["callers"], theirs["budgets"]) == ([], [])
+    statistics = [each["functions"][0]["statistics"] for each in (mine, theirs)]
+    assert [each["errors"] for each in statistics] == [{"FUNCTION_ERROR": 1}] * 2
+    assert [each["texts"] for each in statistics] == [{"FUNCTION_ERROR": "ValueError: -2 is secret"}, {}]
 
 
 def test_the_form_is_off_by_default(serve):

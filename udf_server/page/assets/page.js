@@ -12,6 +12,14 @@ const rounded = (number) => Number(number.toPrecision(6)).toLocaleString("en");
 const part = ([spent, most]) => `${rounded(spent)} of ${rounded(most)}`;
 const amounts = (found, show) => Object.entries(found).sort().map(([unit, n]) => `${show(n)} ${unit}`).join(", ");
 
+// What rows wait for, by the statistic that grows meanwhile.
+const WAITS = { crowded: "a thread or a turn", result_waits: "the client", rate_waits: "the rate of its guard" };
+
+function waits(f, last) {
+  const grows = Object.keys(WAITS).filter((name) => last && f[name] > last[name]);
+  return [...(f.circuit_open ? ["its guard: the circuit is open"] : []), ...grows.map((name) => WAITS[name])].join(", ");
+}
+
 function showSpending(name, rows, second, show) {
   const table = document.getElementById(name);
   if (!table) return;
@@ -57,8 +65,10 @@ function showFunction(found, now) {
   const saved = f.cache_hit + f.cache_shared, cached = saved + f.cache_miss + f.cache_uncached;
   cell("hits").textContent = cached ? `${(100 * saved / cached).toFixed(0)}%` : "";
   cell("spent").textContent = amounts(f.spent, rounded);
-  const errors = Object.entries(f.errors).sort();
-  cell("errors").textContent = errors.map(([code, count]) => `${code} ${shown(count)}`).join(", ");
+  const errors = Object.entries(f.errors).filter(([, count]) => count).sort();
+  const text = (code) => (f.texts[code] === undefined ? "" : `: ${f.texts[code]}`);
+  cell("errors").textContent = errors.map(([code, count]) => `${code} ${shown(count)}${text(code)}`).join("\n");
+  cell("waits").textContent = waits(f, last);
   if (last) {
     // A server that was started again counts from 0.
     const rate = Math.max(rows - last.rows, 0) / ((now - last.now) / 1000);
@@ -69,7 +79,7 @@ function showFunction(found, now) {
     lines.set(found.key, rates);
     cell("line").replaceChildren(sparkline(rates));
   }
-  before.set(found.key, { rows, now, failed: f.failed, row_seconds: f.row_seconds, row_count: f.row_count });
+  before.set(found.key, { ...f, rows, now });
 }
 
 async function poll() {
