@@ -24,7 +24,7 @@ from collections.abc import Callable, Container, Iterator, Sequence
 
 from remote_udf.v1 import service_pb2
 from spark_client.base.server_load import ServerLoad
-from spark_client.base.transport import Question, Responses, Transport, TransportLost
+from spark_client.base.transport import Place, Question, Responses, Transport, TransportLost
 from spark_client.executor.stream.in_process import LocalTransport, local_transport
 
 __all__ = ["FaultyTransport", "LocalTransport", "local_transport"]
@@ -64,11 +64,11 @@ class FaultyTransport:
     def servers(self) -> Sequence[str]:
         return self._inner.servers()
 
-    def execute(self, requests: Iterator[bytes], avoid: Container[str] = ()) -> Responses:
+    def execute(self, requests: Iterator[bytes], avoid: Container[str] = (), place: Place | None = None) -> Responses:
         with self._lock:
             self.streams += 1
             fate = random.Random(f"{self._seed}/{self.streams}")
-        return _FaultyResponses(self, self._inner.execute(requests, avoid), fate)
+        return _FaultyResponses(self, self._inner.execute(requests, avoid, place), fate)
 
     def ask_loads(self, server: str) -> Question | None:
         return self._inner.ask_loads(server)

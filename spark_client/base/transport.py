@@ -1,16 +1,27 @@
 """Transport: an interface to the network, so that tests and the target "local:..." can replace it."""
 
 from collections.abc import Container, Iterator, Mapping, Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from remote_udf.v1 import service_pb2
 from spark_client.base.server_load import ServerLoad
 
-__all__ = ["Question", "Responses", "Transport", "TransportLost"]
+__all__ = ["Place", "Question", "Responses", "Transport", "TransportLost"]
 
 
 class TransportLost(Exception):
     """The connection was lost or never established; rows in flight may be sent again."""
+
+
+class Place(NamedTuple):
+    """Where a stream is opened: at one server."""
+
+    server: str
+    """The address of the server, as `Transport.servers` lists it."""
+    address: str = ""
+    """Another port of its host, if the server has sent the stream there."""
+    route: str = ""
+    """What the process at this port is called."""
 
 
 class Question(Protocol):
@@ -65,10 +76,10 @@ class Transport(Protocol):
         """The addresses of the servers that streams may use. Raises TransportLost if none is known."""
         ...
 
-    def execute(self, requests: Iterator[bytes], avoid: Container[str] = ()) -> Responses:
-        """Open an Execute stream, if possible on a server that is not in `avoid`.
+    def execute(self, requests: Iterator[bytes], avoid: Container[str] = (), place: Place | None = None) -> Responses:
+        """Open an Execute stream at this place, otherwise, if possible, on a server that is not in `avoid`.
 
-        Another thread reads `requests`.
+        Another thread reads `requests`. Raises TransportLost.
         """
         ...
 

@@ -134,10 +134,11 @@ def main() -> None:
 @click.option("--worker-device", "device", hidden=True, help="The device that this worker process alone sees.")
 @click.option("--group", hidden=True, help="This is a worker process, of this group.")
 @click.option("--group-socket", "socket", hidden=True, type=click.Path(path_type=Path), help="Where it listens.")
+@click.option("--group-port", hidden=True, type=int, help="Where it listens for clients.")
 @click.option("--group-routes", "routes", hidden=True, type=click.Path(path_type=Path), help="Where others listen.")
 def serve(
     config: ServerConfig, stop_with_stdin: bool, device: str | None, group: str | None, socket: Path | None,
-    routes: Path | None,
+    group_port: int | None, routes: Path | None,
 ) -> None:  # fmt: skip
     """Serve the functions of every plugin until SIGTERM, SIGINT or SIGHUP. With groups, SIGHUP reloads them.
 
@@ -156,7 +157,8 @@ def serve(
         (device,) = config.devices
         # Before plugins are imported, because libraries read it then.
         os.environ.update(environment_of(device, os.environ))
-    membership = Membership(group, socket, routes, alone=socket is not None or number == 1) if named else None
+    alone = socket is not None or number == 1
+    membership = Membership(group, socket, routes, group_port, alone=alone) if named else None
     try:
         registry = _registry(config_of_group(config, group))
         part = part_of(config, number, group)

@@ -66,7 +66,7 @@ def part_of(config: ServerConfig, number: int, group: str = DEFAULT_GROUP) -> Se
     """The settings of one of the worker processes of a group.
 
     The limits of callers are divided too. No limit is less than its minimum. A cache in a file is not divided, because
-    the processes share it. All streams of a server with groups pass the default group, so each group may have all.
+    the processes share it. Streams are those of a group: those that are passed on are counted in two groups.
 
     Args:
         config: The settings of the server.

@@ -25,8 +25,9 @@ from udf_server.base.output import flush_outputs, queue_outputs
 from udf_server.serving.config import ServerConfig
 from udf_server.serving.generation import Messages, serve_generation
 from udf_server.serving.grpc_server import remove_stale_socket
+from udf_server.serving.ports import reserved_port
 from udf_server.serving.process_setup import configure_logging
-from udf_server.serving.processes import RESTART_SECONDS, STEADY_SECONDS, STOP_SECONDS, reserved_port
+from udf_server.serving.processes import RESTART_SECONDS, STEADY_SECONDS, STOP_SECONDS
 from udf_server.serving.worker_process import ReadyLine
 
 __all__ = ["Generations"]

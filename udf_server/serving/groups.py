@@ -15,7 +15,7 @@ from udf_server.environments.asked import Asked, asked_by
 from udf_server.serving.devices import VARIABLES, named_devices
 from udf_server.serving.setting_values import bytes_, in_file, nonblank, switch, texts, whole_number
 
-__all__ = ["ALWAYS", "DEFAULT_GROUP", "GROUP_OPTIONS", "GroupSettings", "parse_groups"]
+__all__ = ["ALWAYS", "DEFAULT_GROUP", "GROUP_OPTIONS", "LAST_PORT", "GroupSettings", "parse_groups"]
 
 Table = Mapping[str, str | float | Sequence[str] | Mapping[str, str]]
 """A table as it is in the file."""
@@ -25,6 +25,7 @@ _NAME = re.compile(r"[a-z][a-z0-9_-]{0,62}")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _VERSIONS = re.compile(r"[0-9.<>=!~*, ]{1,40}")
 _OWN = "UDF_CONFIG_"
+LAST_PORT = 65_535
 ALWAYS: Final = "always"
 _INHERITED = re.compile(
     r"PATH|HOME|USER|LOGNAME|SHELL|LANG|LANGUAGE|LC_.*|TZ|TMPDIR|LD_LIBRARY_PATH|PYTHON.*|SSL_CERT_.*|XDG_.*|OTEL_.*|"
@@ -73,6 +74,11 @@ class GroupSettings:
     devices: tuple[str, ...] = option(
         texts, (), "Accelerators with a worker process each, as the setting `devices` of the server has them."
     )
+    port: int | None = option(
+        whole_number, None,
+        "Port at which clients reach the group. By default the ports after the server's, in the order of the file: "
+        "`port` + 1 for the first group. If the server's is 0, any free one; if it has a Unix socket, none.",
+    )  # fmt: skip
     environment: Mapping[str, str] = mapping(
         _environment,
         "Variables of the processes, beside those of the server. `$NAME` is the variable NAME of the server; a value "
@@ -170,6 +176,8 @@ def _parsed(name: str, table: Table) -> GroupSettings:
             raise InvalidOption(f"{source}: plugins: there are none; expected a list of at least one")
         if values.get("processes", 1) < 1:
             raise InvalidOption(f"{source}: processes: {values['processes']} is less than 1")
+        if group.port is not None and not 1 <= group.port <= LAST_PORT:
+            raise InvalidOption(f"{source}: port: {group.port} is not a port, from 1 to {LAST_PORT}")
         python = group.python or "3"
         if shutil.which(python) is None if os.sep in python else not _VERSIONS.fullmatch(python):
             raise InvalidOption(

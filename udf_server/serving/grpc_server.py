@@ -18,6 +18,7 @@ from udf_server.base.errors import InvalidConfig
 from udf_server.http.server import affordable_connections
 from udf_server.security.files import server_credentials
 from udf_server.serving.config import ServerConfig
+from udf_server.serving.membership import Membership
 from udf_server.streams.service import SERVICE_NAME, UdfService
 
 __all__ = ["GrpcServer", "remove_stale_socket"]
@@ -38,16 +39,19 @@ class GrpcServer:
 
     def __init__(
         self, config: ServerConfig, service: UdfService, *, reflects: bool, share_port: bool,
-        on_reload: Callable[[bool], None], loops: int = 0, socket_path: Path | None = None,
+        on_reload: Callable[[bool], None], loops: int = 0, membership: Membership | None = None,
     ) -> None:  # fmt: skip
         """`on_reload` is called after each reload of changed TLS files, with whether they are valid.
 
         Reflection lists the services to every caller, so set `reflects` only if access is not restricted. With
         `share_port`, other processes may listen on the same port. `loops` is the number of functions that may have an
-        event loop. With a `socket_path`, other processes of this server are its clients, and it listens there only.
+        event loop. A process of a group listens where its `membership` says: on a socket, for other processes of this
+        server, and at a port.
         """
-        self._config, self._on_reload, self._behind = config, on_reload, socket_path is not None
-        self._path = socket_path or (Path(config.unix_socket) if config.unix_socket else None)
+        self._config, self._on_reload = config, on_reload
+        self._membership = membership or Membership()
+        self._behind = self._membership.socket is not None
+        self._path = self._membership.socket or (Path(config.unix_socket) if config.unix_socket else None)
         self._server = aio.server(
             interceptors=(_SmallRequests(),),
             options=_options(config, share_port=share_port, loops=loops, behind=self._behind),
@@ -78,33 +82,35 @@ class GrpcServer:
         await self._server.stop(grace=grace)
 
     def _listen(self) -> str:
-        config = self._config
-        if self._path is not None:
-            path = self._path.absolute()
-            remove_stale_socket(path)
-            address = f"unix:{path}"
-        else:
-            host = f"[{config.host}]" if ":" in config.host else config.host
-            address = f"{host}:{config.port}"
-        credentials = self._credentials()
+        config, credentials = self._config, self._credentials()
+        host = f"[{config.host}]" if ":" in config.host else config.host
+        if self._path is None:
+            return f"{host}:{self._bind(f'{host}:{config.port}', credentials)}"
+        path = self._path.absolute()
+        remove_stale_socket(path)
         # The socket must be accessible to its owner only, from its creation on.
-        old_mask = os.umask(0o177) if self._path is not None else None
+        old_mask = os.umask(0o177)
+        try:
+            self._bind(f"unix:{path}", None if self._behind else credentials)
+        finally:
+            os.umask(old_mask)
+        if self._membership.port is not None:
+            self._bind(f"{host}:{self._membership.port}", credentials)
+        return f"unix:{path}"
+
+    def _bind(self, address: str, credentials: grpc.ServerCredentials | None) -> int:
+        """Bind an address. Returns its port. Raises InvalidConfig."""
         try:
             if credentials is None:
-                port = self._server.add_insecure_port(address)
-            else:
-                port = self._server.add_secure_port(address, credentials)
+                return self._server.add_insecure_port(address)
+            return self._server.add_secure_port(address, credentials)
         except RuntimeError as error:
             raise InvalidConfig(f"cannot listen on {address}: {error}") from error
-        finally:
-            if old_mask is not None:
-                os.umask(old_mask)
-        return address if self._path is not None else f"{address.rpartition(':')[0]}:{port}"
 
     def _credentials(self) -> grpc.ServerCredentials | None:
         """The TLS credentials; None without TLS. Raises InvalidConfig."""
         config = self._config
-        if self._behind or not config.tls_certificate or not config.tls_key:
+        if not config.tls_certificate or not config.tls_key:
             return None
         client_ca = Path(config.tls_client_ca) if config.tls_client_ca else None
         certificate, key = Path(config.tls_certificate), Path(config.tls_key)

@@ -14,7 +14,7 @@ from udf_server.hosting.registry import Catalog, check_guards, check_weights
 from udf_server.plugins.hookspecs import PROJECT
 from udf_server.serving.config import ServerConfig
 from udf_server.serving.groups import DEFAULT_GROUP
-from udf_server.streams.routes import GroupFunction
+from udf_server.streams.routes import GroupFunction, name_of_route
 
 __all__ = ["Membership", "check_whole", "config_of_group"]
 
@@ -30,8 +30,15 @@ class Membership:
     """Where it listens, for the processes of the default group; None if it is of the default group itself."""
     routes: Path | None = None
     """The file with the functions of the other groups; None if it is not of the default group."""
+    port: int | None = None
+    """Where it listens for clients too; None if it does not, or is of the default group."""
     alone: bool = False
     """Whether no other process listens at its address."""
+
+    @property
+    def route(self) -> str:
+        """What it is called at its port; empty for a process of the default group."""
+        return "" if self.socket is None else name_of_route(self.socket)
 
 
 def config_of_group(config: ServerConfig, name: str) -> ServerConfig:

@@ -22,15 +22,16 @@ class ProcessGroup:
 
     def __init__(
         self, name: str | None, commands: Sequence[Sequence[str]], devices: Sequence[str] = (), *,
-        environment: Mapping[str, str] = os.environ, sockets: Sequence[str] = (),
+        environment: Mapping[str, str] = os.environ, sockets: Sequence[str] = (), port: int = 0,
         required: bool | Literal["always"] = True, memory: int | None = None,
     ) -> None:  # fmt: skip
         """There is a command for each process, and a device for each or none.
 
         `name` is None in a server without groups. `sockets` are where the processes listen, unless that is the server's
-        address. `memory` is the resident memory that they may have together, in bytes.
+        address, and `port` is where clients reach them; 0 for none. `memory` is the resident memory that they may have
+        together, in bytes.
         """
-        self.name, self.required, self.memory = name, required, memory
+        self.name, self.port, self.required, self.memory = name, port, required, memory
         self.retired = False
         """Whether its processes are not started again."""
         self.workers: list[WorkerProcess] = []
@@ -57,7 +58,7 @@ class ProcessGroup:
     @property
     def route(self) -> Route:
         """How the processes of the default group find this group."""
-        return {"sockets": list(self._sockets), "functions": list(self._packed)}
+        return {"sockets": list(self._sockets), "port": self.port, "functions": list(self._packed)}
 
     @property
     def is_known(self) -> bool:

@@ -2,14 +2,13 @@
 
 One Python process uses one core. The kernel distributes connections among the processes that listen on a port
 with SO_REUSEPORT, so each connection of a client reaches one worker. Workers of a group with a Python of its own listen
-on Unix sockets, and those at the port pass its streams on.
+on a port of their own, and on Unix sockets: those at the server's port tell the other one, or pass its streams on.
 """
 
 import collections
 import dataclasses
 import logging
 import os
-import socket
 import threading
 import time
 from collections.abc import Iterable, Sequence
@@ -27,11 +26,12 @@ from udf_server.serving.control_groups import limited_memory
 from udf_server.serving.exposure import check_exposure, tokens_allowed
 from udf_server.serving.groups import ALWAYS
 from udf_server.serving.memory_watch import MemoryWatch
+from udf_server.serving.ports import reserved_port
 from udf_server.serving.process_group import ProcessGroup
 from udf_server.serving.server_groups import ServerGroups
 from udf_server.serving.worker_process import ReadyLine, WorkerProcess, page_of_workers
 
-__all__ = ["RESTART_SECONDS", "STEADY_SECONDS", "STOP_SECONDS", "Processes", "reserved_port"]
+__all__ = ["RESTART_SECONDS", "STEADY_SECONDS", "STOP_SECONDS", "Processes"]
 
 log = logging.getLogger(__name__)
 
@@ -78,8 +78,8 @@ class Processes:
             log.info("each worker process has its own cache: cache_url is memory:", extra={"processes": self._number})
         if config.coordinated and config.coordination_url is None:
             log.info("limits apply per server: no coordination_url is set", extra={"limits": config.coordinated})
-        address = [] if self._port is None else ["--port", str(self._port.getsockname()[1])]
-        groups = self._groups = ServerGroups(config, self._number, shared, address, self._stopping)
+        port = None if self._port is None else self._port.getsockname()[1]
+        groups = self._groups = ServerGroups(config, self._number, shared, port, self._stopping)
         registry = CollectorRegistry()
         self._restarts = Counter(
             "udf_process_restarts_total", "Worker processes that ended unexpectedly and were restarted.",
@@ -194,6 +194,7 @@ class Processes:
             ready["devices"] = devices
         if config.groups:
             ready["groups"] = {str(each.name): [one.process.pid for one in each.workers] for each in groups.all}
+            ready["ports"] = {str(each.name): each.port for each in groups.others}
         return ready
 
     def stop(self) -> None:
@@ -295,18 +296,3 @@ def _silent(groups: Iterable[ProcessGroup]) -> str:
     """Those of which no process accepts streams, with the reasons; empty if there are none."""
     found = [(group.source, group.unready()) for group in groups]
     return "; ".join(f"{source} does not answer: {why}" for source, why in found if why)
-
-
-def reserved_port(host: str, port: int) -> socket.socket:
-    """A socket that reserves a port while the processes that listen on it come and go. It gets no connections.
-
-    Raises InvalidConfig if another server has the port.
-    """
-    try:
-        family, kind, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        held = socket.socket(family, kind)
-        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-        held.bind(address)
-    except OSError as error:
-        raise InvalidConfig(f"cannot listen on {host}:{port}: {error}") from error
-    return held

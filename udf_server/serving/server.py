@@ -110,7 +110,7 @@ class Server:
             alone=alone or (membership is not None and membership.alone),
             weights=config.weights,
             relay=self._relay,
-            behind=membership is not None and membership.socket is not None,
+            route="" if membership is None else membership.route,
             # A process of several uses one core, and so does one without a limit: threads share an interpreter.
             load=ReportedLoad(cores=limited_cores() or 1 if alone else 1),
         )
@@ -143,7 +143,7 @@ class Server:
             self._grpc = GrpcServer(
                 self.config, self.service, reflects=not self._access.restricted, share_port=self._share_port,
                 on_reload=functools.partial(self.metrics.reloads, "tls"), loops=self._host.loops,
-                socket_path=None if self._membership is None else self._membership.socket,
+                membership=self._membership,
             )  # fmt: skip
             self.target = await self._grpc.start()
         except BaseException:
@@ -170,6 +170,10 @@ class Server:
         limit = self.config.drain_seconds if drain_seconds is None else drain_seconds
         await self._set_ready(False)
         self.service.drain()
+        closing = None
+        if self._membership is not None and self._membership.socket is not None:
+            # Clients that move, or open a stream, reach the process that replaces this one, at the same port.
+            closing = asyncio.create_task(self._grpc.stop(grace=limit + FLUSH_SECONDS))
         log.info("draining", extra={"streams": self.service.streams, "seconds": limit})
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(limit):
@@ -182,6 +186,8 @@ class Server:
             await self._grpc.stop(grace=0)
         else:
             await self._grpc.stop(grace=FLUSH_SECONDS)
+        if closing is not None:
+            await closing
         if self._relay is not None:
             await self._relay.close()
         if self._watch is not None:
@@ -273,6 +279,8 @@ class Server:
             return None
         # Once a group was reloaded, no stream is passed on to its old process.
         routes = WatchedFiles([self._membership.routes], read_routes, look_seconds=0.0)
+        for name in self.config.groups:
+            self.metrics.relayed.labels(name)
         return Relay(routes, self.registry, lambda group: self.metrics.relayed.labels(group).inc())
 
     def _loop_blocked(self, hosted: HostedFunction) -> None:

@@ -17,6 +17,7 @@ from udf_server.serving.config import ServerConfig
 from udf_server.serving.groups import DEFAULT_GROUP
 from udf_server.serving.interpreters import interpreter_of
 from udf_server.serving.membership import check_whole
+from udf_server.serving.ports import GroupPorts
 from udf_server.serving.process_group import ProcessGroup
 from udf_server.serving.worker_process import WorkerProcess
 from udf_server.streams.routes import functions_of, write_routes
@@ -34,15 +35,16 @@ class ServerGroups:
         config: ServerConfig,
         number: int,
         shared: Sequence[str],
-        address: Sequence[str],
+        port: int | None,
         stopping: threading.Event,
     ) -> None:
         """`number` are the processes of the default group.
 
-        `shared` are the arguments of all worker processes, and `address` further ones of those of the default group.
+        `shared` are the arguments of all worker processes. `port` is that of the server; None if it has a Unix socket.
         """
         self._config, self._number, self._stopping = config, number, stopping
-        self._command, self._address = ["-m", "udf_server", *shared], address
+        self._command, self._port = ["-m", "udf_server", *shared], port
+        self._ports = GroupPorts(config.host, port)
         self._folder, self._used = socket_directory("udf-"), contextlib.ExitStack()
         self._routes = Path(self._folder.name) / "routes"
         self._made = itertools.count()
@@ -64,7 +66,8 @@ class ServerGroups:
 
     def launch(self) -> None:
         """Start all groups and check that they belong together. Raises InvalidConfig or PluginError."""
-        self.others = [self._make(name, self._config) for name in self._config.groups]
+        ports = self._ports.reserve(self._config)
+        self.others = [self._make(name, self._config, port) for name, port in ports.items()]
         for group in self.others:
             group.launch(first=True)
         for group in self.others:
@@ -102,10 +105,13 @@ class ServerGroups:
         for name in names:
             if name not in {*config.groups, *self._config.groups}:
                 raise InvalidConfig(unknown("group", name, {*config.groups, *self._config.groups}))
-        made = [self._make(name, config) for name in names if name in config.groups]
         old = [group for group in self.others if group.name in names]
-        others = [*(group for group in self.others if group not in old), *made]
+        kept = [group for group in self.others if group not in old]
+        made: list[ProcessGroup] = []
         try:
+            ports = self._ports.reserve(config, {str(group.name): group.port for group in kept})
+            made += [self._make(name, config, ports[name]) for name in names if name in config.groups]
+            others = [*kept, *made]
             for first in (True, False):
                 for group in made:
                     group.launch(first=first)
@@ -118,12 +124,14 @@ class ServerGroups:
         except BaseException:
             for group in made:
                 group.end()
+            self._ports.keep(group.port for group in self.others)
             raise
         for group in old:
             if group.devices:
                 group.end(seconds)
         self.others, self._config = others, config
         self.publish()
+        self._ports.keep(group.port for group in others)
         return old
 
     def _wait_ready(self, group: ProcessGroup, workers: Iterable[WorkerProcess]) -> None:
@@ -142,27 +150,30 @@ class ServerGroups:
             lacking = [group.source for group in others if not group.is_known]
             check_whole(config, self.default.specs, elsewhere, lacking=lacking)
 
-    def _make(self, name: str, config: ServerConfig) -> ProcessGroup:
+    def _make(self, name: str, config: ServerConfig, port: int) -> ProcessGroup:
         group, place = config.groups[name], next(self._made)
         sockets = [str(Path(self._folder.name) / f"g{place}-{number}") for number in range(group.processes)]
         python = interpreter_of(config, name, self._used)
-        command = [python, *self._command, "--group", name, "--group-socket"]
+        command = [python, *self._command, "--group", name]
+        command += [*(["--group-port", str(port)] if port else []), "--group-socket"]
         return ProcessGroup(
-            name, [[*command, socket] for socket in sockets], group.devices, sockets=sockets,
+            name, [[*command, socket] for socket in sockets], group.devices, sockets=sockets, port=port,
             environment=group.variables(name, os.environ, [config.cache_encryption_variable]),
             required=group.required, memory=group.memory,
         )  # fmt: skip
 
     def _make_default(self) -> ProcessGroup:
-        command = [sys.executable, *self._command, *self._address, "--group", DEFAULT_GROUP]
+        command = [sys.executable, *self._command, "--group", DEFAULT_GROUP]
+        command += [] if self._port is None else ["--port", str(self._port)]
         groups = self._config.groups
         if groups:
             command += ["--group-routes", str(self._routes)]
         return ProcessGroup(DEFAULT_GROUP if groups else None, [command] * self._number, self._config.devices)
 
     def close(self) -> None:
-        """Remove the sockets, and leave the environments. Call it when the processes have ended."""
+        """Remove the sockets, release the ports, and leave the environments. Call it when the processes have ended."""
         self._used.close()
+        self._ports.close()
         self._folder.cleanup()
 
 

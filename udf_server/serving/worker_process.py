@@ -40,6 +40,8 @@ class ReadyLine(TypedDict, total=False):
     devices: list[str]
     groups: dict[str, list[int]]
     """The processes of each group, in a server with groups."""
+    ports: dict[str, int]
+    """Where clients reach each group; 0 if they do not."""
     why: str
     """Why a worker process cannot start, in place of all others."""
     version: str

@@ -2,28 +2,37 @@
 
 A server with groups of plugins has one address, at which the processes of the default group listen. Processes of other
 groups listen on Unix sockets, which only the user of the server can open. There they trust what the relaying process
-says of the caller: its address and the names of its certificate.
+says of the caller: its address and the names of its certificate. They may listen on a port of their own too; then a
+client that can open its stream there is told the port.
 """
 
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple, Protocol, cast
+from pathlib import Path
+from typing import Protocol, cast
 
 import grpc
 from grpc import aio
 
-from remote_udf.errors import ErrorCode, ErrorKind, ProtocolViolation, StreamError
-from remote_udf.messages import read_request
 from remote_udf.spans import Headers
+from remote_udf.v1 import message_pb2 as pb
 from remote_udf.v1 import service_pb2
 from udf_server.declaring.functions import Function
 from udf_server.hosting.registry import Catalog, Registry
 from udf_server.security.access import Caller
 from udf_server.security.files import WatchedFiles
-from udf_server.streams.routes import GroupFunction
+from udf_server.streams.routes import GroupFunction, Route, name_of_route
 
-__all__ = ["OpenedStream", "Relay", "RelayedStream", "RequestContext", "Routes", "StreamedContext", "origin_of"]
+__all__ = [
+    "Relay",
+    "RelayedStream",
+    "RequestContext",
+    "Routes",
+    "StreamedContext",
+    "is_at_port",
+    "origin_of",
+]
 
 _SERVICE = service_pb2.DESCRIPTOR.services_by_name["UdfService"].full_name
 _PEER, _CERTIFICATE = "udf-relayed-peer", "udf-relayed-certificate-bin"
@@ -40,7 +49,7 @@ _OPTIONS = [
     ("grpc.max_reconnect_backoff_ms", 500),
     ("grpc.use_local_subchannel_pool", 1),
 ]
-Routes = WatchedFiles[tuple[list[GroupFunction], Mapping[str, Sequence[str]]]]
+Routes = WatchedFiles[tuple[list[GroupFunction], Mapping[str, Route]]]
 
 
 class RequestContext(Protocol):
@@ -60,8 +69,15 @@ class StreamedContext(RequestContext, Protocol):
     def set_trailing_metadata(self, metadata: Headers, /) -> None: ...
 
 
+def is_at_port(context: RequestContext) -> bool:
+    """Whether a request has come to a port, and not over a Unix socket or from the web UI."""
+    return context.peer().startswith(("ipv4:", "ipv6:"))
+
+
 def origin_of(context: RequestContext) -> tuple[str, Mapping[str, Iterable[bytes]]]:
-    """The address and the certificates of who called the process that has passed a request on."""
+    """The address and the certificates of who called the process that has passed a request on, or this process."""
+    if is_at_port(context):
+        return context.peer(), context.auth_context()
     metadata = context.invocation_metadata() or ()
     peer = next((str(value) for key, value in metadata if key == _PEER), context.peer())
     names = [value if isinstance(value, bytes) else value.encode() for key, value in metadata if key == _CERTIFICATE]
@@ -80,16 +96,6 @@ def _passed_on(context: RequestContext) -> Sequence[tuple[str, str | bytes]]:
     return (*given, (_PEER, context.peer()), *((_CERTIFICATE, name) for name in names))
 
 
-class OpenedStream(NamedTuple):
-    """A stream whose first message was read."""
-
-    messages: AsyncIterator[bytes]
-    """All of them, the first one included."""
-    function: str
-    """Empty if the first message is no valid Open, as `version` if it names none."""
-    version: str
-
-
 class Relay:
     """Knows which group has a function, and passes streams on to it. Use it on one event loop."""
 
@@ -106,59 +112,52 @@ class Relay:
     @property
     def catalog(self) -> Catalog[Function | GroupFunction]:
         """The functions of this process and of all groups."""
-        self._sockets()
+        self._current()
         return self._catalog
 
-    def _sockets(self) -> Mapping[str, Sequence[str]]:
-        """The sockets by group. Processes that are no longer listed are left."""
-        known, sockets = self._routes.current()
+    def _current(self) -> Mapping[str, Route]:
+        """The routes by group. Processes that are no longer listed are left."""
+        known, routes = self._routes.current()
         if known is not self._known:
             self._known, self._catalog = known, Catalog([*self._own, *known])
-            for socket in self._channels.keys() - {socket for each in sockets.values() for socket in each}:
+            for socket in self._channels.keys() - {socket for each in routes.values() for socket in each["sockets"]}:
                 channel = self._channels.pop(socket)
                 self._leaving[leaving := asyncio.create_task(channel.leave())] = channel
                 leaving.add_done_callback(self._leaving.pop)
-        return sockets
+        return routes
 
-    @staticmethod
-    async def open(messages: AsyncIterator[bytes], seconds: float) -> OpenedStream:
-        """Read the first message of a stream. Raises StreamError if none comes within `seconds`."""
-        messages = aiter(messages)
-        try:
-            async with asyncio.timeout(seconds):
-                first = await anext(messages, None)
-        except TimeoutError:
-            raise StreamError(
-                ErrorKind.WORKER, ErrorCode.IDLE, f"the stream is idle: no message for {seconds:g} s", retryable=True
-            ) from None
-        every = _Again(first, messages)
-        try:
-            request = read_request(first or b"").envelope
-        except (ProtocolViolation, UnicodeDecodeError):
-            return OpenedStream(every, "", "")
-        return OpenedStream(every, request.open.function, request.open.version)
+    def group_of(self, request: pb.Open, caller: Caller) -> str | None:
+        """The group that has the function; None if this process has it, or is to refuse the stream.
+
+        Raises StreamError if no group has it.
+        """
+        if not request.function or not caller.may_call(request.function):
+            return None
+        found = self.catalog.find(request.function, request.version, may_see=caller.may_call)
+        return found.group if isinstance(found, GroupFunction) else None
+
+    def elsewhere(self, group: str, request: pb.Open, caller: Caller) -> pb.Elsewhere | None:
+        """Where the client opens its stream of the group; None if the stream is to be passed on."""
+        route = self._current()[group]
+        # The streams of a caller who may have a number of them are counted in this group, whichever group serves them.
+        if not request.takes_port or not route["port"] or caller.settings.max_streams is not None:
+            return None
+        return pb.Elsewhere(port=route["port"], route=name_of_route(Path(route["sockets"][0])))
 
     def stream(
-        self, opened: OpenedStream, caller: Caller, context: StreamedContext, write: Callable[[bytes], Awaitable[None]]
-    ) -> "RelayedStream | None":
-        """The stream, to be passed on to a group; None if this process has the function, or is to refuse the stream.
-
-        `write` sends a message to its client. Raises StreamError if no group has the function.
-        """
-        if not opened.function or not caller.may_call(opened.function):
-            return None
-        found = self.catalog.find(opened.function, opened.version, may_see=caller.may_call)
-        if not isinstance(found, GroupFunction):
-            return None
-        self._count(found.group)
-        return RelayedStream(self._channel_of(found.group), found.group, opened.messages, context, write)
+        self, group: str, messages: AsyncIterator[bytes], context: StreamedContext,
+        write: Callable[[bytes], Awaitable[None]],
+    ) -> "RelayedStream":  # fmt: skip
+        """The stream, to be passed on to the group. `write` sends a message to its client."""
+        self._count(group)
+        return RelayedStream(self._channel_of(group), group, messages, context, write)
 
     async def progress(
         self, request: service_pb2.GetProgressRequest, context: RequestContext
     ) -> Sequence[service_pb2.GetProgressResponse | None]:
         """What each process of other groups says; None for one that does not answer."""
         metadata, message = _passed_on(context), request.SerializeToString()
-        found = [self._channel(socket) for each in self._sockets().values() for socket in each]
+        found = [self._channel(socket) for each in self._current().values() for socket in each["sockets"]]
         return await asyncio.gather(*(channel.progress(message, metadata) for channel in found))
 
     async def close(self) -> None:
@@ -171,7 +170,8 @@ class Relay:
 
     def _channel_of(self, group: str) -> "_GroupProcess":
         """The process of the group that has the fewest streams, among those that seem to be there."""
-        return min(map(self._channel, self._sockets()[group]), key=lambda channel: (channel.is_lost, channel.calls))
+        channels = map(self._channel, self._current()[group]["sockets"])
+        return min(channels, key=lambda channel: (channel.is_lost, channel.calls))
 
     def _channel(self, socket: str) -> "_GroupProcess":
         if socket not in self._channels:
@@ -286,19 +286,3 @@ class RelayedStream:
         self._context.set_trailing_metadata(tuple(await call.trailing_metadata()))
         self._context.set_code(code)
         self._context.set_details(details or "")
-
-
-class _Again:
-    """Messages, the first of which was read already."""
-
-    def __init__(self, first: bytes | None, others: AsyncIterator[bytes]) -> None:
-        self._first, self._others = first, others
-
-    def __aiter__(self) -> AsyncIterator[bytes]:
-        return self
-
-    async def __anext__(self) -> bytes:
-        if self._first is None:
-            return await anext(self._others)
-        first, self._first = self._first, None
-        return first

@@ -12,11 +12,22 @@ from typing import TypedDict
 
 from google.protobuf.message import DecodeError
 
+from remote_udf.errors import ErrorCode, ErrorKind, StreamError
 from remote_udf.functions import FunctionSpec
 from remote_udf.v1 import function_pb2
 from udf_server.base.errors import FunctionClash, InvalidConfig
 
-__all__ = ["GroupFunction", "Route", "functions_of", "listed_specs", "packed_specs", "read_routes", "write_routes"]
+__all__ = [
+    "GroupFunction",
+    "Route",
+    "functions_of",
+    "listed_specs",
+    "name_of_route",
+    "packed_specs",
+    "read_routes",
+    "require_route",
+    "write_routes",
+]
 
 
 @dataclass(frozen=True)
@@ -31,6 +42,8 @@ class Route(TypedDict):
     """What is known of a group."""
 
     sockets: Sequence[str]
+    port: int
+    """Where clients reach it; 0 if they do not."""
     functions: Sequence[str]
     """As `packed_specs` writes them."""
 
@@ -70,10 +83,32 @@ def write_routes(path: Path, routes: Mapping[str, Route]) -> None:
     written.replace(path)
 
 
-def read_routes(contents: Sequence[bytes]) -> tuple[list[GroupFunction], Mapping[str, Sequence[str]]]:
-    """The functions of the groups, and the sockets by group. Raises InvalidConfig."""
+def read_routes(contents: Sequence[bytes]) -> tuple[list[GroupFunction], Mapping[str, Route]]:
+    """The functions of the groups, and the routes by group. Raises InvalidConfig."""
     routes: Mapping[str, Route] = json.loads(contents[0])
     functions = [
         GroupFunction(spec, name) for name, route in routes.items() for spec in listed_specs(route["functions"])
     ]
-    return functions, {name: route["sockets"] for name, route in routes.items()}
+    return functions, routes
+
+
+def name_of_route(socket: Path) -> str:
+    """What the process that listens on this socket is called, by the socket's folder and the beginning of its name.
+
+    The folder is that of one server, and the beginning differs for groups, and for what a reload replaces.
+    """
+    return f"{socket.parent.name}/{socket.name.partition('-')[0]}"
+
+
+def require_route(own: str, wanted: str) -> None:
+    """Raise StreamError if a stream is not for the process with the route `own`."""
+    if wanted == own:
+        return
+    if wanted.partition("/")[0] == own.partition("/")[0]:
+        raise StreamError(
+            ErrorKind.WORKER, ErrorCode.SHUTTING_DOWN, "the group of the function is being reloaded", retryable=True
+        )
+    raise StreamError(
+        ErrorKind.PROTOCOL, ErrorCode.UNKNOWN_FUNCTION,
+        "this is the port of a group of another server; open the stream at the address of the server",
+    )  # fmt: skip

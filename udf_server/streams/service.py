@@ -17,7 +17,9 @@ from udf_server.hosting.load import ReportedLoad
 from udf_server.security.access import Access, Caller
 from udf_server.security.callers import OTHERS
 from udf_server.streams.execute_stream import ExecuteStream
-from udf_server.streams.relay import Relay, RelayedStream, RequestContext, StreamedContext, origin_of
+from udf_server.streams.first_message import opened_stream
+from udf_server.streams.relay import Relay, RelayedStream, RequestContext, StreamedContext, is_at_port, origin_of
+from udf_server.streams.routes import require_route
 from udf_server.streams.services import StreamServices
 from udf_server.streams.session_progress import SessionProgress, add_other_process
 from udf_server.streams.stream_errors import audit, error_message, stream_refused
@@ -57,12 +59,13 @@ class UdfService:
     def __init__(
         self, services: StreamServices, access: Access | None = None, *, alone: bool = True,
         weights: Mapping[str, float] | None = None, load: ReportedLoad | None = None,
-        relay: Relay | None = None, behind: bool = False,
+        relay: Relay | None = None, route: str = "",
     ) -> None:  # fmt: skip
         """`alone` is False if other processes serve the same address. `weights` has shares of jobs by
-        `name@version`. A relay knows functions of other processes. With `behind`, streams come from such a relay.
+        `name@version`. A relay knows functions of other processes. With a `route`, streams come from such a relay,
+        or are opened for this route at the port that it tells.
         """
-        self._relay, self._behind = relay, behind
+        self._relay, self._route = relay, route
         self._alone, self._id = alone, uuid.uuid4().hex
         self._progress = SessionProgress()
         self._load = load or ReportedLoad()
@@ -168,20 +171,11 @@ class UdfService:
     async def _serve(
         self, requests: AsyncIterator[bytes], context: WritingContext, caller: Caller, answers: "_AnswerWriter"
     ) -> None:
-        if self._relay is not None:
-            wanted = ""
-            try:
-                opened = await self._relay.open(requests, min(OPEN_SECONDS, self.admission.limits.idle_seconds))
-                requests, wanted = opened.messages, opened.function
-                relayed = self._relay.stream(opened, caller, cast("StreamedContext", context), answers.write)
-            except StreamError as error:
-                self._metrics.rejected.labels(error.code).inc()
-                stream_refused(caller, wanted, error)
-                await answers.write(encode(error_message(error)))
+        if self._relay is not None or (self._route and is_at_port(context)):
+            own = await self._own(requests, context, caller, answers)
+            if own is None:
                 return
-            if relayed is not None:
-                await self._run(self._relayed, relayed, relayed.run())
-                return
+            requests = own
         stream = ExecuteStream(
             self.services, caller=caller, headers=context.invocation_metadata() or (), load=self._told_load
         )
@@ -189,6 +183,37 @@ class UdfService:
             await self._run(self._open, stream, stream.run(requests, answers.write))
         finally:
             self._progress.ended(stream.progress)
+
+    async def _own(
+        self, requests: AsyncIterator[bytes], context: WritingContext, caller: Caller, answers: "_AnswerWriter"
+    ) -> AsyncIterator[bytes] | None:
+        """The messages of a stream that this process is to serve; None if the stream has ended.
+
+        It ends here if it is refused, is sent to another port, or was passed on.
+        """
+        wanted = ""
+        try:
+            requests, opened = await opened_stream(requests, min(OPEN_SECONDS, self.admission.limits.idle_seconds))
+            wanted = opened.function
+            if self._relay is None:
+                require_route(self._route, opened.route)
+                # The client learns that it has reached this process, however long the function takes to open.
+                await answers.write(encode(message_pb2.ExecuteResponse(progress=message_pb2.Progress())))
+                return requests
+            group = self._relay.group_of(opened, caller)
+        except StreamError as error:
+            self._metrics.rejected.labels(error.code).inc()
+            stream_refused(caller, wanted, error)
+            await answers.write(encode(error_message(error)))
+            return None
+        if group is None:
+            return requests
+        if (elsewhere := self._relay.elsewhere(group, opened, caller)) is not None:
+            await answers.write(encode(message_pb2.ExecuteResponse(elsewhere=elsewhere)))
+        else:
+            relayed = self._relay.stream(group, requests, cast("StreamedContext", context), answers.write)
+            await self._run(self._relayed, relayed, relayed.run())
+        return None
 
     async def _run(self, running: dict[StreamT, None], stream: StreamT, run: Coroutine[None, None, None]) -> None:
         running[stream] = None
@@ -251,7 +276,7 @@ class UdfService:
     def _identify(self, context: RequestContext) -> Caller:
         """Identify the caller. Raises StreamError UNAUTHENTICATED, after writing it to the audit log."""
         metadata = context.invocation_metadata() or ()
-        peer, auth = origin_of(context) if self._behind else (context.peer(), context.auth_context())
+        peer, auth = origin_of(context) if self._route else (context.peer(), context.auth_context())
         try:
             return self._access.identify(metadata, auth, peer)
         except StreamError as error:

@@ -40,13 +40,14 @@ class ExecuteRequest(_message.Message):
     def __init__(self, open: _Optional[_Union[Open, _Mapping]] = ..., batch: _Optional[_Union[Batch, _Mapping]] = ..., finish: _Optional[_Union[Finish, _Mapping]] = ..., cancel: _Optional[_Union[Cancel, _Mapping]] = ..., shared: _Optional[_Union[SharedData, _Mapping]] = ..., padding: _Optional[bytes] = ..., data: _Optional[bytes] = ...) -> None: ...
 
 class ExecuteResponse(_message.Message):
-    __slots__ = ("opened", "result", "progress", "finished", "cancelled", "error", "shared", "padding", "data")
+    __slots__ = ("opened", "result", "progress", "finished", "cancelled", "error", "elsewhere", "shared", "padding", "data")
     OPENED_FIELD_NUMBER: _ClassVar[int]
     RESULT_FIELD_NUMBER: _ClassVar[int]
     PROGRESS_FIELD_NUMBER: _ClassVar[int]
     FINISHED_FIELD_NUMBER: _ClassVar[int]
     CANCELLED_FIELD_NUMBER: _ClassVar[int]
     ERROR_FIELD_NUMBER: _ClassVar[int]
+    ELSEWHERE_FIELD_NUMBER: _ClassVar[int]
     SHARED_FIELD_NUMBER: _ClassVar[int]
     PADDING_FIELD_NUMBER: _ClassVar[int]
     DATA_FIELD_NUMBER: _ClassVar[int]
@@ -56,13 +57,14 @@ class ExecuteResponse(_message.Message):
     finished: Finished
     cancelled: Cancelled
     error: Error
+    elsewhere: Elsewhere
     shared: SharedData
     padding: bytes
     data: bytes
-    def __init__(self, opened: _Optional[_Union[Opened, _Mapping]] = ..., result: _Optional[_Union[Result, _Mapping]] = ..., progress: _Optional[_Union[Progress, _Mapping]] = ..., finished: _Optional[_Union[Finished, _Mapping]] = ..., cancelled: _Optional[_Union[Cancelled, _Mapping]] = ..., error: _Optional[_Union[Error, _Mapping]] = ..., shared: _Optional[_Union[SharedData, _Mapping]] = ..., padding: _Optional[bytes] = ..., data: _Optional[bytes] = ...) -> None: ...
+    def __init__(self, opened: _Optional[_Union[Opened, _Mapping]] = ..., result: _Optional[_Union[Result, _Mapping]] = ..., progress: _Optional[_Union[Progress, _Mapping]] = ..., finished: _Optional[_Union[Finished, _Mapping]] = ..., cancelled: _Optional[_Union[Cancelled, _Mapping]] = ..., error: _Optional[_Union[Error, _Mapping]] = ..., elsewhere: _Optional[_Union[Elsewhere, _Mapping]] = ..., shared: _Optional[_Union[SharedData, _Mapping]] = ..., padding: _Optional[bytes] = ..., data: _Optional[bytes] = ...) -> None: ...
 
 class Open(_message.Message):
-    __slots__ = ("protocol_version", "function", "version", "fingerprint", "arguments", "options", "context", "applied", "process", "shared_memory", "takes_parts", "budget", "estimate")
+    __slots__ = ("protocol_version", "function", "version", "fingerprint", "arguments", "options", "context", "applied", "process", "shared_memory", "takes_parts", "budget", "estimate", "takes_port", "route")
     class OptionsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -83,6 +85,8 @@ class Open(_message.Message):
     TAKES_PARTS_FIELD_NUMBER: _ClassVar[int]
     BUDGET_FIELD_NUMBER: _ClassVar[int]
     ESTIMATE_FIELD_NUMBER: _ClassVar[int]
+    TAKES_PORT_FIELD_NUMBER: _ClassVar[int]
+    ROUTE_FIELD_NUMBER: _ClassVar[int]
     protocol_version: int
     function: str
     version: str
@@ -96,7 +100,17 @@ class Open(_message.Message):
     takes_parts: bool
     budget: Budget
     estimate: bool
-    def __init__(self, protocol_version: _Optional[int] = ..., function: _Optional[str] = ..., version: _Optional[str] = ..., fingerprint: _Optional[str] = ..., arguments: _Optional[bytes] = ..., options: _Optional[_Mapping[str, str]] = ..., context: _Optional[_Union[CallContext, _Mapping]] = ..., applied: _Optional[_Iterable[_Union[AppliedField, str]]] = ..., process: _Optional[_Union[ProcessCall, _Mapping]] = ..., shared_memory: _Optional[_Union[SharedMemory, _Mapping]] = ..., takes_parts: bool = ..., budget: _Optional[_Union[Budget, _Mapping]] = ..., estimate: bool = ...) -> None: ...
+    takes_port: bool
+    route: str
+    def __init__(self, protocol_version: _Optional[int] = ..., function: _Optional[str] = ..., version: _Optional[str] = ..., fingerprint: _Optional[str] = ..., arguments: _Optional[bytes] = ..., options: _Optional[_Mapping[str, str]] = ..., context: _Optional[_Union[CallContext, _Mapping]] = ..., applied: _Optional[_Iterable[_Union[AppliedField, str]]] = ..., process: _Optional[_Union[ProcessCall, _Mapping]] = ..., shared_memory: _Optional[_Union[SharedMemory, _Mapping]] = ..., takes_parts: bool = ..., budget: _Optional[_Union[Budget, _Mapping]] = ..., estimate: bool = ..., takes_port: bool = ..., route: _Optional[str] = ...) -> None: ...
+
+class Elsewhere(_message.Message):
+    __slots__ = ("port", "route")
+    PORT_FIELD_NUMBER: _ClassVar[int]
+    ROUTE_FIELD_NUMBER: _ClassVar[int]
+    port: int
+    route: str
+    def __init__(self, port: _Optional[int] = ..., route: _Optional[str] = ...) -> None: ...
 
 class Budget(_message.Message):
     __slots__ = ("job", "amounts", "error_share")

@@ -6,12 +6,13 @@ import threading
 from collections.abc import Callable, Collection, Sequence
 from typing import Protocol
 
-from remote_udf.errors import ErrorCode, ErrorKind, StreamError
+from remote_udf.errors import ErrorCode, ErrorKind, RemoteUdfError, StreamError
 from remote_udf.spans import Span
 from spark_client.base.calls import ScalarCall
 from spark_client.base.errors import BudgetNotKept, ServerUnavailable
-from spark_client.base.transport import TransportLost
+from spark_client.base.transport import Place, TransportLost
 from spark_client.executor.stream.connection import Connection
+from spark_client.executor.stream.ports import Elsewhere, process_ports
 
 __all__ = ["BACKOFF_SECONDS", "BudgetLedgers", "Connector", "backoff", "process_ledgers"]
 
@@ -28,6 +29,10 @@ _ELSEWHERE = frozenset(
     }
 )
 """Refusals after which another server may accept the stream, as during a rolling update."""
+_OTHER_SERVER = _ELSEWHERE | {ErrorCode.UNAUTHENTICATED, ErrorCode.PERMISSION_DENIED}
+"""Refusals at a port at which the server that was asked may not be reached."""
+PORT_SECONDS = 0.5
+"""Time for the process at a port to send its first message. Its end is noticed within another half second."""
 SHARED = "shared"
 """What servers send that count a budget in a Redis."""
 MOST_JOBS = 1_000
@@ -35,9 +40,9 @@ _ADVICE = "give all of them the same Redis, [coordination] url = 'redis://...'"
 
 
 class NewConnection(Protocol):
-    """Requests a stream from a server. Servers in `avoid` are used only if there is no other. Raises TransportLost."""
+    """Requests a stream at a place, or from a server not in `avoid`, if there is another one. Raises TransportLost."""
 
-    def __call__(self, *, avoid: set[str]) -> Connection: ...
+    def __call__(self, *, avoid: set[str] = ..., place: Place | None = ...) -> Connection: ...
 
 
 class Connector:
@@ -98,13 +103,11 @@ class Connector:
                 if tried >= servers:
                     tried, refused = set(), {}
                 avoid = set(servers - {prefer}) if prefer in servers - tried else tried
-                connection = self._opening = self._new(avoid=avoid)
+                connection = self._begun(self._new(avoid=avoid))
                 tried.add(connection.server)
-                if self._closed:  # `close` was called before `_opening` was set
-                    connection.close(cancel=True)
                 open_seconds = open_deadline - self._clock()
                 first = open_seconds if len(servers) == 1 else self._share(deadline, len(servers - tried) + 1)
-                connection.open(open_seconds, first)
+                connection = self._opened(connection, open_deadline, first)
                 self._require_budget(connection, servers)
                 return connection
             except TransportLost as lost:
@@ -138,6 +141,43 @@ class Connector:
                 raise ServerUnavailable(f"function {function}: {why}") from None
             self._sleep(pause)
         raise ServerUnavailable(f"function {function}: the stream was closed")
+
+    def _begun(self, connection: Connection) -> Connection:
+        """The connection, which is closed if this is."""
+        self._opening = connection
+        if self._closed:  # `close` was called before `_opening` was set
+            connection.close(cancel=True)
+        return connection
+
+    def _opened(self, connection: Connection, deadline: float, first: float) -> Connection:
+        """Open the stream until the deadline. If the server sends it elsewhere, returns the one that is open there.
+
+        If it cannot be opened there, the server is asked to pass it on. Raises as `Connection.open`.
+        """
+        server, shut_down = connection.server, False
+        try:
+            connection.open(deadline - self._clock(), first)
+            return connection
+        except Elsewhere as elsewhere:
+            place, why = elsewhere.place(server), f"{elsewhere} is no port of the same host for certain"
+        if place is not None:
+            try:
+                moved = self._begun(self._new(place=place))
+                moved.open(deadline - self._clock(), min(PORT_SECONDS, first / 2))
+                return moved
+            except StreamError as error:
+                shut_down = error.code is ErrorCode.SHUTTING_DOWN
+                if not shut_down and error.code not in _OTHER_SERVER:
+                    raise
+                why = f"the process at {place.address} refuses it: {error}"
+            except (TransportLost, RemoteUdfError) as error:
+                why = f"{place.address} cannot be reached: {error}"
+        passed_on = self._begun(self._new(place=Place(server)))
+        passed_on.open(deadline - self._clock(), first)
+        # A group that is away cannot be reached by its server either.
+        if not shut_down:
+            process_ports().failed(server, self._clock(), why)
+        return passed_on
 
     def _require_budget(self, connection: Connection, servers: Collection[str]) -> None:
         budget = self._call.config.budget

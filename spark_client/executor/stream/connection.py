@@ -19,8 +19,9 @@ from remote_udf.threads import THREADS, Threads
 from remote_udf.v1 import message_pb2 as pb
 from spark_client.base.calls import AggregateCall, ProcessTableCall, ScalarCall
 from spark_client.base.server_load import ServerLoad
-from spark_client.base.transport import Transport, TransportLost
+from spark_client.base.transport import Place, Transport, TransportLost
 from spark_client.executor.stream.chunks import Chunk
+from spark_client.executor.stream.ports import Elsewhere, process_ports
 from spark_client.executor.stream.silence import SilenceWatch, process_watch
 from spark_client.executor.stream.task import TaskInfo
 
@@ -43,11 +44,12 @@ class Connection:
         transport: Transport,
         clock: Callable[[], float] = time.monotonic,
         avoid: Container[str] = (),
+        place: Place | None = None,
         *,
         threads: Threads = THREADS,
         watch: SilenceWatch | None = None,
     ) -> None:
-        """Request a stream. Servers in `avoid` are used only if there are no others.
+        """Request a stream at this place; otherwise servers in `avoid` are used only if there are no others.
 
         `open` waits for the answer. Raises TransportLost. `watch` calls `check_silence` at intervals; the default is
         the watch of the process.
@@ -67,7 +69,8 @@ class Connection:
         self.rows_sent = 0
         # The window of rows in flight bounds this queue.
         self._requests: queue.SimpleQueue[bytes | None] = threads.queue()
-        self._responses = transport.execute(_until_none(self._requests), avoid)
+        where = (avoid,) if place is None else (avoid, place)
+        self._responses = transport.execute(_until_none(self._requests), *where)
         self.server = self._responses.server
         """The address of the server."""
         self._offered = offer_memory() if call.config.shared_memory and self._responses.same_host else None
@@ -78,13 +81,16 @@ class Connection:
         request = call.to_proto(arguments, task.to_proto(call.operation_id, call.config.session))
         if self._offered is not None:
             request.shared_memory.CopyFrom(self._offered.offer)
+        self._may_move = request.takes_port = place is None and process_ports().may_try(self.server, clock())
+        request.route = "" if place is None else place.route
         self._requests.put(encode(pb.ExecuteRequest(open=request)))
 
     def open(self, seconds: float, first_seconds: float | None = None) -> None:
         """Wait up to `seconds` for Opened. The first message must arrive within `first_seconds`.
 
         A server whose function takes long to open sends Progress meanwhile. Raises StreamError if the server
-        refuses, TransportLost if it cannot be reached or is unresponsive. The stream is then closed.
+        refuses, Elsewhere if it sends the stream to another port, TransportLost if it cannot be reached or is
+        unresponsive. The stream is then closed.
         """
         self._silent_after = seconds if first_seconds is None else first_seconds
         self._open_until = self._clock() + seconds
@@ -211,6 +217,8 @@ class Connection:
             if envelope.HasField("opened"):
                 self._open_until = math.inf
                 return envelope.opened
+            if envelope.HasField("elsewhere") and self._may_move:
+                raise Elsewhere(envelope.elsewhere.port, envelope.elsewhere.route)
             if not envelope.HasField("progress"):
                 raise ProtocolViolation(f"the server answered Open with {envelope.WhichOneof('response')}")
             self._silent_after = SILENT_SECONDS[1]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from remote_udf.v1 import service_pb2
 from spark_client.base.server_load import ServerLoad
-from spark_client.base.transport import Question, Responses, TransportLost
+from spark_client.base.transport import Place, Question, Responses, TransportLost
 
 if TYPE_CHECKING:
     from udf_server.declaring.functions import Function
@@ -59,7 +59,7 @@ class LocalTransport:
     def servers(self) -> Sequence[str]:
         return (_LocalStream.server,)
 
-    def execute(self, requests: Iterator[bytes], avoid: Container[str] = ()) -> Responses:
+    def execute(self, requests: Iterator[bytes], avoid: Container[str] = (), place: Place | None = None) -> Responses:
         with self._lock:
             if not self._closed:
                 stream = _LocalStream(self._loop, requests, self._server.execute, self._forget)

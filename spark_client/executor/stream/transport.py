@@ -14,7 +14,7 @@ from remote_udf.v1 import service_pb2
 from spark_client.base.config import ClientConfig
 from spark_client.base.errors import AccessDenied, EmbeddedServerFailed, NotARemoteUdfServer, ServerUnavailable
 from spark_client.base.server_load import ServerLoad
-from spark_client.base.transport import Question, Responses, Transport, TransportLost
+from spark_client.base.transport import Place, Question, Responses, Transport, TransportLost
 from spark_client.executor.stream.balancing import LoadCall, LoadQuestion
 from spark_client.executor.stream.channels import Channel, Channels, FutureAnswer, GrpcStream, process_channels
 from spark_client.executor.stream.endpoints import Endpoint, Endpoints, process_endpoints
@@ -74,16 +74,22 @@ class GrpcTransport:
     def servers(self) -> Sequence[str]:
         return [endpoint.address for endpoint in self._listed()]
 
-    def execute(self, requests: Iterator[bytes], avoid: Container[str] = ()) -> Responses:
-        self._listed()
-        endpoint = self._endpoints.pick(avoid)
+    def execute(self, requests: Iterator[bytes], avoid: Container[str] = (), place: Place | None = None) -> Responses:
+        listed = self._listed()
+        if place is None:
+            endpoint = self._endpoints.pick(avoid)
+        elif (named := next((each for each in listed if each.address == place.server), None)) is not None:
+            endpoint = named
+        else:
+            raise TransportLost(f"{place.server} is no longer a server of this target")
+        reached = Endpoint(place.address, endpoint.name) if place is not None and place.address else endpoint
         metadata = (*(self._security.metadata() or ()), *self._headers)
 
         def begin(channel: grpc.Channel) -> GrpcStream[bytes]:
             method: grpc.StreamStreamMultiCallable[bytes, bytes] = channel.stream_stream(f"/{SERVICE_NAME}/Execute")
             return method(requests, metadata=metadata)
 
-        channel, call = self._channels.start(endpoint, self._security, begin)
+        channel, call = self._channels.start(reached, self._security, begin)
         return _GrpcResponses(call, channel, self._channels, endpoint, self._endpoints)
 
     def list_functions(self, seconds: float) -> Sequence[service_pb2.ListFunctionsResponse]:

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from remote_udf.errors import StreamError
+from remote_udf.sockets import socket_directory
 from spark_client.base.config import ClientConfig
 from spark_client.base.security import Security
 from spark_client.executor.stream.transport import GrpcTransport
@@ -52,6 +53,24 @@ def test_two_versions_of_a_library_are_called_at_one_port(running):
     assert called(target, "shape_new") == ["2.1 of a key"]
     assert called(target, "plus", [1, 2]) == [2, 3]
     assert called(target, "pid_old")[0] in running["groups"]["old"]
+    assert relayed(running, "old") == relayed(running, "new") == 0
+    assert len(set(running["ports"].values())) == 2
+
+
+def relayed(ready, group):
+    """The number of streams that were passed on to a group."""
+    named = f'udf_relayed_streams_total{{group="default",process="0",target_group="{group}"}}'
+    (line,) = [line for line in page(ready, "/metrics").splitlines() if line.startswith(named)]
+    return float(line.split()[-1])
+
+
+def test_a_server_with_a_unix_socket_passes_streams_on(site):
+    with (
+        socket_directory("udf-") as folder,
+        serving(site, site.settings(site.group("old"), unix_socket=f"{folder}/s")) as (_, ready),
+    ):
+        assert called(ready["target"], "shape_old") == ["1.26 of a key"]
+        assert (relayed(ready, "old"), ready["ports"]) == (1, {"old": 0})
 
 
 def test_groups_are_seen_as_one_server(running):

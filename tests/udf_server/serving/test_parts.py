@@ -39,7 +39,7 @@ def with_groups(**tables):
     return ServerConfig(groups={name: GroupSettings(plugins=("a",), **table) for name, table in tables.items()})
 
 
-def test_streams_are_divided_in_each_group_because_all_of_them_pass_the_default_group():
+def test_streams_are_divided_in_each_group():
     callers = {"etl": CallerSettings(max_streams=400, max_rows_in_flight=1000)}
     config = dataclasses.replace(with_groups(geo={"processes": 2}, old={}), callers=callers)
     part = part_of(config, 1)
