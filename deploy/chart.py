@@ -52,6 +52,14 @@ def _when(condition: str, lines: str) -> str:
     return f"{{{{- if {condition} }}}}\n{lines}{{{{- end }}}}\n"
 
 
+def _each_group(line: str) -> str:
+    """The line for each port of a group: its number is `$n`, and its port `$port`."""
+    return (
+        "{{- range $n := untilStep 1 (int .Values.groupPorts | add1 | int) 1 }}\n"
+        f"{line.replace('$n', '{{ $n }}').replace('$port', '{{ add 50051 $n }}')}{{{{- end }}}}\n"
+    )
+
+
 def _labels(indent: int) -> str:
     return "".join(f"{' ' * indent}{key}: {value}\n" for key, value in LABELS.items())
 
@@ -100,6 +108,7 @@ def _named(text: str) -> str:
 
 
 def _deployment() -> str:
+    metrics = "            - name: metrics\n              containerPort: 9464\n"
     env = '            - {name: UDF_CONFIG_PORT, value: "50051"}\n'
     tmp = "            - {name: tmp, mountPath: /tmp}\n"
     last = "          emptyDir: {sizeLimit: 256Mi}\n"
@@ -118,6 +127,7 @@ def _deployment() -> str:
         ("          image: udf-server\n",
          "          image: {{ .Values.image.repository }}{{ with .Values.image.tag }}:{{ . }}{{ end }}\n"),
         (env, env + _optional("env") + _when(".Values.allowAnonymous", anonymous) + own),
+        (metrics, metrics + _each_group("            - {name: group-$n, containerPort: $port}\n")),
         (tmp, tmp + _optional("volumeMounts")),
         (last, last + _optional("volumes")),
         ('            requests: {cpu: "1", memory: 1Gi}\n            limits: {memory: 2Gi}\n',
@@ -130,6 +140,8 @@ def _deployment() -> str:
 
 def _templates() -> dict[str, str]:
     plain = ", appProtocol: kubernetes.io/h2c"
+    grpc, metrics = "        - {port: grpc}\n", "    - {name: metrics, port: 9464, targetPort: metrics}\n"
+    groups = "        - {port: 50052, endPort: {{ add 50051 .Values.groupPorts }}}\n"
     driver = "              - {key: spark-role, operator: In, values: [driver, executor]}\n"
     hpa, keda = '(eq .Values.autoscaling.kind "hpa")', '(eq .Values.autoscaling.kind "keda")'
     least, most = "{{ .Values.autoscaling.minReplicas }}", "{{ .Values.autoscaling.maxReplicas }}"
@@ -143,11 +155,13 @@ def _templates() -> dict[str, str]:
             "service.yaml",
             ("  ports:\n", f"  selector:\n{_labels(4)}  ports:\n"),
             (plain, f"{{{{ if not {TLS} }}}}{plain}{{{{ end }}}}"),
+            (metrics, metrics + _each_group("    - {name: group-$n, port: $port, targetPort: group-$n}\n")),
         ),
         "disruption-budget.yaml": _base("disruption-budget.yaml"),
         "network-policy.yaml": _base(
             "network-policy.yaml",
             (driver, driver + _when(".Values.spark.namespace", NAMESPACE)),
+            (grpc, grpc + _when(".Values.groupPorts", groups)),
             ("metadata.name: monitoring", "metadata.name: {{ .Values.monitoring.namespace }}"),
         ),
         "autoscaler.yaml": _component(

