@@ -1,7 +1,8 @@
-"""Calls through a group of a server, whose streams a process of the default group passes on, over calls without one."""
+"""Calls of a group at its port, and passed on by the default group, over calls of a server without groups."""
 
 import json
 import tempfile
+import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
@@ -13,15 +14,20 @@ from benchmarks.direct import Client
 from benchmarks.results import Results
 from benchmarks.server import FUNCTIONS, ServerProcess, server_process
 from benchmarks.timing import alternating, medians
+from spark_client.executor.stream.ports import process_ports
 
 __all__ = ["measure_group_calls"]
 
 SPARK_BATCH = 10_000
+FOREVER_SECONDS = 1e6
 NOTHING = "import udf_server as udf\n\n\n@udf.scalar\nasync def nothing(x: int) -> int:\n    return x\n"
 
 
 def measure_group_calls(results: Results, quick: bool) -> None:
-    """Both servers run at the same time, and measurements of them alternate. A ratio above 1 is a faster group."""
+    """Both servers run at the same time, and measurements of them alternate. A ratio above 1 is a faster group.
+
+    Streams are passed on for a client that knows the port of the group as one that cannot be reached.
+    """
     repetitions = 1 if quick else 7
     vectorized, waiting = _batches(100_000 if quick else 5_000_000), _batches(5_000 if quick else 50_000)
     for name, settings in (("", []), ("_without_shared_memory", ["--no-shared-memory"])):
@@ -30,7 +36,9 @@ def measure_group_calls(results: Results, quick: bool) -> None:
             server_process(settings=settings) as plain,
             _with_group(Path(folder), settings) as grouped,
         ):
-            clients = {"plain": Client(plain.target), "group": Client(grouped.target)}
+            passing = grouped.target.replace("127.0.0.1", "localhost")
+            process_ports().failed(passing, time.monotonic() + FOREVER_SECONDS, "the benchmark compares it")
+            clients = {"plain": Client(plain.target), "group": Client(grouped.target), "relayed": Client(passing)}
             kinds: dict[str, Callable[[Client], float]] = {
                 "vectorized": lambda client: client.seconds("convert", vectorized),
                 "async": lambda client: client.seconds("look_up", waiting, **{"buffer-capacity": "1000"}),
@@ -38,9 +46,11 @@ def measure_group_calls(results: Results, quick: bool) -> None:
             }
             for kind, measure in kinds.items():
                 found = alternating({each: partial(measure, client) for each, client in clients.items()}, repetitions)
-                time = medians(found)
-                note = f"speed of {kind} calls through a group over those of a server without groups"
-                results.add(f"group_vs_plain_{kind}{name}", time["plain"] / time["group"], note)
+                took = medians(found)
+                note = f"speed of {kind} calls of a group over those of a server without groups"
+                results.add(f"group_vs_plain_{kind}{name}", took["plain"] / took["group"], note)
+                note = f"speed of {kind} calls that are passed on to a group over those at its port"
+                results.add(f"relayed_vs_direct_{kind}{name}", took["group"] / took["relayed"], note)
 
 
 def _with_group(folder: Path, settings: Sequence[str]) -> AbstractContextManager[ServerProcess]:
