@@ -85,6 +85,20 @@ def test_a_page_is_dark_where_the_reader_wants_it(site: Path, browser):
     assert brightness["dark"] < 150
 
 
+def test_the_first_screen_has_a_number_a_command_and_code_that_is_not_cut(site: Path, browser):
+    page = browser.new_page(viewport={"width": 1280, "height": 800})
+    page.goto((site / "README.html").as_uri())
+    blocks = page.locator("article pre")
+    last = next(index for index, text in enumerate(blocks.all_inner_texts()) if "connect(" in text)
+    assert "pip install" in blocks.first.inner_text()
+    assert page.evaluate("[...document.querySelectorAll('article strong')].some(e => /[0-9]/.test(e.textContent))")
+    for index in range(last + 1):
+        box = blocks.nth(index).bounding_box()
+        assert box["y"] + box["height"] <= 800
+        assert blocks.nth(index).evaluate("e => e.scrollWidth <= e.clientWidth")
+    page.close()
+
+
 @pytest.mark.parametrize("words", FIRST)
 def test_search_finds_the_page_that_explains_a_word(site: Path, browser, words: str):
     page = browser.new_page()
