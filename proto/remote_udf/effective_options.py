@@ -1,10 +1,12 @@
 """Effective options of a call, from the layers in which they are set.
 
-Options may be set at the call, in the Spark session, in the function's declaration and in the server's configuration.
-This is their order of precedence, highest first, for each option separately.
+This is their order of precedence, highest first, for each option separately: the call, the Spark session, the server's
+configuration for the function by its name, the function's declaration, the configuration for all functions, the
+default. A cap of the configuration lowers the value, wherever it is set.
 """
 
 import logging
+import math
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
 
@@ -13,6 +15,8 @@ from remote_udf.errors import InvalidOption
 from remote_udf.option_tables import Option, read_values, table_of
 from remote_udf.option_values import unknown
 from remote_udf.options import (
+    AT_MOST,
+    DEFAULT_CAPACITY,
     HOSTED_OPTIONS,
     REMOVED_OPTIONS,
     SCALAR_OPTIONS,
@@ -113,11 +117,20 @@ def _refuse_contradictions(texts: Mapping[str, str], source: str) -> None:
 
 
 TableT = TypeVar("TableT")
+_UNSET = {"attempt-timeout": math.inf, "buffer-capacity": DEFAULT_CAPACITY}
+"""What an option without a value amounts to, for its cap; without a `cache-ttl` nothing is kept."""
 
 
 def resolve(kind: type[TableT], *layers: Mapping[str, str]) -> TableT:
-    """Return an object of a table of options. Later layers win. Layers are those of `canonical`."""
+    """Return an object of a table of options. Later layers win. Layers are those of `canonical`, and may have caps."""
     table = table_of(kind)
     # A layer may have options of another table: those of a declaration concern calls and hosted functions.
-    texts = {name: text for layer in layers for name, text in layer.items() if name in table}
-    return kind(**{table[name].attribute: table[name].parse(text) for name, text in texts.items()})
+    texts = {name: text for layer in layers for name, text in layer.items()}
+    values = {known.attribute: known.parse(texts[name]) for name, known in table.items() if name in texts}
+    for name, known in table.items():
+        if (cap := texts.get(f"{AT_MOST}{name}")) is None:
+            continue
+        most, value = known.parse(cap), values.get(known.attribute, known.default)
+        if (_UNSET.get(name, 0) if value is None else value) > most:
+            values[known.attribute] = most
+    return kind(**values)

@@ -5,7 +5,7 @@ elsewhere.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from remote_udf.option_tables import Option, option, table_of
@@ -25,7 +25,9 @@ from remote_udf.option_values import (
 
 __all__ = [
     "AGGREGATE_OPTIONS",
+    "AT_MOST",
     "CALLER_OPTIONS",
+    "CAPS",
     "DEFAULT_CAPACITY",
     "HOSTED_OPTIONS",
     "REMOVED_OPTIONS",
@@ -281,3 +283,12 @@ CALLER_OPTIONS: Mapping[str, Option] = table_of(ErrorPolicy)
 """Options that the client applies: callers choose what happens to errors. They may be set at call and session."""
 STREAM_OPTIONS: Mapping[str, Option] = table_of(StreamOptions)
 """Options that the client applies to process table functions on streams. They may be set at call and session."""
+AT_MOST = "at-most."
+"""Begins the name of a cap, such as `at-most.timeout`."""
+_UNSET_NUMBERS = ("buffer-capacity", "attempt-timeout", "cache-ttl")
+CAPS: Mapping[str, Option] = {
+    f"{AT_MOST}{name}": replace(option, name=f"{AT_MOST}{name}")
+    for name, option in {**SCALAR_OPTIONS, **AGGREGATE_OPTIONS}.items()
+    if isinstance(option.default, (int, float)) or name in _UNSET_NUMBERS
+}
+"""The largest values of options that are numbers, wherever they are set. Only the server's configuration has caps."""

@@ -64,6 +64,8 @@ class Statistics:
     """The part of `batch_seconds` before the function was first called."""
     function_seconds: float = 0.0
     """The part of `batch_seconds` from the first call of the function until the results were ready."""
+    lowered: dict[str, str] = field(default_factory=dict)
+    """Options of the call that a cap of the server lowered, and their values in force."""
     latencies: dict[int, int] = field(default_factory=dict)
     """The number of batches in each bucket."""
 
@@ -91,6 +93,7 @@ class Statistics:
         for bucket, count in other.latencies.items():
             self.latencies[bucket] = self.latencies.get(bucket, 0) + count
         add_amounts(self.spent, other.spent)
+        self.lowered |= other.lowered
 
     def quantile(self, share: float) -> float | None:
         """The latency in seconds that `share` (0 to 1) of the batches did not exceed; None without batches."""
@@ -102,7 +105,9 @@ class Statistics:
         return None
 
 
-_SUMS = tuple(each.name for each in dataclasses.fields(Statistics) if each.name not in ("latencies", "spent"))
+_SUMS = tuple(
+    each.name for each in dataclasses.fields(Statistics) if each.name not in ("latencies", "lowered", "spent")
+)
 
 
 def bucket_of(seconds: float) -> int:

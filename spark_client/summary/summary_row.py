@@ -38,6 +38,7 @@ COLUMNS: dict[str, tuple[str, Callable[[SummaryRow], object]]] = {
     "on_error": ("string", lambda row: row.on_error),
     **_statistics("bigint", "skipped", "calls", "retries", "cache_hits", "cache_misses", "cache_shared", "calls_saved"),
     **_statistics("map<string, double>", "spent"),
+    **_statistics("map<string, string>", "lowered"),
     **_statistics("bigint", "batches", "replays", "reconnects", "bytes_out", "bytes_in"),
     **_statistics("double", "task_seconds", "spark_seconds", "waiting_seconds", "batch_seconds"),
     **_statistics("double", "wire_seconds", "queue_seconds", "function_seconds"),
@@ -67,6 +68,8 @@ def paragraph(row: SummaryRow) -> Iterator[str]:
         )
     if statistics.spent:
         yield f"  spent: {amounts_text(statistics.spent)}"
+    if statistics.lowered:
+        yield f"  lowered by the server: {', '.join(f'{name} to {text}' for name, text in statistics.lowered.items())}"
     yield (
         f"  {row.tasks:,} tasks of {statistics.task_seconds:.2f} s in all: {statistics.spark_seconds:.2f} s in Spark, "
         f"{statistics.waiting_seconds:.2f} s waiting for the server"

@@ -31,6 +31,7 @@ from udf_server.commands.shown import (
     health_url,
     is_well,
     listed,
+    options_shown,
     shown_of,
     stats_of_cache,
 )
@@ -214,12 +215,19 @@ def health(config: ServerConfig, alive: bool) -> None:
 
 @main.command()
 @click.option("--json", "lines", is_flag=True, help="Print a line of JSON for each function.")
+@click.option("--options", "name", metavar="NAME", help="Show the options of this function, and where they come from.")
 @_flags("plugin", "block", "entry_points")
-def functions(config: ServerConfig, lines: bool) -> None:
+def functions(config: ServerConfig, lines: bool, name: str | None) -> None:
     """List the functions of every plugin; with --no-entry-points, only those of --plugin.
 
     On a terminal, long signatures are cut to its width; `describe` shows all of one.
     """
+    if name is not None:
+        function = _find(
+            _registry(config_of_group(config, DEFAULT_GROUP)), name, config, "functions", "--options", name
+        )
+        click.echo(options_shown(function, config.functions))
+        return
     found: list[Mapping[str, str]] = [*shown_of(_registry(config_of_group(config, DEFAULT_GROUP)))]
     if config.groups:
         found = [*({**facts, "group": DEFAULT_GROUP} for facts in found), *functions_of_groups(config)]
@@ -235,7 +243,7 @@ def functions(config: ServerConfig, lines: bool) -> None:
 @_flags("plugin", "block", "entry_points")
 def describe(config: ServerConfig, name: str) -> None:
     """Show one function: NAME or NAME@VERSION."""
-    registry = _registry(config_of_group(config, DEFAULT_GROUP))
+    registry = _registry(config_of_group(config, DEFAULT_GROUP)).configured(config.functions)
     function = _find(registry, name, config, "describe", name)
     click.echo(described(function, registry.plugins[function.spec.key]))
 
@@ -250,7 +258,8 @@ def call(config: ServerConfig, name: str, arguments: tuple[str, ...]) -> None:
     What is not JSON is taken as text, so quotes may be omitted. Prints the value as JSON, or the
     row's error and exit status 1.
     """
-    function = _find(_registry(config_of_group(config, DEFAULT_GROUP)), name, config, "call", name, *arguments)
+    registry = _registry(config_of_group(config, DEFAULT_GROUP)).configured(config.functions)
+    function = _find(registry, name, config, "call", name, *arguments)
     # A refusal is this command's own error. The server's warning of it would be a line without its fields.
     logging.getLogger("udf_server").setLevel(logging.ERROR)
     value, error = asyncio.run(evaluate(function, arguments))

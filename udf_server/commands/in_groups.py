@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import subprocess
+import tempfile
 from collections.abc import Mapping, Sequence
 
 from udf_server.base.errors import InvalidConfig
@@ -30,7 +31,7 @@ def functions_of_groups(config: ServerConfig) -> list[Facts]:
 
 
 def run_in_group(config: ServerConfig, group: str, arguments: Sequence[str]) -> int:
-    """Run a command of `udf-server` with the plugins of a group. Returns its exit status."""
+    """Run a command of `udf-server` with the plugins of a group and the options of functions. Returns its status."""
     return _run(config, group, arguments, capture=False).returncode
 
 
@@ -41,9 +42,15 @@ def _run(
     inside = config_of_group(config, name)
     plugins = [word for plugin in inside.plugin for word in ("--plugin", plugin)]
     found = "--entry-points" if inside.entry_points else "--no-entry-points"
-    # The settings are given in full: a file or variables of the server would name its own plugins.
+    # The settings are given in full: a file or variables of the server would name its own plugins and groups.
     own = {key: value for key, value in os.environ.items() if not key.startswith(ENVIRONMENT_PREFIX)}
     output, variables = subprocess.PIPE if capture else None, config.groups[name].variables(name, own)
     with contextlib.ExitStack() as used:
-        line = [interpreter_of(config, name, used), "-m", "udf_server", command, found, *plugins, *values]
+        file = used.enter_context(tempfile.NamedTemporaryFile("w", suffix=".toml"))
+        for function, options in config.functions.items():
+            lines = [f"{json.dumps(option)} = {json.dumps(text)}\n" for option, text in options.items()]
+            file.write(f"[functions.{json.dumps(function)}]\n{''.join(lines)}")
+        file.flush()
+        python, settings = interpreter_of(config, name, used), ["--config", file.name, found, *plugins]
+        line = [python, "-m", "udf_server", command, *settings, *values]
         return subprocess.run(line, env=variables, stdout=output, text=True, check=False)  # noqa: S603 - ours

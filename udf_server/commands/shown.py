@@ -17,6 +17,7 @@ from udf_server.aggregate.declaration import Aggregate
 from udf_server.base.errors import InvalidConfig
 from udf_server.base.store import Store, StoreError
 from udf_server.declaring.functions import Function
+from udf_server.hosting.configured_options import Configured, explained
 from udf_server.hosting.registry import Registry
 from udf_server.page.catalogue import facts_of
 from udf_server.page.texts import argument_columns
@@ -26,8 +27,8 @@ from udf_server.stores.opening import store_from_url
 from udf_server.testing import FunctionEnvironment
 
 __all__ = [
-    "cleared_cache", "described", "evaluate", "exported_cache", "health_url", "is_well", "listed", "shown_of",
-    "stats_of_cache",
+    "cleared_cache", "described", "evaluate", "exported_cache", "health_url", "is_well", "listed", "options_shown",
+    "shown_of", "stats_of_cache",
 ]  # fmt: skip
 
 LEAST_SIGNATURE = LEAST_DESCRIPTION = 24
@@ -66,6 +67,15 @@ def shown_of(registry: Registry) -> list[dict[str, str]]:
         }
         for spec in (function.spec for function in registry)
     ]  # fmt: skip
+
+
+def options_shown(function: Function, settings: Configured) -> str:
+    """Each option of a function on a server with these settings: its value, and where the value comes from."""
+    shown = ((name, value or "not set", source) for name, value, source in explained(function, settings))
+    rows = [("OPTION", "VALUE", "FROM"), *shown]
+    widths = [max(len(row[column]) for row in rows) for column in range(2)]
+    lines = ["  ".join((*map(str.ljust, row, widths), row[-1])) for row in rows]
+    return "\n".join((function.spec.signature, "", *lines))
 
 
 def _fitted(text: str, width: int) -> str:

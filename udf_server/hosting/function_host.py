@@ -1,11 +1,11 @@
 """FunctionHost hosts the functions of a server, from the first stream that asks for them."""
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 
 from udf_server.declaring.hooks import CPU
+from udf_server.hosting.configured_options import Configured, Ignored, ignored_options
 from udf_server.hosting.executors import Executors, HostLimits
-from udf_server.hosting.function_options import Ignored, ignored_options
 from udf_server.hosting.hosted_function import HostedFunction
 from udf_server.hosting.registry import Registry
 from udf_server.stores.opening import KeyValueStores
@@ -21,7 +21,7 @@ class FunctionHost:
         registry: Registry,
         *,
         limits: HostLimits | None = None,
-        defaults: Mapping[str, Mapping[str, str]] | None = None,
+        defaults: Configured | None = None,
         executors: Executors | None = None,
         device: str = CPU,
         stores: KeyValueStores | None = None,
@@ -31,17 +31,17 @@ class FunctionHost:
         `device` is where models of this process run. `stores` has the key-value stores of functions, by default in
         memory.
         """
-        self.registry = registry
+        self._declared, self._defaults = registry, defaults or {}
+        self.registry = registry.configured(self._defaults)
         self._limits = limits or HostLimits()
         self._executors = executors or Executors()
-        self._defaults = defaults or {}
         self._device = device
         self._stores = stores or KeyValueStores()
         self._hosted: dict[str, HostedFunction] = {}
 
     def ignored(self) -> Iterable[Ignored]:
-        """The options that the configuration sets for functions by name, and that have no effect."""
-        return ignored_options(self.registry, self._defaults)
+        """The options of the configuration that have no effect."""
+        return ignored_options(self._declared, self._defaults)
 
     def find(
         self, name: str, version: str = "", *, may_see: Callable[[str], bool] = lambda name: True
@@ -53,10 +53,8 @@ class FunctionHost:
         function = self.registry.find(name, version, may_see=may_see)
         key = function.spec.key
         if key not in self._hosted:
-            defaults = {**self._defaults.get("*", {}), **self._defaults.get(name, {})}
             self._hosted[key] = HostedFunction(
                 function,
-                defaults,
                 self._limits,
                 self._executors,
                 self._stores,

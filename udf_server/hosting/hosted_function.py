@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import dataclasses
 import logging
-from collections.abc import Coroutine, Iterator, Mapping
+from collections.abc import Coroutine, Iterator
 from typing import Protocol
 
 from remote_udf.durations import format_seconds
@@ -51,8 +51,7 @@ class HostedFunction:
     """
 
     def __init__(
-        self, function: Function, defaults: Mapping[str, str], limits: HostLimits, executors: Executors,
-        stores: KeyValueStores, device: str,
+        self, function: Function, limits: HostLimits, executors: Executors, stores: KeyValueStores, device: str
     ) -> None:  # fmt: skip
         """`stores` opens its key-value store, if it takes one. `device` is where models of the function run."""
         self._stores = stores
@@ -62,7 +61,7 @@ class HostedFunction:
         self._device = device
         self.function = function
         self.spec = function.spec
-        self.options = FunctionOptions(function, defaults)
+        self.options = FunctionOptions(function)
         self._limits = limits
         self._loop_executor: LoopExecutor | None = None
         self._thread_executor: ThreadExecutor | None = None

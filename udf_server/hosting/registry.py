@@ -10,6 +10,7 @@ from remote_udf.functions import FunctionSpec
 from remote_udf.option_values import fraction, percent
 from udf_server.base.errors import FunctionClash, InvalidConfig
 from udf_server.declaring.functions import Function
+from udf_server.hosting.configured_options import Configured, configured
 
 __all__ = ["Catalog", "HasSpec", "Registry", "check_guards", "check_weights", "parse_weights"]
 
@@ -76,6 +77,10 @@ class Registry(Catalog[Function]):
         super().__init__(function for _, function in found.values())
         self.plugins = {key: plugin for key, (plugin, _) in found.items()}
         """`name@version` to the plugin that provides it."""
+
+    def configured(self, settings: Configured) -> "Registry":
+        """The functions with the options that they have on a server with these settings."""
+        return Registry((self.plugins[each.spec.key], configured(each, settings)) for each in self)
 
 
 ROUNDING = 1e-9

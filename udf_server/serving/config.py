@@ -7,7 +7,7 @@ UDF_SERVER_PORT if there is a service of that name.
 
 import dataclasses
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -16,7 +16,7 @@ from remote_udf.effective_options import canonical
 from remote_udf.errors import InvalidOption
 from remote_udf.option_tables import mapping, option, read_values, table_of
 from remote_udf.option_values import ValueReader, unknown
-from remote_udf.options import HOSTED_OPTIONS, SCALAR_OPTIONS
+from remote_udf.options import AGGREGATE_OPTIONS, AT_MOST, CAPS, HOSTED_OPTIONS, SCALAR_OPTIONS
 from udf_server.base.errors import InvalidConfig
 from udf_server.environments.lock import LOCK
 from udf_server.hosting.registry import parse_weights
@@ -33,6 +33,7 @@ __all__ = ["AT_LEAST", "ENVIRONMENT_PREFIX", "ServerConfig", "load_config", "set
 ENVIRONMENT_PREFIX = "UDF_CONFIG_"
 TABLES = ("functions", "guards", "callers", "weights", "groups")
 """Settings that can be set only in a file."""
+_OPTIONS = (SCALAR_OPTIONS, HOSTED_OPTIONS, AGGREGATE_OPTIONS, CAPS)
 SECTIONS = ("cache", "coordination")
 """Tables of a file whose settings begin with the name of the table elsewhere."""
 ValueT = TypeVar("ValueT")
@@ -43,7 +44,16 @@ DefaultT = TypeVar("DefaultT")
 def _functions(tables: Mapping[str, Mapping[str, str]]) -> Mapping[str, Mapping[str, str]]:
     if not all(isinstance(options, dict) for options in tables.values()):
         raise invalid(tables, "a table")
-    return tables
+    return {name: dict(_flat(options)) for name, options in tables.items()}
+
+
+def _flat(options: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """The options of a table, with caps by names such as `at-most.timeout`."""
+    for name, value in options.items():
+        if isinstance(value, dict) and f"{name.replace('_', '-')}." == AT_MOST:
+            yield from ((f"{AT_MOST}{option}", most) for option, most in value.items())
+        else:
+            yield name, value
 
 
 @in_file
@@ -227,7 +237,9 @@ class ServerConfig:
     )
     log_format: str = _setting(nonblank, "text", "text, or json: one object per line.", choices=("text", "json"))
     functions: Mapping[str, Mapping[str, str]] = mapping(
-        _functions, "Default options of calls by function name, '*' for all; only in the file."
+        _functions,
+        "Options of calls by function name, which override declarations; '*' for the defaults of all. `at-most.OPTION` "
+        "is a cap. Only in the file.",
     )
     guards: Mapping[str, GuardSettings] = mapping(_guards, "Guards by function name; only in the file.")
     callers: Mapping[str, CallerSettings] = mapping(
@@ -249,7 +261,7 @@ class ServerConfig:
         object.__setattr__(self, "devices", named_devices(self.devices, self.processes))
         try:
             checked = {
-                name: canonical(options, source=f"setting functions.{name}", known=(SCALAR_OPTIONS, HOSTED_OPTIONS))
+                name: canonical(options, source=f"setting functions.{name}", known=_OPTIONS)
                 for name, options in self.functions.items()
             }
         except InvalidOption as error:

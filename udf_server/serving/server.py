@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import dataclasses
 import functools
 import logging
 import os
@@ -96,6 +95,7 @@ class Server:
         variable = config.cache_encryption_variable
         seal, unseal = sealing(variable, os.environ) if variable else (None, None)
         self._host = self._make_host(KeyValueStores(config.cache_url, config.cache_max_bytes, seal=seal, unseal=unseal))
+        self.registry = self._host.registry
         self._coordinator, self._budgets = self._make_coordinator()
         self._access = self._make_access()
         self._cache = OutcomeCache(
@@ -135,7 +135,10 @@ class Server:
             for ignored in self._host.ignored():
                 # A function that this process does not have may be in another group.
                 if ignored.function or self._membership is None:
-                    log.warning("a setting has no effect", extra=dataclasses.asdict(ignored))
+                    shown = {"setting": ignored.setting, "function": ignored.function, "reason": ignored.reason}
+                    log.log(
+                        logging.INFO if ignored.expected else logging.WARNING, "a setting has no effect", extra=shown
+                    )
             # OpenTelemetry is imported here so that the first stream does not wait for it.
             prepare_tracing("udf-server")
             self._http = self._start_http()

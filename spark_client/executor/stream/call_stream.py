@@ -85,6 +85,7 @@ class CallStream:
             raise
         self._reconnecting.connected(self._connection)
         options = self._connection.options
+        self.statistics.lowered |= self._connection.lowered
         self._sizing = MessageSizing(call.spec.execution, options.buffer_capacity, self._connection.message_rows, clock)
 
     @property

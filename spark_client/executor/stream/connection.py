@@ -13,7 +13,7 @@ from remote_udf.effective_options import AggregateOptions, ScalarOptions, resolv
 from remote_udf.errors import ErrorCode, ErrorKind, ProtocolViolation, RemoteUdfError, StreamError
 from remote_udf.functions import VALUE
 from remote_udf.messages import Message, encode, read_error, read_response
-from remote_udf.options import OutputMode
+from remote_udf.options import AT_MOST, CAPS, OutputMode
 from remote_udf.shared_memory import SharedMemory, SharedMemoryClosed, offer_memory
 from remote_udf.threads import THREADS, Threads
 from remote_udf.v1 import message_pb2 as pb
@@ -118,6 +118,11 @@ class Connection:
         else:
             self.bundles = None
             self.options = resolve(ScalarOptions, opened.options)
+        self.lowered = {
+            name: opened.options[name] for name, asked in self._call.options.items()
+            if f"{AT_MOST}{name}" in CAPS and opened.options.get(name, asked) != asked
+        }  # fmt: skip
+        """The options of the call that the server has lowered, and their values in force."""
         with self._memory_lock:
             if opened.shared_memory and self._offered is not None:
                 self._shared = self._offered.accepted()

@@ -71,12 +71,15 @@ def test_without_batches_there_is_no_quantile():
 
 
 def test_every_figure_is_added():
-    figures = [each.name for each in dataclasses.fields(Statistics) if each.name not in ("spent", "latencies")]
+    figures = [
+        each.name for each in dataclasses.fields(Statistics) if each.name not in ("spent", "latencies", "lowered")
+    ]
     numbers = {name: number for number, name in enumerate(figures, 1)}
-    one = Statistics(**numbers, spent={"usd": 1.0}, latencies={3: 1})
+    one = Statistics(**numbers, spent={"usd": 1.0}, latencies={3: 1}, lowered={"timeout": "9 s"})
     one.add(Statistics(**numbers, spent={"usd": 1.0, "calls": 2.0}, latencies={3: 1, 4: 1}))
     doubled = {name: 2 * number for name, number in numbers.items()}
-    assert one == Statistics(**doubled, spent={"usd": 2.0, "calls": 2.0}, latencies={3: 2, 4: 1})
+    amounts = {"usd": 2.0, "calls": 2.0}
+    assert one == Statistics(**doubled, spent=amounts, latencies={3: 2, 4: 1}, lowered={"timeout": "9 s"})
 
 
 class Reports(list):

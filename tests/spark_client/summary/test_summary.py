@@ -1,5 +1,7 @@
 """Summaries from reports of tasks, without Spark; tests/spark/session/test_summary.py has Spark's."""
 
+import contextlib
+import dataclasses
 import io
 import pickle
 import threading
@@ -11,9 +13,13 @@ from pyspark import worker_util
 from pyspark.accumulators import Accumulator, _accumulatorRegistry
 from pyspark.serializers import CPickleSerializer
 
+import udf_server as udf
+from spark_client.base.config import ClientConfig
 from spark_client.base.errors import SummaryUnavailable
 from spark_client.base.statistics import Statistics, TaskReport
 from spark_client.executor.files import file_system
+from spark_client.executor.stream.transport import transport_for
+from spark_client.functions.directory import list_functions
 from spark_client.summary.collector import (
     Collector,
     FiledReports,
@@ -26,6 +32,7 @@ from spark_client.summary.collector import (
 from spark_client.summary.job_summary import JobSummary
 from spark_client.summary.progress import Progress
 from tests.spark_client.bucket import bucket_of
+from tests.spark_client.scripted import call_of, chunk_of, everything, stream_of
 from tests.waiting import wait_until
 
 
@@ -64,6 +71,26 @@ def test_reports_count_while_the_block_runs(summary, collector):
     collector.take([report(partition=2)])
     assert summary.total()[0] == 2
     assert summary.total()[1].rows == 20
+
+
+def test_a_summary_says_what_the_server_has_lowered(serve):
+    @udf.scalar(max_attempts=2)
+    async def plus_one(x: int) -> int:
+        return x + 1
+
+    server = serve(plus_one, functions={"*": {"at-most.timeout": "5 s", "at-most.max-attempts": "4"}})
+    spec = list_functions(ClientConfig(server.target)).find("plus_one")
+    assert spec.options == {"max-attempts": "2", "at-most.timeout": "5 s", "at-most.max-attempts": "4"}
+    collector = Collector()
+    config = ClientConfig(server.target, reporter=SimpleNamespace(report=lambda made: collector.take([made])))
+    with JobSummary(None, None, collector) as summary:
+        call = call_of(SimpleNamespace(spec=spec), timeout="1 min", max_attempts="3")
+        assert call.timeout == 5.0
+        with contextlib.closing(stream_of(dataclasses.replace(call, config=config), transport_for(config))) as stream:
+            stream.submit(chunk_of([1, 2]))
+            everything(stream)
+            stream.report(0.0)
+    assert "lowered by the server: timeout to 5 s\n" in summary.text()
 
 
 def test_two_summaries_count_each_for_itself(collector):

@@ -127,6 +127,31 @@ def test_a_long_signature_moves_only_its_own_line(run, plugin):
     assert {line[64:69] for line in lines if line.startswith(("double", "total", "one"))} == {"  1  ", "  2  "}
 
 
+def test_functions_shows_the_options_of_one_and_their_sources(run, tmp_path):
+    file = tmp_path / "server.toml"
+    file.write_text('[functions."*"]\nmax-attempts = 5\n[functions.geocode]\nbuffer-capacity = 7\n')
+    lines = run("functions", "--config", str(file), "--options", "geocode").stdout.splitlines()
+    assert lines[0].startswith("geocode(address string")
+    found = {line.split()[0]: line.split()[1:] for line in lines[2:]}
+    assert found["max-attempts"] == ["5", 'functions."*"']
+    assert found["buffer-capacity"] == ["7", "functions.geocode"]
+    assert found["timeout"] == ["2", "s", "declaration"]
+
+
+def test_a_call_has_the_options_of_the_file(run, tmp_path, plugin):
+    path = plugin(
+        "import udf_server as udf\n@udf.scalar(max_attempts=1)\n"
+        "def tried(x: int, context: udf.CallContext) -> int:\n"
+        "    if context.attempt < 2: raise udf.RetryableError('again')\n"
+        "    return context.attempt\n",
+        "tried_udfs.py",
+    )
+    file = tmp_path / "server.toml"
+    file.write_text("[functions.tried]\nmax-attempts = 2\n")
+    assert "again" in run("call", "--plugin", path, "tried", "1").output
+    assert run("call", "--plugin", path, "--config", str(file), "tried", "1").stdout == "2\n"
+
+
 def test_functions_are_listed_for_programs_as_lines_of_json(run):
     lines = [json.loads(line) for line in run("functions", "--json").stdout.splitlines()]
     [geocode] = [line for line in lines if line["name"] == "geocode"]

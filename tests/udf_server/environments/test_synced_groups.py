@@ -1,6 +1,7 @@
 """Groups with packages of their own: `udf-server sync` locks and installs them, and a server runs each in its own."""
 
 import json
+import re
 import subprocess
 import sys
 
@@ -73,6 +74,9 @@ def test_two_plugins_that_need_two_versions_of_a_library_are_on_one_server(site)
     shown = site.run("functions", "--json").stdout.splitlines()
     assert {(each["name"], each["group"]) for each in map(json.loads, shown)} == {("greet1", "one"), ("greet2", "two")}
     assert site.run("call", "greet2", "1").stdout == '"hello 2.0"\n'
+    site.path.write_text(site.path.read_text() + '[functions.greet2]\ntimeout = "7 s"\n')
+    assert re.search(r"^timeout +7 s +functions.greet2$", site.run("functions", "--options", "greet2").stdout, re.M)
+    site.settings(TWO)
     with serving(site, site.path) as (_, ready):
         assert called(ready["target"], "greet1") == ["hello 1.0"]
         assert called(ready["target"], "greet2") == ["hello 2.0"]

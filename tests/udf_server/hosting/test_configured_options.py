@@ -1,16 +1,21 @@
 """Options of the server's file that have no effect on a function are named when the server starts."""
 
 import logging
+import math
+from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import udf_server as udf
 from remote_udf.effective_options import canonical
 from remote_udf.errors import InvalidOption
+from remote_udf.options import AGGREGATE_OPTIONS, SCALAR_OPTIONS
 from tests.udf_server.aggregate_functions import CountAll
 from udf_server.aggregate.declaration import declare_aggregate
+from udf_server.hosting.configured_options import explained, ignored_options
 from udf_server.hosting.function_host import FunctionHost
-from udf_server.hosting.function_options import ignored_options
 from udf_server.hosting.registry import Registry
 from udf_server.serving.config import ServerConfig
 
@@ -53,7 +58,73 @@ def test_options_that_have_no_effect_are_found_by_function():
         "plain": {"attempt-timeout", "max-queue-delay", "hedge-after"},
         "count_all": {*EVERY} - {"timeout"},
         "typo": {"typo"},
+        "*": {"cache-ttl"},
     }
+
+
+def test_a_default_that_functions_override_is_named():
+    [found] = ignored_options(FUNCTIONS, {"*": {"cache-ttl": "1 h", "timeout": "1 s", "at-most.cache-ttl": "1 h"}})
+    assert (found.setting, found.function, found.expected) == ("functions.*.cache-ttl", "draw@1", True)
+    assert "[functions.NAME] cache-ttl" in found.reason
+    [found] = ignored_options([plain], {"*": {"attempt-timeout": "1 s", "timeout": "1 s"}})
+    assert (found.setting, found.function) == ("functions.*.attempt-timeout", "") and "plain `def`" in found.reason
+
+
+def test_a_setting_above_its_cap_is_named():
+    settings = {"*": {"at-most.timeout": "1 s", "timeout": "9 s"}, "plain": {"timeout": "2 s", "max-attempts": "9"}}
+    [found] = ignored_options(FUNCTIONS, settings)
+    assert (found.setting, found.reason) == ("functions.plain.timeout", "at-most.timeout is 1 s")
+    settings["plain"]["at-most.timeout"] = "2 s"
+    assert list(ignored_options(FUNCTIONS, settings)) == []
+
+
+VALUES = {
+    "timeout": ["1 s", "20 s", "5 min"], "max-attempts": ["1", "3", "7"], "buffer-capacity": ["5", "100", "300"],
+    "attempt-timeout": ["1 s", "30 s"], "cache-ttl": ["0 s", "1 h"], "size": ["7", "5000000"],
+}  # fmt: skip
+layers = st.fixed_dictionaries({}, optional={name: st.sampled_from(values) for name, values in VALUES.items()})
+caps = layers.map(lambda layer: {f"at-most.{name}": text for name, text in layer.items()})
+UNSET = {"attempt-timeout": math.inf, "buffer-capacity": 100, "cache-ttl": 0}
+
+
+@given(st.sampled_from(["scalar", "aggregate"]), layers, layers, layers, layers, caps, caps)
+async def test_an_option_has_the_value_of_the_first_place_that_sets_it(kind, call, own, declared, every, cap, cap_all):
+    """And never more than its cap."""
+    table = SCALAR_OPTIONS if kind == "scalar" else AGGREGATE_OPTIONS
+    call, declared = ({name: text for name, text in each.items() if name in table} for each in (call, declared))
+    function = declare_aggregate(CountAll) if kind == "aggregate" else replace(roll)
+    function.spec = replace(function.spec, options=declared, deterministic=True)
+    name = function.spec.name
+    settings = {"*": {**every, **cap_all}, name: {**own, **cap}}
+    host = FunctionHost(Registry([("test", function)]), defaults=settings)
+    options = host.find(name).options
+    found = options.scalar(call) if kind == "scalar" else options.aggregate(call)
+    without_call = {option: text for option, text, _ in explained(function, settings)}
+    for option in VALUES.keys() & table.keys():
+        known = table[option]
+
+        def expected(*places, option=option, known=known):
+            text = next((place[option] for place in places if option in place), None)
+            most = {**cap_all, **cap}.get(f"at-most.{option}")
+            value = known.default if text is None else known.parse(text)
+            if most is not None and (UNSET.get(option) if value is None else value) > known.parse(most):
+                value = known.parse(most)
+            return value
+
+        assert getattr(found, known.attribute) == expected(call, own, declared, every)
+        shown = without_call[option]
+        assert (known.parse(shown) if shown else None) == expected(own, declared, every)
+    await host.close()
+
+
+def test_the_source_of_each_option_is_shown():
+    settings = {"*": {"timeout": "9 s", "max-attempts": "2", "at-most.timeout": "5 s"}, "draw": {"max-attempts": "4"}}
+    found = {option: (text, source) for option, text, source in explained(draw, settings)}
+    assert found["cache-ttl"] == ("1 h", "declaration")
+    assert found["max-attempts"] == ("4", "functions.draw")
+    assert found["timeout"] == ("5 s", 'functions."*".at-most.timeout, which lowers it')
+    assert found["at-most.timeout"] == ("5 s", 'functions."*"')
+    assert found["batch-rows"] == ("65536", "default")
 
 
 @pytest.mark.parametrize("name", ["*", "roll", "draw", "plain", "many"])

@@ -111,6 +111,9 @@ WRONG = [
         'cache_url = "memory:"\n[cache]\nurl = "file:///a"',
         "'cache_url' is there twice, as 'cache_url' and '.cache. url'",
     ),
+    ('[functions.f]\nat-most.output-mode = "ordered"', "functions.f: unknown option 'at-most.output-mode'"),
+    ('[functions.f]\nat-most.timeout = "soon"', "functions.f: option 'at-most.timeout'"),
+    ("[functions.f]\nat-most = 5", "functions.f: unknown option 'at-most'"),
     ("[functions.f]\nmax_attempts = 1\nmax-attempts = 2", "functions.f: option 'max-attempts' is there twice"),
     ("[guards.f]\nmax_concurrency = 1\nmax-concurrency = 2", "guards.f: option 'max-concurrency' is there twice"),
     ("[callers.a]\nbudgets = {usd = 1}", "did you mean 'budget'.*known: budget, max-rows-in-flight"),
@@ -168,5 +171,10 @@ def test_the_functions_of_the_file_reach_the_calls(toml):
         return host.find("geocode").options.scalar({"batch-rows": "10"})
 
     found = asyncio.run(options())
-    # The call, then the declaration, then the function's table, then everybody's.
+    # The call, then the function's table, then the declaration, then everybody's.
     assert (found.batch_rows, found.max_attempts, found.timeout) == (10, 4, 6.0)
+
+
+def test_caps_are_a_table_of_a_functions_options(toml):
+    config = load_config(toml('[functions."*"]\nat-most.timeout = "60 s"\n[functions.f.at_most]\nmax_attempts = 2'))
+    assert config.functions == {"*": {"at-most.timeout": "1 min"}, "f": {"at-most.max-attempts": "2"}}
