@@ -20,6 +20,7 @@ from remote_udf.errors import RemoteUdfError
 from remote_udf.function_names import split_name
 from remote_udf.version import __version__
 from udf_server.base.output import flush_outputs, queue_outputs
+from udf_server.commands.checking import check_settings
 from udf_server.commands.in_groups import functions_of_groups, run_in_group
 from udf_server.commands.new_plugin import new_plugin
 from udf_server.commands.serving import serve_alone, serve_by_processes, serve_edited
@@ -298,9 +299,28 @@ def token() -> None:
 
 
 @main.command()
-@click.argument("plugin")
-def check(plugin: str) -> None:
-    """Check a plugin, a module or .py file, as a server would when it starts."""
+@click.argument("plugin", required=False)
+@click.option(
+    "--config", "file", type=click.Path(path_type=Path), envvar=f"{ENVIRONMENT_PREFIX}FILE",
+    help="Check this TOML file of settings, the environment, and the plugins and files that they name.",
+)  # fmt: skip
+@click.option("--connect", is_flag=True, help="Ask each Redis of the settings, too.")
+def check(plugin: str | None, file: Path | None, connect: bool) -> None:
+    """Check PLUGIN, a module or .py file, or else the settings, as a server would when it starts.
+
+    Names everything that the server would refuse, and exits with status 1 if there is anything, and everything that it
+    would warn of. It starts nothing, and does not try whether the ports are free.
+    """
+    if plugin is None:
+        environment = {name: text for name, text in os.environ.items() if name != f"{ENVIRONMENT_PREFIX}FILE"}
+        found = check_settings(file, environment, connect=connect)
+        for text in found.refused:
+            click.echo(f"refused: {text}")
+        for text in found.warned:
+            click.echo(f"warning: {text}")
+        numbers = f"functions: {found.functions}, refused: {len(found.refused)}, warnings: {len(found.warned)}"
+        click.echo(f"{file or 'the environment'}: {numbers}")
+        sys.exit(bool(found.refused))
     sys.path.insert(0, str(Path.cwd()))
     registry = Registry(load_functions(build_plugin_manager([plugin], entry_points=False)))
     click.echo(listed(shown_of(registry)))

@@ -29,6 +29,9 @@ class Ignored:
     expected: bool = False
     """Whether it is a default for all functions, which some functions override."""
 
+    def __str__(self) -> str:
+        return f"{self.setting}{f' of {self.function}' if self.function else ''}: {self.reason}"
+
 
 def configured(function: Function, settings: Configured) -> Function:
     """The function with the options that it has on this server, unless its callers set others."""

@@ -28,7 +28,7 @@ from udf_server.serving.devices import named_devices
 from udf_server.serving.groups import GroupSettings, parse_groups
 from udf_server.serving.setting_values import bytes_, in_file, invalid, nonblank, number, switch, texts, whole_number
 
-__all__ = ["AT_LEAST", "ENVIRONMENT_PREFIX", "ServerConfig", "load_config", "settings"]
+__all__ = ["AT_LEAST", "ENVIRONMENT_PREFIX", "ServerConfig", "config_of", "load_config", "read_table", "settings"]
 
 ENVIRONMENT_PREFIX = "UDF_CONFIG_"
 TABLES = ("functions", "guards", "callers", "weights", "groups")
@@ -41,19 +41,19 @@ DefaultT = TypeVar("DefaultT")
 
 
 @in_file
-def _functions(tables: Mapping[str, Mapping[str, str]]) -> Mapping[str, Mapping[str, str]]:
+def _functions(tables: Mapping[str, Mapping[str, str | Mapping[str, str]]]) -> Mapping[str, Mapping[str, str]]:
     if not all(isinstance(options, dict) for options in tables.values()):
         raise invalid(tables, "a table")
     return {name: dict(_flat(options)) for name, options in tables.items()}
 
 
-def _flat(options: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+def _flat(options: Mapping[str, str | Mapping[str, str]]) -> Iterator[tuple[str, str]]:
     """The options of a table, with caps by names such as `at-most.timeout`."""
     for name, value in options.items():
-        if isinstance(value, dict) and f"{name.replace('_', '-')}." == AT_MOST:
+        if isinstance(value, Mapping) and f"{name.replace('_', '-')}." == AT_MOST:
             yield from ((f"{AT_MOST}{option}", most) for option, most in value.items())
         else:
-            yield name, value
+            yield name, value  # type: ignore[misc] # `canonical` refuses another table
 
 
 @in_file
@@ -289,14 +289,32 @@ AT_LEAST: Mapping[str, int] = {
 def load_config(
     file: str | Path | None = None,
     environment: Mapping[str, str] | None = None,
-    flags: Mapping[str, Any] | None = None,
+    flags: Mapping[str, object] | None = None,
 ) -> ServerConfig:
     """The settings in effect. `flags` that are None or empty count as not given.
 
     Raises InvalidConfig if a setting is unknown or malformed, or if the file cannot be read. The message
     names the source; for an unknown setting it lists the known ones.
     """
-    values = _from_file(Path(file)) if file is not None else {}
+    return config_of({} if file is None else read_table(Path(file)), file, environment, flags)
+
+
+def read_table(path: Path) -> Mapping[str, object]:
+    """The file as TOML. Raises InvalidConfig."""
+    try:
+        return tomllib.loads(path.read_text())
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise InvalidConfig(f"config file {path}: {error}") from error
+
+
+def config_of(
+    table: Mapping[str, object],
+    file: str | Path | None,
+    environment: Mapping[str, str] | None = None,
+    flags: Mapping[str, object] | None = None,
+) -> ServerConfig:
+    """The same as `load_config`, for a table that was read from the file."""
+    values = _from_file(table, Path(file)) if file is not None else {}
     if file is not None and "groups" in values:
         values.setdefault("groups_lock", str(Path(file).with_name(LOCK)))
     known = {setting.name for setting in settings()}
@@ -313,11 +331,7 @@ def load_config(
     return ServerConfig(**parsed)
 
 
-def _from_file(path: Path) -> dict[str, Any]:
-    try:
-        table = tomllib.loads(path.read_text())
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise InvalidConfig(f"config file {path}: {error}") from error
+def _from_file(table: Mapping[str, object], path: Path) -> dict[str, Any]:
     known = {setting.name for setting in dataclasses.fields(ServerConfig)}
     spelled = [(name, name, value) for name, value in table.items() if name not in SECTIONS]
     for section in SECTIONS:

@@ -16,7 +16,7 @@ from udf_server.serving.config import ServerConfig
 from udf_server.serving.groups import DEFAULT_GROUP
 from udf_server.streams.routes import GroupFunction, name_of_route
 
-__all__ = ["Membership", "check_whole", "config_of_group"]
+__all__ = ["Membership", "check_clashes", "check_whole", "config_of_group"]
 
 log = logging.getLogger(__name__)
 
@@ -59,6 +59,18 @@ def config_of_group(config: ServerConfig, name: str) -> ServerConfig:
     return dataclasses.replace(config, plugin=plugins, block=(), entry_points=found, devices=())
 
 
+def check_clashes(own: Sequence[FunctionSpec], elsewhere: Sequence[GroupFunction]) -> None:
+    """Raise FunctionClash if the default group, or two of the others, have a function of one name and version."""
+    groups = {spec.key: DEFAULT_GROUP for spec in own}
+    for function in elsewhere:
+        first = groups.setdefault(function.spec.key, function.group)
+        if first != function.group:
+            raise FunctionClash(
+                f"function {function.spec.key!r} is in group {first!r} and in group {function.group!r}; rename one, "
+                "give it another version, or remove its plugin from a group"
+            )
+
+
 def check_whole(
     config: ServerConfig, own: Sequence[FunctionSpec], elsewhere: Sequence[GroupFunction], *, lacking: Sequence[str]
 ) -> None:
@@ -67,13 +79,7 @@ def check_whole(
     Raises FunctionClash if two groups have a function of the same name and version. Raises InvalidConfig for a guard or
     a weight of an unknown function. While groups are lacking, each of them is a warning.
     """
-    groups = {function.spec.key: function.group for function in elsewhere}
-    for spec in own:
-        if spec.key in groups:
-            raise FunctionClash(
-                f"function {spec.key!r} is in group {DEFAULT_GROUP!r} and in group {groups[spec.key]!r}; rename one, "
-                "give it another version, or remove its plugin from a group"
-            )
+    check_clashes(own, elsewhere)
     catalog = Catalog([*(GroupFunction(spec, DEFAULT_GROUP) for spec in own), *elsewhere])
     names = {"*", *(function.spec.name for function in catalog)}
     versions = {function.spec.key for function in catalog}

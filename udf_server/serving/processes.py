@@ -31,7 +31,7 @@ from udf_server.serving.process_group import ProcessGroup
 from udf_server.serving.server_groups import ServerGroups
 from udf_server.serving.worker_process import ReadyLine, WorkerProcess, page_of_workers
 
-__all__ = ["RESTART_SECONDS", "STEADY_SECONDS", "STOP_SECONDS", "Processes"]
+__all__ = ["RESTART_SECONDS", "STEADY_SECONDS", "STOP_SECONDS", "Processes", "warn_of_memory"]
 
 log = logging.getLogger(__name__)
 
@@ -43,6 +43,13 @@ LOOK_SECONDS, SILENT_LOOKS = 10.0, 4
 """If a worker does not answer for this number of looks, at these intervals, it hangs."""
 STOP_SECONDS = 15.0
 """Time after the drain timeout before a worker is killed."""
+
+
+def warn_of_memory(config: ServerConfig) -> None:
+    """Warn if all groups together may use more memory than the container has."""
+    limit, asked = limited_memory(), sum(group.memory or 0 for group in config.groups.values())
+    if limit is not None and asked > limit:
+        log.warning("groups may use more memory than the container", extra={"groups": asked, "container": limit})
 
 
 class Processes:
@@ -86,9 +93,7 @@ class Processes:
             registry=registry,
         )  # fmt: skip
         watch = MemoryWatch(lambda: [*groups.all, *groups.retired], self._renew, registry)
-        limit, asked = limited_memory(), sum(group.memory or 0 for group in config.groups.values())
-        if limit is not None and asked > limit:
-            log.warning("groups may use more memory than the container", extra={"groups": asked, "container": limit})
+        warn_of_memory(config)
         try:
             with self._reloading:
                 groups.launch()

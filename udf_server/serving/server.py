@@ -85,11 +85,10 @@ class Server:
             manager = build_plugin_manager(config.plugin, config.block, entry_points=config.entry_points)
             registry = Registry(load_functions(manager))
         self.registry = registry
-        self._membership = membership
         if membership is None:
             check_weights(config.weights, registry)
             check_guards(config.guards, registry)
-        self._device = device
+        self._membership, self._device = membership, device
         self.metrics = self._make_metrics()
         self._guards = self._make_guards()
         variable = config.cache_encryption_variable

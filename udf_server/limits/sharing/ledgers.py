@@ -48,6 +48,9 @@ class Ledgers(ABC):
     async def exchange(self, name: str, claim: LimitClaim) -> LedgerAnswer:
         """Send a claim to the ledger `name` and return its grant. Raises CoordinationFailed."""
 
+    async def check(self) -> None:  # noqa: B027 - what is in this process always answers
+        """Raises CoordinationFailed unless what keeps the ledgers answers."""
+
     @abstractmethod
     async def close(self) -> None:
         """Close the connections. Safe to call twice."""
@@ -103,6 +106,12 @@ class RedisLedgers(Ledgers):
         except Exception as error:  # the library raises errors of any class if something else than a Redis answers
             raise CoordinationFailed(f"Redis does not answer: {type(error).__name__}") from None
         return read_grant(answer)
+
+    async def check(self) -> None:
+        try:
+            await self._client.ping()
+        except Exception as error:
+            raise CoordinationFailed(f"Redis does not answer: {type(error).__name__}") from None
 
     async def close(self) -> None:
         with contextlib.suppress(self._errors.RedisError, OSError):
