@@ -1,7 +1,6 @@
 """From a saved file to the changed value in a warm Spark session, over a fresh Python that imports the plugin."""
 
 import json
-import os
 import statistics
 import subprocess
 import sys
@@ -30,25 +29,21 @@ def measure_edits(results: Results, quick: bool) -> None:
     with local_spark() as spark, tempfile.TemporaryDirectory() as folder:
         plugin = Path(folder) / "edited.py"
         plugin.write_text(PLUGIN.format(parameters="x: int", value=0))
-        os.environ["UDF_CONFIG_ENTRY_POINTS"] = "false"
-        try:
-            ways: dict[str, Callable[[], RemoteSession]] = {
-                "embedded": lambda: connect(spark, plugins=[str(plugin)]),
-                "local": lambda: connect(spark, f"local:{plugin}"),
-            }
-            for name, made in ways.items():
-                _measure(results, name, spark, made(), plugin, edits)
-            command = [
-                sys.executable, "-m", "udf_server", "dev", str(plugin), "--port", "0", "--metrics-port", "0",
-                "--log-level", "error", "--stop-with-stdin",
-            ]  # fmt: skip
-            with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as dev:
-                assert dev.stdout is not None and dev.stdin is not None
-                remote = connect(spark, json.loads(dev.stdout.readline())["target"])
-                _measure(results, "dev", spark, remote, plugin, edits)
-                dev.stdin.close()
-        finally:
-            del os.environ["UDF_CONFIG_ENTRY_POINTS"]
+        ways: dict[str, Callable[[], RemoteSession]] = {
+            "embedded": lambda: connect(spark, plugins=[str(plugin)]),
+            "local": lambda: connect(spark, f"local:{plugin}"),
+        }
+        for name, made in ways.items():
+            _measure(results, name, spark, made(), plugin, edits)
+        command = [
+            sys.executable, "-m", "udf_server", "dev", str(plugin), "--port", "0", "--metrics-port", "0",
+            "--log-level", "error", "--stop-with-stdin",
+        ]  # fmt: skip
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as dev:
+            assert dev.stdout is not None and dev.stdin is not None
+            remote = connect(spark, json.loads(dev.stdout.readline())["target"])
+            _measure(results, "dev", spark, remote, plugin, edits)
+            dev.stdin.close()
 
 
 def _measure(results: Results, name: str, spark: SparkSession, remote: RemoteSession, plugin: Path, edits: int) -> None:

@@ -43,7 +43,7 @@ def server_process(
     """
     cores = sorted(os.sched_getaffinity(0))
     command = [
-        sys.executable, "-m", "udf_server", "serve", "--plugin", str(plugin), "--no-entry-points",
+        sys.executable, "-m", "udf_server", "serve", "--plugin", str(plugin),
         "--port", "0", "--metrics-port", "0", "--log-level", "warning", "--stop-with-stdin", "--processes", "1",
         *settings,
     ]  # fmt: skip

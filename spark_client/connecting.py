@@ -53,7 +53,8 @@ def connect(
     Args:
         spark: The Spark session.
         target: The address for the executors: "host:port", "unix:/path", "dns:///name:port", or several with commas.
-        plugins: Modules or .py files for the embedded server, in addition to the installed plugins.
+        plugins: Modules, .py files or names of installed plugins for the embedded server. By default it has all
+            installed plugins.
         connect_seconds: How long to wait for a first answer, on the driver and in every task.
         security: TLS and tokens.
         max_stream_seconds: After this time a stream reconnects to the next server, so that new servers get work, unless

@@ -52,6 +52,7 @@ class EmbeddedServer:
             sys.executable, "-m", "udf_server", "dev", "--stop-with-stdin",
             "--unix-socket", str(folder / "udf.sock"), "--metrics-port", "0",
             *(part for plugin in plugins for part in ("--plugin", plugin)),
+            *(["--no-entry-points"] if plugins else []),
         ]  # fmt: skip
         with self.log.open("ab") as log:
             # The process gets its own session, so that Ctrl-C in a shell interrupts the query and not the server.

@@ -122,8 +122,8 @@ def _valid(table: Table, accept: Callable[[Table], object], findings: Findings) 
             try:
                 accept({**kept, key: value})
                 kept[key] = value
-            except InvalidConfig as error:
-                errors[key] = error
+            except InvalidConfig as refused:
+                errors[key] = refused
         # What needs another key is tried again beside it.
         done = len(errors) in (0, len(left))
         left = {key: left[key] for key in errors}
@@ -212,7 +212,7 @@ def _loaded(config: ServerConfig, findings: Findings) -> Registry:
     """The functions of the plugins that can be loaded."""
     sys.path.insert(0, str(Path.cwd()))
 
-    def load(*plugins: str, entry_points: bool = False) -> Registry:
+    def load(*plugins: str, entry_points: bool | None = False) -> Registry:
         return Registry(load_functions(build_plugin_manager(plugins, config.block, entry_points=entry_points)))
 
     try:

@@ -51,6 +51,7 @@ from udf_server.serving.interpreters import sync
 from udf_server.serving.membership import Membership, config_of_group
 from udf_server.serving.process_setup import configure_logging, tune_process
 from udf_server.serving.server import Server
+from udf_server.serving.setting_values import switch
 
 __all__ = ["main"]
 
@@ -77,7 +78,7 @@ def _flags(*names: str) -> Callable[[Callable[Concatenate[ServerConfig, P], None
             flag = "--" + setting.name.replace("_", "-")
             default = "" if setting.default is None else f" [default: {setting.default}]"
             shown = setting.metadata["doc"] + default
-            if isinstance(setting.default, bool):
+            if setting.metadata["reader"] is switch:
                 flag = f"{flag}/--no-{setting.name.replace('_', '-')}"
                 option = click.option(flag, setting.name, help=shown, default=None)
             elif setting.default == ():
@@ -219,7 +220,7 @@ def health(config: ServerConfig, alive: bool) -> None:
 @click.option("--options", "name", metavar="NAME", help="Show the options of this function, and where they come from.")
 @_flags("plugin", "block", "entry_points")
 def functions(config: ServerConfig, lines: bool, name: str | None) -> None:
-    """List the functions of every plugin; with --no-entry-points, only those of --plugin.
+    """List the functions of the plugins that a server with these settings would load.
 
     On a terminal, long signatures are cut to its width; `describe` shows all of one.
     """

@@ -1,5 +1,6 @@
 """Finds and loads plugins: installed packages by entry point, modules and files by name. It knows who owns them."""
 
+import contextlib
 import dataclasses
 import importlib
 import importlib.metadata
@@ -9,7 +10,7 @@ import os
 import sys
 import sysconfig
 import traceback
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from email.utils import getaddresses
 from pathlib import Path
 from types import ModuleType
@@ -25,7 +26,8 @@ from udf_server.plugins.sources import Sources
 from udf_server.process.declaration import declare_process, is_process
 
 __all__ = [
-    "OWNER_LIMIT", "build_plugin_manager", "checked_owner", "load_functions", "owner_of_package", "report_of",
+    "OWNER_LIMIT", "Plugins", "build_plugin_manager", "checked_owner", "load_functions", "owner_of_package",
+    "report_of",
 ]  # fmt: skip
 
 log = logging.getLogger(__name__)
@@ -33,10 +35,13 @@ _OURS = f"{Path(__file__).parents[1]}{os.sep}"
 
 
 def build_plugin_manager(
-    modules: Sequence[str] = (), blocked: Iterable[str] = (), *, entry_points: bool = True,
+    modules: Sequence[str] = (), blocked: Iterable[str] = (), *, entry_points: bool | None = None,
     sources: Sources | None = None,
-) -> pluggy.PluginManager:  # fmt: skip
-    """A manager with every plugin that is installed and not blocked, and the given modules.
+) -> "Plugins":  # fmt: skip
+    """A manager with the given modules; without any, with every plugin that is installed and not blocked.
+
+    With `entry_points`, every installed plugin is loaded, too, and if it is False, none that is not named. If it is
+    None, installed plugins that cannot be loaded are skipped, because nobody has asked for them.
 
     A module is the name of an installed plugin, a dotted name ("geo_udfs") or a file ("./geo_udfs.py"); for
     development, or for functions that are not worth a package. A file may import what is in its folder. One without the
@@ -44,26 +49,28 @@ def build_plugin_manager(
 
     `sources` gets the files of the plugins, to see later whether they were edited.
 
-    Raises PluginImportError, naming the plugin, if one cannot be imported, and PluginError if a
-    plugin implements a hook that does not exist or takes other arguments.
+    Raises PluginImportError, naming the plugin, if one that is named cannot be imported, and PluginError if it
+    implements a hook that does not exist or takes other arguments.
     """
     sources = sources or Sources()
-    manager = pluggy.PluginManager(PROJECT)
-    manager.add_hookspecs(hookspecs)
+    manager = Plugins()
     installed = importlib.metadata.entry_points(group=PROJECT)
     for name in blocked:
         manager.set_blocked(name)
         if name not in {*installed.names, *modules}:
             # No error: servers with different plugins may have the same settings.
             log.warning("no plugin %r to block (known: %s)", name, ", ".join(sorted({*installed.names, *modules})))
-    if entry_points:
+    if entry_points or (entry_points is None and not modules):
         # Not pluggy's own loader: it would pass over the second of two entry points of one name.
         for point in installed:
             if manager.is_blocked(point.name):
                 continue
             if manager.has_plugin(point.name):
                 raise PluginError(f"two installed packages have a plugin {point.name!r}; uninstall or block one")
-            _register(manager, _load(point, sources), point.name)
+            if entry_points is None:
+                manager.optional.add(point.name)
+            with manager.loading(point.name):
+                _register(manager, _load(point, sources), point.name)
     for name in dict.fromkeys(modules):
         if manager.is_blocked(name) or manager.has_plugin(name):
             continue
@@ -71,42 +78,72 @@ def build_plugin_manager(
         # A plugin may be installed and named, too: it is the same one.
         if all(getattr(known, "__name__", None) != module.__name__ for known in manager.get_plugins()):
             _register(manager, module, name)
-    try:
-        manager.check_pending()
-    except pluggy.PluginValidationError as error:
-        raise PluginError(f"plugin {manager.get_name(error.plugin)!r}: {error}") from error
-    return manager
+    while True:
+        try:
+            manager.check_pending()
+            return manager
+        except pluggy.PluginValidationError as error:
+            name = str(manager.get_name(error.plugin))
+            with manager.loading(name):
+                raise PluginError(f"plugin {name!r}: {error}") from error
 
 
-def load_functions(manager: pluggy.PluginManager) -> list[tuple[str, Function]]:
+class Plugins(pluggy.PluginManager):
+    """The plugins of a server. Those that are `optional` are skipped if they cannot be loaded."""
+
+    def __init__(self) -> None:
+        super().__init__(PROJECT)
+        self.add_hookspecs(hookspecs)
+        self.optional: set[str] = set()
+
+    @contextlib.contextmanager
+    def loading(self, name: str) -> Iterator[None]:
+        """Load something of a plugin. A PluginError removes an optional plugin."""
+        try:
+            yield
+        except PluginError as error:
+            if name not in self.optional:
+                raise
+            if self.has_plugin(name):
+                self.unregister(name=name)
+            log.warning("%s; it is skipped, because no setting names it", error)
+
+    def calls(self, hook: str) -> list[pluggy.HookImpl]:
+        """The implementations of a hook, one for each plugin that has it.
+
+        Raises PluginError for a wrapper, which would never be called.
+        """
+        caller: pluggy.HookCaller = getattr(self.hook, hook)
+        for implementation in caller.get_hookimpls():
+            with self.loading(implementation.plugin_name):
+                if implementation.wrapper or implementation.hookwrapper:
+                    raise PluginError(
+                        f"plugin {implementation.plugin_name!r}: its {hook} is a wrapper, but hooks of each plugin are "
+                        "called separately, so there is nothing to wrap; implement it without `wrapper` and "
+                        "`hookwrapper`"
+                    )
+        return caller.get_hookimpls()
+
+
+def load_functions(manager: Plugins) -> list[tuple[str, Function]]:
     """Plugin name and function, for every function of every plugin, in no meaningful order. They know their owner."""
     found: list[tuple[str, Function]] = []
     owners = _owners(manager)
-    for implementation in _implementations(manager.hook.udf_functions):
+    for implementation in manager.calls("udf_functions"):
         name = implementation.plugin_name
-        try:
-            functions = list(implementation.function())  # type: ignore[call-overload]
-        except Exception as error:
-            raise _import_error(repr(name), error) from error
-        for function in functions:
-            declared = _declared(name, function)
-            declared.spec = dataclasses.replace(declared.spec, owner=owners.get(name, ""))
-            found.append((name, declared))
+        with manager.loading(name):
+            try:
+                functions = list(implementation.function())  # type: ignore[call-overload]
+            except Exception as error:
+                raise _import_error(repr(name), error) from error
+            declared = [_declared(name, function) for function in functions]
+            for function in declared:
+                function.spec = dataclasses.replace(function.spec, owner=owners.get(name, ""))
+            found += [(name, function) for function in declared]
     return found
 
 
-def _implementations(hook: pluggy.HookCaller) -> list[pluggy.HookImpl]:
-    """Of every plugin. Raises PluginError for a wrapper, which would never be called."""
-    for implementation in hook.get_hookimpls():
-        if implementation.wrapper or implementation.hookwrapper:
-            raise PluginError(
-                f"plugin {implementation.plugin_name!r}: its {hook.name} is a wrapper, but hooks of each plugin are "
-                "called separately, so there is nothing to wrap; implement it without `wrapper` and `hookwrapper`"
-            )
-    return hook.get_hookimpls()
-
-
-def _owners(manager: pluggy.PluginManager) -> dict[str, str]:
+def _owners(manager: Plugins) -> dict[str, str]:
     """By plugin. Raises PluginError if a plugin does not say it as it should."""
     owners = {
         point.name: owner_of_package(point.dist)
@@ -114,13 +151,14 @@ def _owners(manager: pluggy.PluginManager) -> dict[str, str]:
         # Not blocked, nor another one that has its name.
         if getattr(manager.get_plugin(point.name), "__name__", "") == point.module
     }
-    for implementation in _implementations(manager.hook.udf_owner):
+    for implementation in manager.calls("udf_owner"):
         name = implementation.plugin_name
-        try:
-            owner = implementation.function()
-        except Exception as error:
-            raise _import_error(repr(name), error) from error
-        owners[name] = checked_owner(name, owner)
+        with manager.loading(name):
+            try:
+                owner = implementation.function()
+            except Exception as error:
+                raise _import_error(repr(name), error) from error
+            owners[name] = checked_owner(name, owner)
     return owners
 
 
@@ -141,7 +179,7 @@ def _declared(plugin: str, function: object) -> Function:
     )
 
 
-def _register(manager: pluggy.PluginManager, module: ModuleType, name: str) -> None:
+def _register(manager: Plugins, module: ModuleType, name: str) -> None:
     try:
         manager.register(module, name)
         if {caller.name for caller in manager.get_hookcallers(module) or ()} - {"udf_owner"}:

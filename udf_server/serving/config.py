@@ -120,10 +120,14 @@ class ServerConfig:
         switch, False, "Accept bearer tokens without TLS beyond this machine, as in a mesh."
     )
     plugin: tuple[str, ...] = _setting(
-        texts, (), "Module or .py file to load as a plugin, in addition to installed ones."
+        texts, (), "Plugin to load: a module, a .py file, or the name of an installed plugin."
     )
     block: tuple[str, ...] = _setting(texts, (), "Name of a plugin that is not loaded.")
-    entry_points: bool = _setting(switch, True, "Load the plugins of installed packages.")
+    entry_points: bool | None = _setting(
+        switch, None,
+        "`true`: load every installed plugin, beside those that are named. `false`: only those. By default installed "
+        "plugins are loaded if neither `plugin` nor a group names one, and one that cannot be loaded is skipped.",
+    )  # fmt: skip
     calls_per_function: int = _setting(
         whole_number, DEFAULT_CALLS,
         "Maximum number of calls in flight of one `async def` function, over all streams of a process; others wait.",

@@ -49,7 +49,9 @@ def config_of_group(config: ServerConfig, name: str) -> ServerConfig:
     if name == DEFAULT_GROUP:
         named = {plugin for group in config.groups.values() for plugin in group.plugins}
         installed = named & set(importlib.metadata.entry_points(group=PROJECT).names)
-        return dataclasses.replace(config, block=(*config.block, *sorted(installed - {*config.block})))
+        block = (*config.block, *sorted(installed - {*config.block}))
+        found = False if config.entry_points is None and config.groups else config.entry_points
+        return dataclasses.replace(config, block=block, entry_points=found)
     if name not in config.groups:
         raise InvalidConfig(unknown("group", name, [DEFAULT_GROUP, *config.groups]))
     group = config.groups[name]

@@ -1,5 +1,6 @@
 """Plugins: entry points, modules, files, the block list, and what stops the start."""
 
+import re
 import sys
 
 import pytest
@@ -87,10 +88,42 @@ def test_two_packages_with_a_plugin_of_one_name_stop_the_start(package):
         loaded(entry_points=True)
 
 
-def test_a_package_that_cannot_be_imported_stops_the_start(package):
-    package("atlas", "atlas_udfs", "import no_such_library")
-    with pytest.raises(PluginImportError, match=r"plugin 'atlas' \(atlas_udfs\) cannot be imported.*no_such_library"):
-        loaded(entry_points=True)
+BROKEN = {
+    "import": ("import no_such_library", r"plugin 'atlas' \(atlas_udfs\) cannot be imported: .*no_such_library"),
+    "functions": (ONE + HOOK.replace("return", "raise KeyError('ATLAS_KEY')\n    return"), "KeyError: 'ATLAS_KEY'"),
+    "nothing": ("", "plugin 'atlas': has neither the hook udf_functions"),
+    "no function": (ONE + HOOK.replace("[one]", "[1]"), "plugin 'atlas': udf_functions returned 1"),
+    "unknown hook": (f"{ONE}{HOOK}@udf.hookimpl\ndef udf_other(): ...\n", "plugin 'atlas': unknown hook 'udf_other'"),
+    "argument": (ONE + HOOK.replace("functions()", "functions(x)"), r"plugin 'atlas': [\s\S]*\{'x'\}"),
+    "wrapper": (ONE + HOOK.replace("hookimpl", "hookimpl(wrapper=True)").replace("return", "yield"), "is a wrapper"),
+    "owner": (f"{ONE}{HOOK}@udf.hookimpl\ndef udf_owner(): return 1\n", "plugin 'atlas': udf_owner returned 1"),
+}
+
+
+@pytest.mark.parametrize(("text", "message"), BROKEN.values(), ids=BROKEN)
+@pytest.mark.parametrize("how", ["named", "asked for"])
+def test_a_package_that_was_asked_for_and_cannot_be_loaded_stops_the_start(package, text, message, how):
+    package("atlas", "atlas_udfs", text)
+    with pytest.raises(PluginError, match=message):
+        loaded(*(["atlas"] if how == "named" else []), entry_points=None if how == "named" else True)
+
+
+@pytest.mark.parametrize(("text", "message"), BROKEN.values(), ids=BROKEN)
+def test_an_installed_package_that_cannot_be_loaded_is_skipped_unless_it_is_asked_for(package, caplog, text, message):
+    package("atlas", "atlas_udfs", text)
+    package("acme", "acme_udfs", ONE.replace("one", "two"))
+    found = loaded(entry_points=None)
+    assert ("acme", "two@1") in found and not any(name == "atlas" for name, _ in found)
+    [told] = [record.message for record in caplog.records if re.search(message, record.message)]
+    assert told.endswith("it is skipped, because no setting names it")
+
+
+def test_naming_plugins_means_these(package, plugin):
+    package("atlas", "atlas_udfs", ONE.replace("one", "two"))
+    mine = plugin(ONE)
+    assert loaded(mine, entry_points=None) == [(mine, "one@1")]
+    assert ("atlas", "two@1") in loaded(entry_points=None)
+    assert {("atlas", "two@1"), (mine, "one@1")} <= set(loaded(mine, entry_points=True))
 
 
 def test_a_module_is_loaded_by_its_name(package):

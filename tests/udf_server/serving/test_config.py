@@ -53,6 +53,7 @@ def test_every_setting_but_tables_may_come_from_the_environment():
         text = str(not setting.default).lower() if isinstance(setting.default, bool) else text
         text = {
             "log_format": "json",
+            "entry_points": "true",
             "devices": "xpu:0,xpu:1",
             "budgets_without_coordination": "fail-open",
             "max_message_bytes": "70000",

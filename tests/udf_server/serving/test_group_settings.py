@@ -115,6 +115,10 @@ def test_the_default_group_loads_what_no_other_group_has(installed_plugins, tmp_
     config = ServerConfig(plugin=("mine.py",), block=("models",), groups={"geo": group}, devices=("cuda:0",))
     default = config_of_group(config, "default")
     assert (default.plugin, default.block, default.devices) == (("mine.py",), ("models", "geo"), ("cuda:0",))
+    # Named plugins are the only ones, unless entry_points is set.
+    for entry_points, found in ((None, False), (True, True), (False, False)):
+        assert config_of_group(dataclasses.replace(config, entry_points=entry_points), "default").entry_points is found
+    assert config_of_group(ServerConfig(), "default").entry_points is None
     geo = config_of_group(config, "geo")
     assert (geo.plugin, geo.block, geo.entry_points, geo.devices) == (("geo", str(shapes)), (), False, ())
     with pytest.raises(InvalidConfig, match="unknown group 'goe', did you mean 'geo'"):
