@@ -487,25 +487,30 @@ class RemoteSession:
         )
 
     @planning()
-    def estimate(self, frame: DataFrame, call: Column) -> "Estimate":
-        """Tell what a call would cost before it is made: `print(remote.estimate(df, complete("prompt")))`.
+    def estimate(self, frame: DataFrame, *calls: Column) -> "Estimate":
+        """Tell what calls would cost before they are made: `print(remote.estimate(df, complete("prompt")))`.
 
         Spark runs a query over the frame, and the server applies the `cost` of the function's declaration to the
         arguments. The function is not called. Outcomes that a cache already has are counted like others.
 
         Args:
             frame: A table.
-            call: The call of a scalar function on columns of the frame. Its arguments are computed by Spark.
+            *calls: Calls of scalar functions on columns of the frame. Their arguments are computed by Spark.
 
         Returns:
-            The numbers of rows, calls and different calls, and the amounts by unit.
+            The numbers of rows, calls and different calls, and the amounts by unit. That of several calls has the
+            sums, and the estimate of each call in `parts`.
 
         Raises:
-            PlanError: The column is no remote call, its arguments or its rows need one, or the frame is a stream.
+            PlanError: There is no call, a column is no remote call, its arguments or its rows need one, the frame is a
+                stream, or a call is that of an aggregate or process table function, whose cost is not known before.
         """
-        from spark_client.models.estimate import estimated  # noqa: PLC0415 - a side building
+        from spark_client.models.estimate import Estimate, estimable, estimated  # noqa: PLC0415 - a side building
 
-        return estimated(self.spark, self.config, frame, call, self._queries.calls_in)
+        for call in calls or (None,):
+            estimable(frame, call)
+        parts = [estimated(self.spark, self.config, frame, call, self._queries.calls_in) for call in calls]
+        return parts[0] if len(parts) == 1 else Estimate.of_all(parts)
 
     @planning()
     def cascade(

@@ -13,10 +13,11 @@ from sqlglot import exp
 
 from remote_udf.amounts import add_amounts
 from remote_udf.errors import ErrorCode
+from remote_udf.functions import FunctionKind
 from spark_client.base.errors import PlanError
 from spark_client.base.root_cause import root_cause
 from spark_client.functions.registered_names import shown
-from spark_client.models.estimate import Estimate, counted, estimated
+from spark_client.models.estimate import NO_COSTS, Estimate, counted, estimated
 from spark_client.models.predictions import predictions_in
 from spark_client.sql.fewer_calls.explaining import calls_in
 from spark_client.sql.rows.calls import walk_query
@@ -63,6 +64,10 @@ def _lines(scope: Scope, tree: Node) -> list[str]:
             )
             add_amounts(total, every)
             calls, seconds = calls + found.calls, seconds + time
+    kinds = {name: functions.kind(name) for name in {node.name for node in tree.find_all(exp.Anonymous)}}
+    for name in sorted(name for name, kind in kinds.items() if kind not in (None, FunctionKind.SCALAR)):
+        lines.append(f"estimate of {name}: none, because {NO_COSTS}")
+        whole = False
     for call in predictions_in(tree):
         lines.append(
             f"estimate of {canonical(call)}: none, because the model is called for each row of its table; pass "

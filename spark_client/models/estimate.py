@@ -3,21 +3,22 @@
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from remote_udf.amounts import AMOUNTS
+from remote_udf.amounts import AMOUNTS, add_amounts
 from remote_udf.functions import FunctionKind, FunctionSpec, NullCall
 from remote_udf.options import OutputMode
 from spark_client.base.config import ClientConfig
 from spark_client.base.errors import PlanError
 from spark_client.base.grouped import grouped
+from spark_client.functions.aggregate import AggregateExpression, OverExpression
 from spark_client.functions.arguments import column_of
 from spark_client.functions.column_calls import ColumnCall, call_of
 from spark_client.functions.scalar import plan_call, spark_function
 from spark_client.summary.call_costs import amounts_text
 
-__all__ = ["Estimate", "counted", "estimated"]
+__all__ = ["NO_COSTS", "Estimate", "counted", "estimable", "estimated"]
 
 ROWS, CALLS = "", "\n"
 """What counts rows and calls among the units. Names of units are printable, so no unit has these names."""
@@ -25,10 +26,10 @@ ROWS, CALLS = "", "\n"
 
 @dataclasses.dataclass(frozen=True)
 class Estimate:
-    """What the calls of one function for a frame would cost. Print it."""
+    """What calls for a frame would cost. Print it."""
 
     function: str
-    """Its name and version."""
+    """The name and version of the function, or of each function."""
     rows: int
     calls: int
     """Rows that the function would be called for: not those with a null, if it skips nulls."""
@@ -38,21 +39,36 @@ class Estimate:
     """By unit, what the calls for different arguments cost together."""
     amounts_without_cache: Mapping[str, float]
     """By unit, what the calls for all rows cost together."""
+    parts: tuple["Estimate", ...] = ()
+    """The estimate of each call, if it is that of several ones."""
+
+    @classmethod
+    def of_all(cls, parts: Sequence["Estimate"]) -> "Estimate":
+        """The estimate of several calls for the same rows."""
+        once: dict[str, float] = {}
+        every: dict[str, float] = {}
+        for part in parts:
+            add_amounts(once, part.amounts)
+            add_amounts(every, part.amounts_without_cache)
+        calls, different = sum(part.calls for part in parts), sum(part.distinct_calls for part in parts)
+        names = ", ".join(dict.fromkeys(part.function for part in parts))
+        return cls(names, parts[0].rows, calls, different, once, every, tuple(parts))
 
     def __str__(self) -> str:
-        return (
-            f"{self.function}: {self.rows:,} rows, {self.calls:,} calls, {self.distinct_calls:,} of them different\n"
+        whole = f"{len(self.parts)} calls of each row" if self.parts else self.function
+        return "".join(map(str, self.parts)) + (
+            f"{whole}: {self.rows:,} rows, {self.calls:,} calls, {self.distinct_calls:,} of them different\n"
             f"  each different call once, as with a cache: {amounts_text(self.amounts)}\n"
             f"  all calls, as without a cache: {amounts_text(self.amounts_without_cache)}\n"
         )
 
 
 def estimated(
-    spark: SparkSession, config: ClientConfig, frame: DataFrame, call: Column,
+    spark: SparkSession, config: ClientConfig, frame: DataFrame, call: object,
     calls_in: Callable[[DataFrame], Sequence[str]],
 ) -> Estimate:  # fmt: skip
     """Run the query that estimates, unless it needs calls, which `calls_in` finds in a frame. Raises PlanError."""
-    found = _estimable(frame, call)
+    found = estimable(frame, call)
     spec = found.spec
     config = dataclasses.replace(config, estimates=True, budget=None, reporter=None, session="")
     names = [f"argument_{position}" for position in range(len(found.arguments))]
@@ -84,8 +100,24 @@ def estimated(
     return Estimate(spec.key, rows, calls, different_calls, dict(sorted(once.items())), dict(sorted(all_rows.items())))
 
 
-def _estimable(frame: DataFrame, call: Column) -> ColumnCall:
+NO_COSTS = (
+    "it is called for bundles, with the rows of many keys, which depend on tasks and on `size`; such functions declare "
+    "no cost. After a run, remote.explain tells what calls have cost"
+)
+"""Why calls of aggregate and process table functions have no estimate."""
+
+
+def estimable(frame: DataFrame, call: object) -> ColumnCall:
     """The call of a column. Raises PlanError if what it would cost cannot be told."""
+    if isinstance(call, OverExpression):
+        call = call.expression
+    if isinstance(call, AggregateExpression):
+        raise PlanError(f"estimate of the aggregate function {call.spec.key}: none, because {NO_COSTS}")
+    if isinstance(call, DataFrame):
+        raise PlanError(
+            "estimate takes calls in columns, and got a frame as a call: the calls of a process table function have no "
+            f"estimate, because {NO_COSTS}; for a query, see remote.explain(query, estimate=True)"
+        )
     found = call_of(call)
     if found is None or found.spec.kind is not FunctionKind.SCALAR:
         raise PlanError(
