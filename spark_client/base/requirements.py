@@ -24,10 +24,6 @@ def require_packages() -> None:
     spark = pyspark.__version__
     if _numbers(spark) < (4, 1):
         raise ImportError(f"remote-udf needs PySpark 4.1 or later, found {spark}: pip install 'pyspark[connect]>=4.1'")
-    if (pandas := _version("pandas")) is not None and _numbers(pandas) >= (3,):
-        raise ImportError(
-            f"PySpark {spark} needs pandas 2.2 or later and below 3, found {pandas}: pip install 'pandas<3'"
-        )
     sqlglot = _version("sqlglot")
     if sqlglot is not None and not SQLGLOT[0] <= _numbers(sqlglot) < SQLGLOT[1]:
         oldest, below = (".".join(map(str, end)) for end in SQLGLOT)

@@ -79,7 +79,7 @@ def compatibility() -> str:
     cells = json.loads((ROOT / "docs/compatibility.json").read_text())
     results = {(cell["python"], cell["pyspark"], cell["tests"]): cell["result"] for cell in cells}
     kinds = {"spark": "Spark", "connect": "Spark Connect", "unit": "without Spark"}
-    kinds |= {"oldest sqlglot": "oldest sqlglot", "newest sqlglot": "newest sqlglot"}
+    kinds |= {"oldest sqlglot": "oldest sqlglot", "newest sqlglot": "newest sqlglot", "pandas 3": "pandas 3"}
     rows = [
         (python, pyspark, *(results.get((python, pyspark, kind), "not tried") for kind in kinds))
         for python, pyspark in sorted({(cell["python"], cell["pyspark"]) for cell in cells})

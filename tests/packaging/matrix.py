@@ -18,7 +18,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 RESULT = ROOT / "docs" / "compatibility.json"
-PYTHONS = ("3.11", "3.12", "3.13")
+PYTHONS = ("3.11", "3.12", "3.13", "3.14")
 CONSTRAINTS = (ROOT / "constraints.txt").read_text()
 PINNED = re.findall(r"^pyspark==(\S+)$", CONSTRAINTS, re.MULTILINE)[0]
 SQLGLOT = re.findall(r"sqlglot>=([\d.]+),<([\d.]+)", (ROOT / "pyproject.toml").read_text())[0]
@@ -38,6 +38,12 @@ UNIT = (
 )
 SPARK = ("tests/spark/rows/test_scalar.py", "tests/spark/sql/test_registered.py", "tests/spark/process/test_tables.py")
 """The three kinds of functions in DataFrames, in SQL and on streams, in one session of Spark."""
+PANDAS = (
+    "tests/spark/windows/test_emitting.py",
+    "tests/spark/windows/test_idle.py",
+    "tests/spark/session/test_stream_state.py",
+)
+"""What hands rows to Python as pandas."""
 # PySpark before 4.3 leaves sockets to the collector, which is a warning there and an error in our tests.
 OLDER = "-W ignore::ResourceWarning -W ignore::pytest.PytestUnraisableExceptionWarning"
 MOST_SECONDS = 1_200
@@ -76,6 +82,9 @@ def combination(python: str, pyspark: str) -> Iterator[tuple[str, str]]:
         yield "oldest sqlglot", _with_sqlglot(folder, f"sqlglot=={oldest}.*")
         yield "newest sqlglot", _with_sqlglot(folder, f"sqlglot>={oldest},<{below}")
         _install(folder, *re.findall(r"^sqlglot==\S+$", CONSTRAINTS, re.MULTILINE))
+        _install(folder, "--upgrade", "pandas>=3,<4")
+        yield "pandas 3", _pytest(folder, "", *SPARK, *PANDAS)
+        _install(folder, *re.findall(r"^pandas==\S+$", CONSTRAINTS, re.MULTILINE))
 
 
 def _with_sqlglot(folder: Path, release: str) -> str:

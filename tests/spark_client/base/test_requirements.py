@@ -50,14 +50,8 @@ def found(monkeypatch):
     return find
 
 
-def test_pandas_3_is_named_with_the_version_that_spark_needs(found):
-    found("pandas", "3.0.1")
-    with pytest.raises(ImportError, match=r"needs pandas 2.2 or later and below 3, found 3.0.1: pip"):
-        requirements.require_packages()
-
-
-@pytest.mark.parametrize("number", ["2.2.0", "2.3.3"])
-def test_pandas_2_is_accepted(found, number):
+@pytest.mark.parametrize("number", ["2.2.0", "2.3.3", "3.1.1"])
+def test_pandas_2_and_3_are_accepted(found, number):
     found("pandas", number)
     requirements.require_packages()
 
