@@ -15,11 +15,12 @@ from spark_client.base.errors import PlanError
 from spark_client.base.ipython import cancel_on_interrupt, shorten_tracebacks
 from spark_client.base.security import Security
 from spark_client.base.targets import require_no_credentials, require_target
+from spark_client.base.worker_python import warn_of_worker_python
 from spark_client.embedded import embedded_server, require_local_executors
 from spark_client.executor.stream.in_process import local_transport
 from spark_client.functions.directory import Functions, list_functions
 from spark_client.session import RemoteSession
-from spark_client.summary.collector import collecting
+from spark_client.summary.collector import collecting, context_of
 
 __all__ = ["connect", "pinned"]
 
@@ -111,6 +112,8 @@ def connect(
     elif plugins:
         raise ValueError("plugins are for the embedded server; a server at a target has its own")
     require_target(target)
+    if context_of(spark) is not None:
+        warn_of_worker_python(str(spark.conf.get("spark.master", "")))
     reporter, collector = collecting(spark, summary_directory)
     config = ClientConfig(
         target,
