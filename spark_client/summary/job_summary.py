@@ -23,6 +23,8 @@ __all__ = ["JobSummary"]
 TASKS_KEPT = 20_000
 """Number of latest tasks whose attempts are distinguished. Earlier tasks are only counted in sums."""
 
+NOT_BEGUN = "this summary has counted nothing: it counts what runs inside `with remote.summary() as summary:`"
+
 _Group = tuple[str, int | None, str]
 _Task = tuple[str, str, str, int, int, int]
 
@@ -133,6 +135,8 @@ class JobSummary:
     def text(self) -> str:
         """The summary as text, with one paragraph per function and stage."""
         rows = self.rows()
+        if not self._began:
+            return f"{NOT_BEGUN}\n"
         if not rows:
             return f"no remote call has ended in {self.seconds:.1f} s\n"
         text = "\n".join("".join(f"{line}\n" for line in paragraph(row)) for row in rows)
@@ -158,6 +162,8 @@ class JobSummary:
         return table(HEAD, map(cells, rows), numbers=(1, 2, 3, 5, 6))
 
     def __repr__(self) -> str:
+        if not self._began:
+            return f"<{NOT_BEGUN}>"
         tasks, total = self.total()
         return f"<summary of {self.seconds:.1f} s: {total.rows:,} rows in {tasks} tasks, {total.failed:,} failed>"
 

@@ -73,6 +73,15 @@ def test_reports_count_while_the_block_runs(summary, collector):
     assert summary.total()[1].rows == 20
 
 
+def test_a_summary_outside_a_block_says_how_it_counts(summary, collector):
+    collector.take([report()])
+    told = "counts what runs inside `with remote.summary() as summary:`"
+    assert told in repr(summary) and told in summary.text() and "with remote.summary()" in summary._repr_html_()
+    with summary:
+        collector.take([report()])
+    assert "10 rows in 1 tasks" in repr(summary) and "10 rows" in summary.text()
+
+
 def test_a_summary_says_what_the_server_has_lowered(serve):
     @udf.scalar(max_attempts=2)
     async def plus_one(x: int) -> int:
