@@ -2,6 +2,7 @@
 
 import functools
 import importlib
+import os
 import sys
 import typing
 
@@ -9,6 +10,10 @@ if sys.version_info < (3, 11):  # noqa: UP036 - a path of modules may be given t
     raise ImportError(f"remote-udf needs Python 3.11 or later, found {sys.version.split()[0]}")
 
 from remote_udf.version import __version__
+
+# gRPC reads it once, when it is imported: in the driver, and in Spark's workers, which import this package for their
+# plans. Below errors it has lines for connections that were idle, which concern nobody.
+os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
 
 if typing.TYPE_CHECKING:
     from spark_client.base.errors import (

@@ -1,6 +1,7 @@
 """The package's public surface, and which of its parts may know which."""
 
 import importlib
+import os
 import pkgutil
 import subprocess
 import sys
@@ -49,6 +50,17 @@ def test_jobs_import_these_names_and_no_others():
         "desc",
         "root_cause",
     ]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("given", "used"), [({}, "ERROR"), ({"GRPC_VERBOSITY": "DEBUG"}, "DEBUG")])
+def test_grpc_writes_errors_only_unless_the_user_has_set_its_verbosity(given, used):
+    code = "import spark_client.executor.stream.channels, os; print(os.environ['GRPC_VERBOSITY'])"
+    own = {name: value for name, value in os.environ.items() if name != "GRPC_VERBOSITY"}
+    done = subprocess.run(
+        [sys.executable, "-c", code], env={**own, **given}, stdout=subprocess.PIPE, text=True, check=True
+    )
+    assert done.stdout == f"{used}\n"
 
 
 @pytest.mark.parametrize("name", MODULES)
