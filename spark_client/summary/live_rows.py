@@ -56,6 +56,8 @@ class LiveRows:
         self._in_use: set[str] = set()
         """The addresses of servers whose last answer shows that they have streams of the session."""
         self._turn = 0
+        self.partial = False
+        """Whether a server has several processes, each of which knows its own rows only."""
         self._first = self._last = Answered()
 
     @classmethod
@@ -100,6 +102,7 @@ class LiveRows:
     def _take(self, address: str, answer: service_pb2.GetProgressResponse) -> bool:
         """Keep an answer. Returns whether the server is in use. That of a server with several processes is skipped."""
         if answer.partial:
+            self.partial = True
             return False
         server = answer.server[:ID_CHARACTERS] or address
         before = self._answers.get(server) or service_pb2.GetProgressResponse()

@@ -79,12 +79,11 @@ class Progress:
         now = self._clock()
         rate = (rows - self._rows) / max(now - self._then, 1e-9)
         before, self._then, self._rows = self._then, now, rows
-        parts = [
-            f"{now - self._began:.0f} s",
-            f"{rows:,} rows ({rate:,.0f} rows/s)",
-            f"{failed:,} failed",
-            f"{retries:,} retries",
-        ]
+        counts = [f"{rows:,} rows ({rate:,.0f} rows/s)", f"{failed:,} failed", f"{retries:,} retries"]
+        if self._live is not None and self._live.partial:
+            ended = f"{rows:,} rows in tasks that have ended"
+            counts = [ended, *counts[1:]] if rows else ["rows unknown until a task ends"]
+        parts = [f"{now - self._began:.0f} s", *counts]
         return ", ".join([*parts, *self._stages(before, now, tasks)])
 
     def _stages(self, before: float, now: float, ended: int) -> list[str]:

@@ -183,6 +183,12 @@ def test_a_server_of_several_processes_does_not_know_all_rows():
     live = live_of(fleet)
     fleet.rows["a"] = 30
     assert live.since_start() == Answered(0, 0)
+    tracker, statistics = Tracker(), [Statistics()]
+    tracker.stages = {4: (0, 8)}
+    progress = Progress(lambda: (0, statistics[0]), tracker, 60, io.StringIO(), lambda: 0.0, live=live)
+    assert progress.line() == "0 s, rows unknown until a task ends, stage 4: 0 of 8 tasks"
+    statistics[0] = Statistics(rows=10, failed=1)
+    assert progress.line().startswith("0 s, 10 rows in tasks that have ended, 1 failed, 0 retries, stage 4")
 
 
 def test_a_line_has_the_live_rows_until_tasks_report_more():
