@@ -326,6 +326,28 @@ class RemoteSession:
         return write(self.spark, frame, path, WriteOptions(mode, columns, compression, row_group_rows))
 
     @planning()
+    def recover_parquet(self, path: str, *, unchanged_for: str = "10 minutes") -> list[str]:
+        """End writes of `write_parquet` to a path whose driver was killed.
+
+        If all files of a write are published, they stay, and those that they replace are deleted. Otherwise its files
+        are deleted, and those of earlier writes are the result.
+
+        Args:
+            path: The path of the writes.
+            unchanged_for: A write that has changed something in this time may still run, and is left alone.
+
+        Returns:
+            What was done with each write; nothing if all writes to the path have ended.
+
+        Raises:
+            PlanError: The path or the time cannot be used.
+            WriteFailed: A write to the path may still run.
+        """
+        from spark_client.parquet.writing import recovered  # noqa: PLC0415 - a side building
+
+        return recovered(self.spark, path, unchanged_for)
+
+    @planning()
     def with_columns(
         self, frame: DataFrame, calls: Mapping[str, Column | OverExpression], **options: Unpack[ScalarCallOptions]
     ) -> DataFrame:

@@ -20,9 +20,10 @@ from spark_client.executor.files import delete_empty, delete_file, is_file, make
 from spark_client.parquet.output import OutputFile, WritePlan, parquet_writer
 from spark_client.parquet.staging import Staging
 
-__all__ = ["BeginPlan", "CommitPlan", "Replaced", "abort", "begin", "commit"]
+__all__ = ["FAILED", "BeginPlan", "CommitPlan", "RecoverPlan", "Replaced", "abort", "begin", "commit", "recover"]
 
 _SUCCESS = "_SUCCESS"
+FAILED = "failed: "
 _THREADS = 16
 """The number of files of an object store that are published at the same time."""
 
@@ -55,6 +56,15 @@ class CommitPlan:
     replaced: Replaced
 
 
+@dataclass(frozen=True)
+class RecoverPlan:
+    """The plan of `recover`. A write that has changed nothing for this number of seconds before `now` does not run."""
+
+    path: str
+    unchanged_for: float
+    now: float
+
+
 def begin(plan: BeginPlan, batches: Batches) -> Batches:
     """Claim the path. Yields "ready", "exists", or the description of another writer."""
     for _ in batches:
@@ -84,6 +94,42 @@ def abort(staging: Staging, batches: Batches) -> Batches:
                 _withdraw(staging)
             staging.release_path()
         yield _answer("aborted")
+
+
+def recover(plan: RecoverPlan, batches: Batches) -> Batches:
+    """End the writes to a path whose driver was killed.
+
+    Yields what was done with each, or after FAILED why one of them was left alone, because it may still run.
+    """
+    for _ in batches:
+        try:
+            with Staging(plan.path, "").naming_the_path():
+                answers = [_recovered(staging, plan) for staging in Staging(plan.path, "").writers()]
+        except WriteFailed as error:
+            answers = [f"{FAILED}{error}"]
+        yield pa.record_batch({"answer": pa.array(answers, pa.string())})
+
+
+def _recovered(staging: Staging, plan: RecoverPlan) -> str:
+    since = plan.now - staging.changed()
+    if since < plan.unchanged_for:
+        raise WriteFailed(
+            f"recover_parquet: the write {staging.write} to {plan.path!r} may still run: it changed something "
+            f"{max(since, 0.0):.0f} s ago. Wait until it has ended or, if its driver was killed, until it has changed "
+            f"nothing for {plan.unchanged_for:.0f} s (unchanged_for)"
+        )
+    if not staging.completed():
+        _withdraw(staging)
+        staging.release_path()
+        return f"{staging.write}: withdrawn; the files of earlier writes are the result"
+    system, base = staging.located()
+    old = staging.replaced()
+    _each(system, lambda path: delete_file(system, path), old)
+    _prune(system, base, old)
+    with system.open_output_stream(posixpath.join(base, _SUCCESS)):
+        pass
+    staging.release()
+    return f"{staging.write}: completed; its files are the result, and {len(old)} files that they replace were deleted"
 
 
 def _withdraw(staging: Staging) -> None:
@@ -135,10 +181,12 @@ class _Commit:
                     "may have begun; nothing was published. Write again"
                 )
             return  # an earlier attempt of this task has committed
-        if not staging.completed():
+        completed = staging.completed()
+        if not completed:
             self._publish_all()
-            staging.mark_complete()
         old = self._replaced()
+        if not completed:
+            staging.mark_complete(old)
         # If the marker is still there, no other write had begun before the files were listed.
         if not staging.claimed():
             raise WriteFailed(

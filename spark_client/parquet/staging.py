@@ -12,6 +12,7 @@ import datetime
 import json
 import posixpath
 import socket
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -69,11 +70,11 @@ class Staging:
             since = datetime.datetime.now(datetime.UTC).isoformat("T", "seconds")
             with system.open_output_stream(self._marker()) as sink:
                 sink.write(json.dumps({"host": socket.gethostname(), "since": since, "made": made}).encode())
+        for other in self.writers():
+            if other.write != self.write:
+                self.release()
+                return self._describe(other.write)
         entries = system.get_file_info(fs.FileSelector(folder))
-        markers = {info.base_name.removesuffix(".json") for info in entries if info.base_name.endswith(".json")}
-        for other in sorted(markers - {self.write}):
-            self.release()
-            return self._describe(other)
         # A task that is still running after its write has ended may have left files.
         for info in entries:
             if info.type == fs.FileType.Directory and info.base_name != self.write:
@@ -87,11 +88,35 @@ class Staging:
         system, _ = self.located()
         return is_file(system, self._marker())
 
-    def mark_complete(self) -> None:
-        """Record that all files of this write are published."""
+    def mark_complete(self, replaced: Sequence[str]) -> None:
+        """Record that all files of this write are published, and the files that they replace."""
         system, directory = self.files()
-        with system.open_output_stream(directory + _COMPLETE):
-            pass
+        with system.open_output_stream(directory + _COMPLETE) as sink:
+            sink.write(json.dumps([*replaced]).encode())
+
+    def replaced(self) -> list[str]:
+        """The files that those of this complete write replace, and that are still there."""
+        system, directory = self.files()
+        with system.open_input_stream(directory + _COMPLETE) as source:
+            listed = json.loads(source.read() or b"[]")
+        return [path for path in listed if is_file(system, path)]
+
+    def writers(self) -> list["Staging"]:
+        """The writes to the path that have not ended."""
+        system, base = self.located()
+        selector = fs.FileSelector(posixpath.join(base, _FOLDER), allow_not_found=True)
+        names = sorted(info.base_name for info in system.get_file_info(selector))
+        return [Staging(self.path, name.removesuffix(".json")) for name in names if name.endswith(".json")]
+
+    def changed(self) -> float:
+        """When this write has last changed something, in seconds since 1970; without times of files, when it began."""
+        system, directory = self.files()
+        staged = system.get_file_info(fs.FileSelector(directory, recursive=True, allow_not_found=True))
+        own = [info for info in self.published() if self.owns(info.path)]
+        marks = system.get_file_info([self._marker(), directory + _COMPLETE])
+        found = [info for info in (*staged, *own, *marks) if info.type != fs.FileType.NotFound]
+        times = [info.mtime_ns / 1e9 for info in found if info.mtime_ns]
+        return max(times) if times else datetime.datetime.fromisoformat(self._read_marker()["since"]).timestamp()
 
     def completed(self) -> bool:
         """Whether all files of this write are published, and those that they replace may have been deleted."""
@@ -160,5 +185,5 @@ class Staging:
             )
         return (
             f"another write to {self.path!r} has not ended: {other}, running {who}. Wait until it has ended. If its "
-            f"driver was already killed, {remedy}"
+            f"driver was already killed, {remedy}. remote.recover_parquet({self.path!r}) does this"
         )

@@ -7,6 +7,7 @@ files.
 
 import contextlib
 import re
+import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -17,14 +18,25 @@ from pyspark.errors import PythonException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T
 
-from remote_udf.errors import UnsupportedType
+from remote_udf.durations import parse_seconds
+from remote_udf.errors import InvalidOption, UnsupportedType
 from spark_client.base.errors import PlanError, WriteFailed
 from spark_client.base.identifiers import identifiers_of
 from spark_client.base.job_tags import JobTags
 from spark_client.base.passed_columns import passed_type
 from spark_client.base.targets import require_no_credentials
 from spark_client.base.types import arrow_type, spark_type
-from spark_client.parquet.committing import BeginPlan, CommitPlan, Replaced, abort, begin, commit
+from spark_client.parquet.committing import (
+    FAILED,
+    BeginPlan,
+    CommitPlan,
+    RecoverPlan,
+    Replaced,
+    abort,
+    begin,
+    commit,
+    recover,
+)
 from spark_client.parquet.output import FILE_COLUMNS, OutputFile, WritePlan, write_files
 from spark_client.parquet.staging import Staging
 from spark_client.planning.key_columns import sorts
@@ -106,6 +118,21 @@ def write(spark: SparkSession, frame: DataFrame, path: str, options: WriteOption
     with contextlib.suppress(Exception):
         spark.catalog.refreshByPath(path)
     return [ParquetFile(f"{file.folder}/{file.name}".lstrip("/"), file.rows, file.bytes) for file in files]
+
+
+def recovered(spark: SparkSession, path: str, unchanged_for: str) -> list[str]:
+    """End writes whose driver was killed; see `RemoteSession.recover_parquet`."""
+    try:
+        plan = RecoverPlan(_checked_path(path), parse_seconds(unchanged_for), time.time())
+    except InvalidOption as error:
+        raise PlanError(f"recover_parquet: unchanged_for: {error}") from None
+    rows = apply_operator(spark.range(0, 1, 1, 1), recover, plan, "answer string").collect()
+    answers = [str(row["answer"]) for row in rows]
+    if answers and answers[0].startswith(FAILED):
+        raise WriteFailed(answers[0].removeprefix(FAILED))
+    with contextlib.suppress(Exception):
+        spark.catalog.refreshByPath(path)
+    return answers
 
 
 @contextlib.contextmanager

@@ -21,6 +21,7 @@ from spark_client.base.ipython import _is_interrupt
 from spark_client.parquet import writing
 from spark_client.parquet.committing import abort, begin, commit
 from spark_client.parquet.output import OutputFile
+from spark_client.parquet.staging import Staging
 from spark_client.parquet.writing import FILES
 from spark_client.planning.operators import apply_after_operator
 from spark_client.sql.fewer_calls.explaining import plan_of
@@ -201,6 +202,24 @@ def test_a_query_that_fails_leaves_nothing_new(remote, spark, tmp_path):
         session.write_parquet(frame, str(tmp_path / "out"), mode="overwrite")
     assert everything_in(tmp_path / "out") == before
     assert spark.read.parquet(str(tmp_path / "out")).count() == 3
+
+
+def test_writes_of_a_killed_driver_are_recovered(remote, spark, tmp_path):
+    session, path = remote(one_more), str(tmp_path / "out")
+    assert session.recover_parquet(path) == []
+    session.write_parquet(spark.range(3), path)
+    killed = Staging(path, "ab" * 16)
+    assert killed.claim() is None
+    with pytest.raises(WriteFailed, match=r"remote\.recover_parquet\('.*out'\) does this"):
+        session.write_parquet(spark.range(3), path, mode="overwrite")
+    with pytest.raises(WriteFailed, match=r"may still run: it changed something \d s ago"):
+        session.recover_parquet(path)
+    with pytest.raises(PlanError, match="recover_parquet: unchanged_for: 'soon' is not a duration"):
+        session.recover_parquet(path, unchanged_for="soon")
+    [told] = session.recover_parquet(path, unchanged_for="0 s")
+    assert told.startswith(f"{killed.write}: withdrawn")
+    session.write_parquet(spark.range(5), path, mode="overwrite")
+    assert spark.read.parquet(path).count() == 5
 
 
 def test_a_commit_that_may_go_on_after_an_interrupt_is_left_alone(remote, spark, tmp_path, monkeypatch):

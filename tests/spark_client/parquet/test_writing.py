@@ -1,6 +1,7 @@
 """Parts of `write_parquet` that need no Spark: attempts of tasks, commits on file systems that fail, row groups."""
 
 import contextlib
+import math
 import pickle
 import re
 import uuid
@@ -17,7 +18,7 @@ from spark_client.base.errors import WriteFailed
 from spark_client.executor import files as files_module
 from spark_client.executor.files import is_of_time, located, located_directory, move_file
 from spark_client.parquet import committing, output
-from spark_client.parquet.committing import BeginPlan, CommitPlan, Replaced, abort, begin, commit
+from spark_client.parquet.committing import BeginPlan, CommitPlan, RecoverPlan, Replaced, abort, begin, commit, recover
 from spark_client.parquet.footers import Calendars
 from spark_client.parquet.output import OutputFile, WritePlan, by_directory, write_files
 from spark_client.parquet.scan import ScanColumn, ScanPlan, Split, read_splits
@@ -281,6 +282,30 @@ def test_a_path_with_files_is_not_new(path):
     assert not again.staging.claimed()
 
 
+def recovering(path: str, now: float = math.inf) -> list[str]:
+    (answers,) = recover(RecoverPlan(path, 60.0, now), iter(ONE))
+    return answers.column("answer").to_pylist()
+
+
+def test_a_write_that_may_still_run_is_not_recovered(tmp_path):
+    path = str(tmp_path / "out")
+    assert recovering(path) == []
+    plan = plan_in(path)
+    began(plan)
+    files = attempt(plan, [1])
+    [told] = recovering(path, plan.staging.changed() + 30.0)
+    assert told.startswith(f"failed: recover_parquet: the write {plan.staging.write} to {path!r} may still run")
+    assert "it changed something 30 s ago" in told
+    committed(plan, files)
+    assert visible(path) == [1] and recovering(path) == []
+    killed = plan_in(path)
+    began(killed)
+    attempt(killed, [5])
+    [told] = recovering(path, killed.staging.changed() + 60.0)
+    assert told == f"{killed.staging.write}: withdrawn; the files of earlier writes are the result"
+    assert visible(path) == [1]
+
+
 def follow_the_message(path: str) -> None:
     """Do what a refused writer is told to do after the driver of another one was killed."""
     message = began(plan_in(path))
@@ -298,7 +323,7 @@ def follow_the_message(path: str) -> None:
     assert began(plan_in(path)) == "ready"
 
 
-@pytest.mark.parametrize("after", ["again", "abort", "killed"])
+@pytest.mark.parametrize("after", ["again", "abort", "killed", "recovered"])
 @pytest.mark.parametrize("replaced", [Replaced.NONE, Replaced.ALL])
 def test_whichever_request_of_a_commit_fails_old_rows_are_kept_or_new_ones_complete(store, replaced, after):
     old, new = [1, 2, 3], [7, 8]
@@ -336,6 +361,10 @@ def test_whichever_request_of_a_commit_fails_old_rows_are_kept_or_new_ones_compl
             assert left == old or set(new) <= set(left) <= {*old, *new}, requests
             assert left != old or "_SUCCESS" in names(path)
             assert began(plan_in(path)) == "ready"
+        elif after == "recovered":
+            recovering(path)
+            assert visible(path) in (old, complete), requests
+            assert "_SUCCESS" in names(path) and began(plan_in(path)) == "ready"
         else:
             follow_the_message(path)
             # The message does not know the mode, and here its reader always deletes what a complete write may replace.
