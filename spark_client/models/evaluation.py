@@ -23,8 +23,15 @@ __all__ = ["put_evaluation"]
 
 _NAME = "ML_EVALUATE"
 _PARAMETERS = ("INPUT", "MODEL", "LABEL", "ARGS", "TASK", "CONFIG")
-_LABEL, _RESULT = F.col("label"), F.col("result")
 Metrics = Mapping[str, Column]
+
+
+def _label() -> Column:
+    return F.col("label")
+
+
+def _result() -> Column:
+    return F.col("result")
 
 
 def put_evaluation(scope: Scope, node: Node, call: exp.Anonymous) -> None:
@@ -67,12 +74,12 @@ def _mapped(frame: DataFrame, metrics: Metrics) -> DataFrame:
 
 def _whole(frame: DataFrame, metrics: Metrics) -> DataFrame:
     """The metrics over rows with a label and a result, and the number of rows with and without them."""
-    both = _LABEL.isNotNull() & _RESULT.isNotNull()
+    both = _label().isNotNull() & _result().isNotNull()
     return _mapped(frame, {**metrics, "rows": F.count_if(both), "skipped": F.count_if(~both)})
 
 
 def _regression(frame: DataFrame) -> DataFrame:
-    label, result = _LABEL.cast("double"), F.when(_LABEL.isNotNull(), _RESULT.cast("double"))
+    label, result = _label().cast("double"), F.when(_label().isNotNull(), _result().cast("double"))
     error = label - result
     squares = F.avg(error * error)
     spread = F.var_pop(F.when(result.isNotNull(), label))
@@ -90,9 +97,9 @@ def _classification(frame: DataFrame) -> DataFrame:
         return F.struct(of.alias("class"), *(given.get(name, F.lit(0)).cast("bigint").alias(name) for name in counts))
 
     one = F.lit(1)
-    known = F.array(row(_LABEL, actual=one, right=(_LABEL == _RESULT)), row(_RESULT, said=one))
-    unknown = F.array(row(F.nullif(_LABEL, _LABEL), skipped=one))
-    rows = F.when(_LABEL.isNotNull() & _RESULT.isNotNull(), known).otherwise(unknown)
+    known = F.array(row(_label(), actual=one, right=(_label() == _result())), row(_result(), said=one))
+    unknown = F.array(row(F.nullif(_label(), _label()), skipped=one))
+    rows = F.when(_label().isNotNull() & _result().isNotNull(), known).otherwise(unknown)
     classes = frame.select(F.inline(rows)).groupBy("class").agg(*(F.sum(name).alias(name) for name in counts))
     actual, said, right, skipped = map(F.col, counts)
     both = actual + said  # 0 for the rows that are skipped
@@ -107,7 +114,7 @@ def _classification(frame: DataFrame) -> DataFrame:
 
 def _text(frame: DataFrame) -> DataFrame:
     """ROUGE-1: the words that label and result share, as a part of those of the result and of the label."""
-    label, result = (F.split(F.lower(F.trim(text)), r"\s+") for text in (_LABEL, _RESULT))
+    label, result = (F.split(F.lower(F.trim(text)), r"\s+") for text in (_label(), _result()))
 
     def shared(one: Column, other: Column) -> Column:
         def times(words: Column, word: Column) -> Column:
@@ -121,9 +128,9 @@ def _text(frame: DataFrame) -> DataFrame:
         "precision": common / F.size(result), "recall": common / F.size(label),
         "f1": 2 * common / (F.size(result) + F.size(label)),
     }  # fmt: skip
-    known = _LABEL.isNotNull() & _RESULT.isNotNull()
+    known = _label().isNotNull() & _result().isNotNull()
     return _whole(frame, {
-        "exact_match": F.avg((_LABEL == _RESULT).cast("double")),
+        "exact_match": F.avg((_label() == _result()).cast("double")),
         **{f"rouge1_{name}": F.avg(F.when(known, ratio)) for name, ratio in ratios.items()},
     })  # fmt: skip
 
