@@ -10,13 +10,14 @@ from typing import Any
 
 import pyarrow as pa
 
+from remote_udf.argument_traits import ArgumentTrait
 from remote_udf.errors import InvalidCall
 from remote_udf.functions import FunctionKind, FunctionSpec
 from remote_udf.process_calls import OrderColumn, ProcessCall, TableCall
 from remote_udf.python_values import scalar_array
 from remote_udf.result_columns import numbered, resolved
 from remote_udf.row_kinds import ROW_KIND
-from remote_udf.table_arguments import ArgumentTrait, ChangelogMode, TableArgument
+from remote_udf.table_arguments import ChangelogMode, TableArgument
 from remote_udf.types import accepts, normalized, spelled
 
 __all__ = ["ROWTIME", "TableGiven", "output_fields", "plan_process_call", "require_uid"]
@@ -54,6 +55,9 @@ def plan_process_call(
     """
     if spec.kind is not FunctionKind.PROCESS or spec.process is None:
         raise InvalidCall(f"function {spec.key} is a function of kind {spec.kind}, not a process table function")
+    keyed = {name: bool(table.partition_by) for name, table in tables.items()}
+    spec = replace(spec, process=spec.process.in_call(keyed, scalars))
+    assert spec.process is not None
     planner = _Planner(spec, key)
     planned = {
         argument.name: planner.table(argument, tables.get(argument.name), index)

@@ -73,16 +73,18 @@ def depends_on_call(result: pa.DataType) -> bool:
 
 
 def resolved(spec: FunctionSpec, call: ProcessCall) -> FunctionSpec:
-    """Return the function with the columns and the kinds of row that its result has in this call.
+    """Return the function with the traits of tables, and the columns and kinds of row of its result, in this call.
 
     Raises InvalidCall if a DESCRIPTOR does not name exactly one column, or names one that the table does not have, or
     if a map names an unknown kind of row.
     """
+    assert spec.process is not None
+    keyed = {each.name: bool(table.partition_by) for each, table in zip(spec.process.tables, call.tables, strict=True)}
+    scalars = {name: _argument(call, name) for name in call.scalars.schema.names}
+    signature = spec.process.in_call(keyed, scalars)
     if not pa.types.is_struct(spec.result) or not depends_on_call(spec.result):
-        return spec
+        return spec if signature is spec.process else replace(spec, process=signature)
     fields: list[pa.Field] = []
-    signature = spec.process
-    assert signature is not None
     for field in spec.result:
         told = {name.decode(): text.decode() for name, text in (field.metadata or {}).items()}
         if _TABLE.decode() in told:

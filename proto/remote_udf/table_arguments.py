@@ -1,44 +1,19 @@
-"""Table arguments of process table functions, their traits, and changelog modes (FLIP-440)."""
+"""Table arguments of process table functions, and changelog modes (FLIP-440)."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from enum import StrEnum
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import pyarrow as pa
 
+from remote_udf.argument_traits import ArgumentTrait, ConditionalTrait, trait_named, with_conditional
 from remote_udf.arrow import read_schema, write_schema
-from remote_udf.errors import ProtocolViolation
 from remote_udf.row_kinds import RowKind
 from remote_udf.v1 import function_pb2 as pb
 
-__all__ = ["ArgumentTrait", "ChangelogMode", "ProcessSignature", "TableArgument", "state_field"]
+__all__ = ["ChangelogMode", "ProcessSignature", "TableArgument", "state_field"]
 
 _TIME_TO_LIVE = b"remote_udf.time_to_live"
-
-
-class ArgumentTrait(StrEnum):
-    """What a table argument is, and what it requires of the table that is passed (Flink's ArgumentTrait)."""
-
-    ROW_SEMANTIC_TABLE = "ROW_SEMANTIC_TABLE"
-    """Rows are independent of each other: no key, no state, no timers."""
-    SET_SEMANTIC_TABLE = "SET_SEMANTIC_TABLE"
-    """Rows with the same key are processed together, with the state and timers of the key."""
-    BROADCAST_SEMANTIC_TABLE = "BROADCAST_SEMANTIC_TABLE"
-    """Every row is sent to every partition; it may only change broadcast state."""
-    PASS_COLUMNS_THROUGH = "PASS_COLUMNS_THROUGH"  # noqa: S105 - no password
-    """The result has all columns of the table, not only those of the key."""
-    OPTIONAL_PARTITION_BY = "OPTIONAL_PARTITION_BY"
-    """Without PARTITION BY the whole table has one key."""
-    SUPPORT_UPDATES = "SUPPORT_UPDATES"
-    """The table may be a changelog."""
-    REQUIRE_UPDATE_BEFORE = "REQUIRE_UPDATE_BEFORE"
-    """If the table is a changelog, it has -U before +U."""
-    REQUIRE_FULL_DELETE = "REQUIRE_FULL_DELETE"
-    """-D has the values of all columns, not only those of the key."""
-    REQUIRE_ON_TIME = "REQUIRE_ON_TIME"
-    """The call must name the column that has the time."""
-    ORDERED_BY_TIME = "ORDERED_BY_TIME"
-    """The function assumes that rows come in the order of their times: without ORDER BY, Spark orders by on_time."""
 
 
 @dataclass(frozen=True)
@@ -88,11 +63,22 @@ class ChangelogMode:
 
 @dataclass(frozen=True)
 class TableArgument:
-    """A table among a function's arguments. `row` is the struct of a typed table, whose columns match by position."""
+    """A table among a function's arguments. `row` is the struct of a typed table, whose columns match by position.
+
+    `traits` are those of every call, and after `ProcessSignature.in_call` those of one call.
+    """
 
     name: str
     traits: frozenset[ArgumentTrait]
     row: pa.DataType | None = None
+    conditional: tuple[ConditionalTrait, ...] = ()
+    declared: frozenset[ArgumentTrait] | None = None
+    """The traits of every call, if `traits` are those of one."""
+
+    @property
+    def always(self) -> frozenset[ArgumentTrait]:
+        """The traits of every call."""
+        return self.traits if self.declared is None else self.declared
 
     @property
     def has_set_semantics(self) -> bool:
@@ -134,6 +120,22 @@ class ProcessSignature:
         """The tables that are not broadcast."""
         return [table for table in self.tables if not table.is_broadcast]
 
+    def in_call(self, partitioned: Mapping[str, bool], scalars: Mapping[str, Any]) -> "ProcessSignature":
+        """The signature with the traits that its tables have in a call.
+
+        Args:
+            partitioned: Whether a table has PARTITION BY, by argument.
+            scalars: The scalar arguments that the call passes.
+        """
+        if not any(table.conditional for table in self.tables):
+            return self
+        tables = []
+        for table in self.tables:
+            by_key = partitioned.get(table.name, False)
+            met = [each for each in table.conditional if each.holds(scalars, partitioned=by_key)]
+            tables.append(replace(table, traits=with_conditional(table.always, met), declared=table.always))
+        return replace(self, tables=tuple(tables))
+
     @property
     def passes_columns_through(self) -> bool:
         return any(table.has(ArgumentTrait.PASS_COLUMNS_THROUGH) for table in self.tables)
@@ -147,7 +149,7 @@ class ProcessSignature:
     def to_proto(self) -> pb.ProcessSignature:
         tables = [
             pb.TableArgument(
-                name=table.name, traits=sorted(table.traits),
+                name=table.name, traits=sorted([*table.always, *map(str, table.conditional)]),
                 row=write_schema(pa.schema(list(table.row))) if table.row is not None else b"",
             )
             for table in self.tables
@@ -162,8 +164,9 @@ class ProcessSignature:
         tables = tuple(
             TableArgument(
                 table.name,
-                frozenset(_trait(trait) for trait in table.traits),
+                frozenset(trait_named(trait) for trait in table.traits if ConditionalTrait.parse(trait) is None),
                 pa.struct(list(read_schema(table.row))) if table.row else None,
+                tuple(found for trait in table.traits if (found := ConditionalTrait.parse(trait)) is not None),
             )
             for table in message.tables
         )
@@ -177,10 +180,3 @@ def state_field(name: str, type_: pa.DataType, time_to_live: int | None) -> pa.F
     """The field of a state entry; its time-to-live is in milliseconds."""
     told = None if time_to_live is None else {_TIME_TO_LIVE: str(time_to_live).encode()}
     return pa.field(name, type_, metadata=told)
-
-
-def _trait(name: str) -> ArgumentTrait:
-    try:
-        return ArgumentTrait[name]
-    except KeyError:
-        raise ProtocolViolation(f"table trait {name[:100]!r} is unknown to this version") from None

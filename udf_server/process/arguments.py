@@ -2,15 +2,17 @@
 
 import dataclasses
 import inspect
+import itertools
 import typing
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 import pyarrow as pa
 
+from remote_udf.argument_traits import SEMANTICS, ArgumentTrait, ConditionalTrait, with_conditional
 from remote_udf.durations import parse_seconds
 from remote_udf.errors import InvalidOption
-from remote_udf.table_arguments import ArgumentTrait, TableArgument
+from remote_udf.table_arguments import TableArgument
 from udf_server.base.errors import DeclarationError
 from udf_server.declaring.annotations import AuthorCode, codecs_for, hints_of_code, signature_of, type_given
 from udf_server.process.base import Row, StateHint, shown
@@ -24,13 +26,9 @@ from udf_server.values.values import codec_for_type
 __all__ = ["Argument", "EvalParameters", "read_arguments"]
 
 RESERVED = ("on_time", "uid")
-_SEMANTICS = {
-    ArgumentTrait.ROW_SEMANTIC_TABLE, ArgumentTrait.SET_SEMANTIC_TABLE, ArgumentTrait.BROADCAST_SEMANTIC_TABLE,
-}  # fmt: skip
-_SET_ONLY = (
-    ArgumentTrait.OPTIONAL_PARTITION_BY, ArgumentTrait.REQUIRE_UPDATE_BEFORE, ArgumentTrait.REQUIRE_FULL_DELETE,
-    ArgumentTrait.ORDERED_BY_TIME,
-)  # fmt: skip
+_OF_CHANGES = (ArgumentTrait.REQUIRE_UPDATE_BEFORE, ArgumentTrait.REQUIRE_FULL_DELETE)
+_SET_ONLY = (ArgumentTrait.OPTIONAL_PARTITION_BY, *_OF_CHANGES, ArgumentTrait.ORDERED_BY_TIME)
+"""Traits for tables with set semantics; those of changes are for tables with row semantics, too."""
 _VIEWS = (ListView, MapView, ValueView)
 
 
@@ -83,9 +81,9 @@ def read_arguments(where: str, code: AuthorCode) -> EvalParameters:
             raise DeclarationError(
                 f"{place}: Could not extract a data type: annotate it as a state entry, a table or a scalar argument"
             )
-        traits, state = _notes(hint)
-        if traits:
-            result.arguments.append(_table(place, parameter, hint, traits))
+        traits, conditional, state = _notes(hint)
+        if traits or conditional:
+            result.arguments.append(_table(place, parameter, hint, traits, conditional))
         elif state is not None or _origin(hint) in _VIEWS:
             if result.arguments:
                 raise DeclarationError(f"{place}: State entries must precede arguments")
@@ -100,13 +98,14 @@ def _is_context(name: str, hint: type | None) -> bool:
     return hint is ProcessContext or (hint is None and name in ("ctx", "context"))
 
 
-def _notes(hint: type) -> tuple[frozenset[ArgumentTrait], StateHint | None]:
+def _notes(hint: type) -> tuple[frozenset[ArgumentTrait], tuple[ConditionalTrait, ...], StateHint | None]:
     if typing.get_origin(hint) is not Annotated:
-        return frozenset(), None
+        return frozenset(), (), None
     notes = typing.get_args(hint)[1:]
     # A trait is also a string, but not every string is a trait.
     traits = frozenset(note for note in notes if isinstance(note, ArgumentTrait))
-    return traits, next((note for note in notes if isinstance(note, StateHint)), None)
+    conditional = tuple(note for note in notes if isinstance(note, ConditionalTrait))
+    return traits, conditional, next((note for note in notes if isinstance(note, StateHint)), None)
 
 
 def _plain(hint: type) -> type:
@@ -128,37 +127,50 @@ def _one(hint: type, place: str) -> Codec:
     return codecs[0]
 
 
-def _table(place: str, parameter: inspect.Parameter, hint: type, traits: frozenset[ArgumentTrait]) -> Argument:
-    semantics = traits & _SEMANTICS
-    if len(semantics) != 1:
+def _table(
+    place: str, parameter: inspect.Parameter, hint: type, traits: frozenset[ArgumentTrait],
+    conditional: tuple[ConditionalTrait, ...],
+) -> Argument:  # fmt: skip
+    if parameter.default is not parameter.empty:
+        raise DeclarationError(f"{place}: Table arguments must not be optional")
+    conditions = list(dict.fromkeys(each.conditions for each in conditional))
+    for truths in itertools.product((False, True), repeat=len(conditions)):
+        holds = dict(zip(conditions, truths, strict=True))
+        met = [each for each in conditional if holds[each.conditions] is not each.negated]
+        _require_traits(place, with_conditional(traits, met))
+    plain, codec = _plain(hint), None
+    if plain is not Row:
+        codec = _one(plain, place)
+        if not isinstance(codec, StructCodec):
+            raise DeclarationError(f"{place}: a row of a table is a udf.Row or a dataclass, not {plain}")
+        if ArgumentTrait.SUPPORT_UPDATES in with_conditional(traits, conditional):
+            raise DeclarationError(
+                f"{place}: Table arguments that support updates must use a row type, which shows the kind of change"
+            )
+    table = TableArgument(parameter.name, traits, None if codec is None else codec.type, conditional)
+    return Argument(parameter.name, table, codec, keyword=parameter.kind is parameter.KEYWORD_ONLY)
+
+
+def _require_traits(place: str, traits: frozenset[ArgumentTrait]) -> None:
+    """Raises DeclarationError for traits that a table cannot have together."""
+    if len(traits & SEMANTICS) != 1:
         raise DeclarationError(
             f"{place}: a table must have one of ROW_SEMANTIC_TABLE, SET_SEMANTIC_TABLE and BROADCAST_SEMANTIC_TABLE"
         )
-    if parameter.default is not parameter.empty:
-        raise DeclarationError(f"{place}: Table arguments must not be optional")
     if ArgumentTrait.SET_SEMANTIC_TABLE not in traits:
         for trait in _SET_ONLY:
-            if trait in traits and not (trait is ArgumentTrait.REQUIRE_UPDATE_BEFORE and not _is_broadcast(traits)):
+            if trait in traits and (trait not in _OF_CHANGES or _is_broadcast(traits)):
                 raise DeclarationError(f"{place}: Trait {trait} requires SET_SEMANTIC_TABLE")
+    if ArgumentTrait.NOTIFY_STATEFUL_SETS in traits and not _is_broadcast(traits):
+        raise DeclarationError(f"{place}: Trait NOTIFY_STATEFUL_SETS requires BROADCAST_SEMANTIC_TABLE")
     if ArgumentTrait.SUPPORT_UPDATES not in traits:
-        for trait in (ArgumentTrait.REQUIRE_UPDATE_BEFORE, ArgumentTrait.REQUIRE_FULL_DELETE):
+        for trait in _OF_CHANGES:
             if trait in traits:
                 raise DeclarationError(f"{place}: Trait {trait} requires SUPPORT_UPDATES")
     if ArgumentTrait.ORDERED_BY_TIME in traits and ArgumentTrait.REQUIRE_ON_TIME not in traits:
         raise DeclarationError(f"{place}: Trait ORDERED_BY_TIME requires REQUIRE_ON_TIME")
     if ArgumentTrait.SUPPORT_UPDATES in traits and ArgumentTrait.PASS_COLUMNS_THROUGH in traits:
         raise DeclarationError(f"{place}: Pass-through columns are not supported for tables that support updates")
-    plain, codec = _plain(hint), None
-    if plain is not Row:
-        codec = _one(plain, place)
-        if not isinstance(codec, StructCodec):
-            raise DeclarationError(f"{place}: a row of a table is a udf.Row or a dataclass, not {plain}")
-        if ArgumentTrait.SUPPORT_UPDATES in traits:
-            raise DeclarationError(
-                f"{place}: Table arguments that support updates must use a row type, which shows the kind of change"
-            )
-    table = TableArgument(parameter.name, traits, None if codec is None else codec.type)
-    return Argument(parameter.name, table, codec, keyword=parameter.kind is parameter.KEYWORD_ONLY)
 
 
 def _is_broadcast(traits: frozenset[ArgumentTrait]) -> bool:
@@ -278,6 +290,18 @@ def _require_sound(where: str, found: EvalParameters) -> None:
         raise DeclarationError(
             f"{where}: Pass-through columns are not supported if multiple table arguments are declared"
         )
+    scalars = [argument.name for argument in found.arguments if argument.table is None]
+    for table in tables:
+        for name in (name for each in table.conditional for name in each.arguments):
+            if name not in scalars:
+                raise DeclarationError(
+                    f"{where}, parameter {table.name!r}: a trait depends on {name!r}, which is not a scalar argument; "
+                    f"there are {', '.join(['has_partition_by', *scalars])}"
+                )
+        if table.has(ArgumentTrait.NOTIFY_STATEFUL_SETS) and all(entry.broadcast for entry in found.states):
+            raise DeclarationError(
+                f"{where}, parameter {table.name!r}: Trait NOTIFY_STATEFUL_SETS requires a state entry of a key"
+            )
     for entry in found.states:
         if entry.broadcast and len(main) == len(tables):
             raise DeclarationError(

@@ -37,10 +37,10 @@ class ProcessFunction(Function):
     timer_has_context: bool
 
     def in_call(self, call: ProcessCall) -> "ProcessFunction":
-        """The function with the result columns and kinds of row that depend on this call. Raises InvalidCall."""
-        if self.results.told is None:
-            return self
+        """The function with what depends on this call: traits, result columns and kinds of row. Raises InvalidCall."""
         spec = resolved(self.spec, call)
+        if self.results.told is None:
+            return self if spec is self.spec else replace(self, spec=spec)
         assert spec.process is not None
         results = results_of(spec.result, spec.process.changelog_mode)
         return replace(self, spec=spec, results=results, result=StructCodec(dict(results.columns)))

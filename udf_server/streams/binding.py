@@ -109,6 +109,7 @@ def _process(
             ErrorCode.ARGUMENT_COUNT,
             f"function {spec.key} takes {len(spec.process.tables)} tables, got {len(call.tables)}: {spec.signature}",
         )
+    function = function.in_call(call)
     targets = checked_process_segments(function, call, schema)
     called = bind_process(function, call, ProcessMetrics(metrics, spec.name, spec.version))
     return Bound(called, options.for_segments(), options.to_text(), Arguments(schema, targets))

@@ -12,13 +12,13 @@ from typing import Any
 
 import pyarrow as pa
 
+from remote_udf.argument_traits import ArgumentTrait
 from remote_udf.durations import parse_seconds
 from remote_udf.errors import InvalidCall
 from remote_udf.process_calls import OUTPUT, STATE, TIMERS
 from remote_udf.process_planning import TableGiven, output_fields, plan_process_call
 from remote_udf.result_columns import resolved
 from remote_udf.row_kinds import ROW_KIND, RowKind
-from remote_udf.table_arguments import ArgumentTrait
 from udf_server.declaring.hooks import FunctionContext
 from udf_server.process.base import ProcessTableFunction, Row, row_class
 from udf_server.process.binding import ProcessBinding
@@ -284,6 +284,8 @@ class ProcessTableHarness:
         given, argument = self._call.tables[number], self._signature.tables[number]
         if argument.is_broadcast:
             self._process((), (number, row, kind), None, broadcast=True)
+            for key in list(self._kept.states) if argument.has(ArgumentTrait.NOTIFY_STATEFUL_SETS) else ():
+                self._process(key, (number, row, kind), None)
             return
         key = tuple(row.field(column)[0].as_py() for column in given.partition_by) if argument.has_set_semantics else ()
         self._process(_key(key), (number, row, kind), None)

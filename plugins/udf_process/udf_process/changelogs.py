@@ -41,11 +41,11 @@ class ToChangelog(udf.ProcessTableFunction):
         ctx: udf.ProcessContext,
         input: Annotated[
             udf.Row,
-            ArgumentTrait.SET_SEMANTIC_TABLE,
-            ArgumentTrait.OPTIONAL_PARTITION_BY,
+            ArgumentTrait.ROW_SEMANTIC_TABLE,
+            ArgumentTrait.SET_SEMANTIC_TABLE.when(has_partition_by=True),
             ArgumentTrait.SUPPORT_UPDATES,
             ArgumentTrait.REQUIRE_UPDATE_BEFORE,
-            ArgumentTrait.REQUIRE_FULL_DELETE,
+            ArgumentTrait.REQUIRE_FULL_DELETE.unless(produces_full_deletes=False),
         ],
         op: Descriptor = None,
         op_mapping: Mapped = None,
@@ -86,7 +86,9 @@ class FromChangelog(udf.ProcessTableFunction):
     def eval(
         self,
         ctx: udf.ProcessContext,
-        input: Annotated[udf.Row, ArgumentTrait.SET_SEMANTIC_TABLE, ArgumentTrait.OPTIONAL_PARTITION_BY],
+        input: Annotated[
+            udf.Row, ArgumentTrait.ROW_SEMANTIC_TABLE, ArgumentTrait.SET_SEMANTIC_TABLE.when(has_partition_by=True)
+        ],
         op: Descriptor = None,
         op_mapping: Mapped = None,
         invalid_op_handling: str | None = None,

@@ -1,5 +1,6 @@
 """ProcessInput: a DataFrame that is passed as a table argument, with its key, order and changelog mode."""
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias, TypeVar
@@ -8,16 +9,28 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql.types import StructField
 
+from remote_udf.argument_traits import ArgumentTrait
 from remote_udf.functions import FunctionSpec
 from remote_udf.process_planning import TableGiven
 from remote_udf.row_kinds import RowKind
-from remote_udf.table_arguments import ArgumentTrait, ChangelogMode, TableArgument
+from remote_udf.table_arguments import ChangelogMode, TableArgument
 from spark_client.base.changelogs import kind_column, mode_of
 from spark_client.base.errors import PlanError
 from spark_client.base.identifiers import identifiers_of
 from spark_client.base.types import arrow_type
 
-__all__ = ["ByTable", "Mode", "Names", "OrderBy", "ProcessInput", "TableOptions", "inputs_of", "named", "names_of"]
+__all__ = [
+    "ByTable",
+    "Mode",
+    "Names",
+    "OrderBy",
+    "ProcessInput",
+    "TableOptions",
+    "in_call",
+    "inputs_of",
+    "named",
+    "names_of",
+]
 
 OrderBy = tuple[str, bool, bool]
 """A column, whether it is descending, and whether nulls are last."""
@@ -104,6 +117,13 @@ def inputs_of(
             *_changes_of(spec, name, frame, mode),
         )  # fmt: skip
     return inputs
+
+
+def in_call(spec: FunctionSpec, inputs: Mapping[str, ProcessInput], scalars: Mapping[str, object]) -> FunctionSpec:
+    """The function with the traits that its tables have in a call with these arguments."""
+    assert spec.process is not None
+    keyed = {name: bool(given.partition_by) for name, given in inputs.items()}
+    return dataclasses.replace(spec, process=spec.process.in_call(keyed, scalars))
 
 
 def _changes_of(

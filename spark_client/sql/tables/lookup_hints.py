@@ -27,7 +27,12 @@ class LookupHints:
     """The hints of all SELECTs in a tree. Raises PlanError with the position of the SELECT."""
 
     def __init__(self, tree: Node, key: Callable[[str], str]) -> None:
-        """Read the hints. Two names of tables are the same if their `key` is."""
+        """Read the hints.
+
+        Args:
+            tree: A statement, which `remove` changes.
+            key: Two names of tables are the same if their keys are equal.
+        """
         self._key = key
         self._found: list[tuple[exp.Select, Node, dict[str, str]]] = []
         self._used: set[int] = set()

@@ -243,6 +243,20 @@ def _broadcast_write(ctx: Any, s: Any, a: Any) -> Iterator[Any]:
     yield from ()
 
 
+def _notified(ctx: Any, s: Any, a: Any) -> Iterator[Any]:
+    reset, stats = a["control"], s["stats"]
+    if reset is None:
+        stats.name = a["input"].name
+        stats.rows += 1
+        yield emitted(a["input"], stats.rows)
+    elif reset.name is not None and stats is None:
+        s["resets"].value = (s["resets"].value or 0) + 1
+    elif reset.name is not None:
+        yield emitted(reset.name, stats, s["resets"].value)
+        if reset.name == stats.name:
+            ctx.clear_all_state()
+
+
 def _timed_join(ctx: Any, s: Any, a: Any) -> Iterator[Any]:
     score, city = s["score"], s["city"]
     if a["scoreTable"] is not None:
@@ -326,6 +340,7 @@ BODIES: dict[str, Body] = {
     "MultiBroadcastFunction": _multi_broadcast,
     "BroadcastClearStateFunction": _broadcast_clear,
     "InvalidBroadcastStateWriteFunction": _broadcast_write,
+    "NotifyStatefulSetsFunction": _notified,
     "MultiInputWithScalarArgsFunction": echo("in1", "in2", "m", "i", "r"),
     "MultiInputFunction": echo("in1", "in2"),
     "TimedJoinFunction": _timed_join,

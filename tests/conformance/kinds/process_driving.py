@@ -100,11 +100,10 @@ class Driving:
 
     def _events(self, tables: Mapping[str, DataFrame]) -> Iterator[_Event]:
         """Rows of all tables by time, each with the watermark after it. Output of another call has its watermark."""
-        delay = self._delay()
         greatest: dict[str, datetime.datetime] = {}
         merged: list[Any] = []
         for number, (argument, frame) in enumerate(tables.items()):
-            column = self._time_column(frame)
+            column, delay = self._time_column(frame), self._delay(frame)
             rows = frame.toArrow().to_pylist()
             chained = self._emitted([tuple(row.values()) for row in rows])
             if chained is not None:
@@ -114,8 +113,8 @@ class Driving:
             for place, row in enumerate(rows):
                 time = row[column].timestamp() if column is not None and len(tables) > 1 else 0
                 order = (phases[place] or "") != "before_restore", time, place if column is None else 0, number, place
-                merged.append((order, argument, column, row, phases[place]))
-        for _, argument, column, row, phase in sorted(merged, key=lambda each: each[0]):
+                merged.append((order, argument, column, delay, row, phases[place]))
+        for _, argument, column, delay, row, phase in sorted(merged, key=lambda each: each[0]):
             kind = RowKind(row.pop(ROW_KIND, RowKind.INSERT))
             watermark = None
             if column is not None and row[column] is not None:
@@ -142,8 +141,12 @@ class Driving:
                 return steps
         return None
 
-    def _delay(self) -> datetime.timedelta:
-        return next((delay_of(each) for each in self._case.tables if each.raw.get("watermark")), datetime.timedelta())
+    def _delay(self, frame: DataFrame) -> datetime.timedelta:
+        """Returns the delay of the table with the columns of the frame, otherwise of the first one with a watermark."""
+        marked = [each for each in self._case.tables if each.raw.get("watermark")]
+        names = {name for name in frame.columns if name != ROW_KIND}
+        same = [each for each in marked if {column for column, _ in each.columns} == names]
+        return next((delay_of(each) for each in (*same, *marked)), datetime.timedelta())
 
 
 def watermarked(table: Table) -> str | None:

@@ -1,6 +1,7 @@
 """Declarations of process table functions: what is refused, and the columns of their results."""
 
 import asyncio
+import dataclasses
 import datetime
 import functools
 import typing
@@ -15,6 +16,7 @@ import udf_server as udf
 from remote_udf.errors import InvalidCall
 from remote_udf.process_planning import output_fields, plan_process_call
 from remote_udf.result_columns import column_named_by, columns_of
+from remote_udf.table_arguments import ProcessSignature
 from udf_server import ArgumentTrait, DeclarationError, ListView
 from udf_server.process.declaration import declare_process
 from udf_server.testing import ProcessTableHarness, table
@@ -162,3 +164,136 @@ def test_both_ends_find_the_same_columns():
     assert [field.name for field in output_fields(copied, call)] == ["k", "mine", "v"]
     with pytest.raises(InvalidCall, match="exactly one column name, not none"):
         plan_process_call(copied, {"rows": table("k int", partition_by="k")}, {"name": []})
+
+
+class Either(udf.ProcessTableFunction):
+    """Names the semantics of its table, which depend on the call."""
+
+    returns = (udf.columns_of("rows"),)
+
+    def eval(
+        self, ctx: udf.ProcessContext,
+        rows: Annotated[
+            udf.Row, ArgumentTrait.ROW_SEMANTIC_TABLE, ArgumentTrait.SET_SEMANTIC_TABLE.when(has_partition_by=True),
+            ArgumentTrait.REQUIRE_ON_TIME.unless(timed=False),
+        ],
+        timed: bool = True,
+    ) -> Iterator[udf.Row]:  # fmt: skip
+        key = ctx.table_semantics_for("rows").partition_by_columns
+        yield udf.Row(*(value for at, value in enumerate(rows) if at not in key))
+
+
+def test_traits_that_depend_on_the_call_are_those_of_the_call():
+    spec = declare_process(Either).spec
+    same = ProcessSignature.from_proto(spec.process.to_proto())
+    assert (same.tables[0].traits, set(same.tables[0].conditional)) == (
+        spec.process.tables[0].traits, set(spec.process.tables[0].conditional),
+    )  # fmt: skip
+    keyed, plain = table("k string, ts timestamp", partition_by="k"), table("k string, ts timestamp")
+    for given, arguments, traits in [
+        (keyed, {}, {"SET_SEMANTIC_TABLE", "REQUIRE_ON_TIME"}),
+        (plain, {"timed": True}, {"ROW_SEMANTIC_TABLE", "REQUIRE_ON_TIME"}),
+        (keyed, {"timed": False}, {"SET_SEMANTIC_TABLE"}),
+    ]:
+        called = spec.process.in_call({"rows": bool(given.partition_by)}, arguments)
+        assert called.tables[0].traits == traits
+        # A call with other traits is a call of the same function.
+        assert dataclasses.replace(spec, process=called).fingerprint == spec.fingerprint
+    with pytest.raises(InvalidCall, match="'rows' requires a time attribute"):
+        plan_process_call(spec, {"rows": plain}, {})
+    call = plan_process_call(spec, {"rows": keyed}, {"timed": False})
+    assert [field.name for field in output_fields(spec, call)] == ["k", "ts"]
+
+
+def test_a_conditional_trait_that_cannot_be_is_refused():
+    def unknown(self, rows: Annotated[udf.Row, ArgumentTrait.ROW_SEMANTIC_TABLE,
+                                      ArgumentTrait.SET_SEMANTIC_TABLE.when(keyed=True)]):  # fmt: skip
+        yield
+
+    def together(self, rows: Annotated[udf.Row, ArgumentTrait.SET_SEMANTIC_TABLE.unless(has_partition_by=False),
+                                       ArgumentTrait.ROW_SEMANTIC_TABLE.when(has_partition_by=False)]):  # fmt: skip
+        yield
+
+    assert declared(eval=together).spec.process.tables[0].traits == frozenset()
+
+    def twice(self, rows: Annotated[udf.Row, ArgumentTrait.ROW_SEMANTIC_TABLE,
+                                    ArgumentTrait.OPTIONAL_PARTITION_BY.when(has_partition_by=True)]):  # fmt: skip
+        yield
+
+    def notified(self, rows: Annotated[udf.Row, ArgumentTrait.SET_SEMANTIC_TABLE,
+                                       ArgumentTrait.NOTIFY_STATEFUL_SETS]):  # fmt: skip
+        yield
+
+    def stateless(self, rows: KEYED, rules: Annotated[udf.Row, ArgumentTrait.BROADCAST_SEMANTIC_TABLE,
+                                                      ArgumentTrait.NOTIFY_STATEFUL_SETS]):  # fmt: skip
+        yield
+
+    for code, message in [
+        (unknown, "'rows': a trait depends on 'keyed', which is not a scalar argument; there are has_partition_by"),
+        (twice, "'rows': Trait OPTIONAL_PARTITION_BY requires SET_SEMANTIC_TABLE"),
+        (notified, "'rows': Trait NOTIFY_STATEFUL_SETS requires BROADCAST_SEMANTIC_TABLE"),
+        (stateless, "'rules': Trait NOTIFY_STATEFUL_SETS requires a state entry of a key"),
+    ]:
+        with pytest.raises(DeclarationError, match=message):
+            declared(eval=code)
+
+
+class Resettable(udf.ProcessTableFunction):
+    """Emits the first event of each key; a row of `resets` makes it forget the keys that it names, or all."""
+
+    returns = "what string, limit bigint"
+
+    def eval(
+        self, ctx: udf.ProcessContext, limit: Annotated[udf.ValueView[int], udf.StateHint(broadcast=True)],
+        seen: udf.ValueView[int], events: KEYED,
+        resets: Annotated[udf.Row, ArgumentTrait.BROADCAST_SEMANTIC_TABLE, ArgumentTrait.NOTIFY_STATEFUL_SETS],
+    ) -> Iterator[tuple[str, int | None]]:  # fmt: skip
+        if resets is not None and seen is None:
+            limit.value = resets.limit
+        elif resets is not None and resets.name in (None, ctx.key[0]):
+            ctx.clear_all_state()
+            yield f"reset after {seen.value}", limit.value
+        elif events is not None:
+            seen.value = (seen.value or 0) + 1
+            if seen.value == 1:
+                yield "first", limit.value
+
+
+def test_a_broadcast_row_notifies_the_keys_that_have_state():
+    harness = ProcessTableHarness(
+        Resettable,
+        {"events": table("k string, ts timestamp", partition_by="k"),
+         "resets": "name string, limit bigint, ts timestamp"}, on_time="ts",
+    )  # fmt: skip
+    at = [datetime.datetime(2026, 1, 1, 0, minute, tzinfo=datetime.UTC) for minute in range(9)]
+    harness.row("resets", (None, 7, at[0]))
+    assert harness.take() == []  # no key has state
+    for minute, key in enumerate("aba", 1):
+        harness.row("events", (key, at[minute]))
+    assert harness.take() == [("a", "first", 7, at[1]), ("b", "first", 7, at[2])]
+    # The output has the key and the time of the broadcast row; broadcast state was changed before.
+    harness.row("resets", ("a", 8, at[4]))
+    assert harness.take() == [("a", "reset after 2", 8, at[4])]
+    assert harness.state_keys("seen") == [("b",)]
+    harness.row("events", ("a", at[5]))
+    assert harness.take() == [("a", "first", 8, at[5])]
+
+
+def test_broadcast_state_cannot_be_changed_while_keys_are_notified():
+    class Wrong(Resettable):
+        def eval(
+            self, ctx: udf.ProcessContext, limit: Annotated[udf.ValueView[int], udf.StateHint(broadcast=True)],
+            seen: udf.ValueView[int], events: KEYED,
+            resets: Annotated[udf.Row, ArgumentTrait.BROADCAST_SEMANTIC_TABLE, ArgumentTrait.NOTIFY_STATEFUL_SETS],
+        ) -> Iterator[tuple[str, int | None]]:  # fmt: skip
+            if resets is not None:
+                limit.value = 1
+            else:
+                seen.value = 1
+            yield from ()
+
+    harness = ProcessTableHarness(Wrong, {"events": table("k string", partition_by="k"), "resets": "name string"})
+    harness.row("resets", ("x",))
+    harness.row("events", ("a",))
+    with pytest.raises(Exception, match=r"Broadcast state entry .limit. is read-only"):
+        harness.row("resets", ("x",))

@@ -98,3 +98,12 @@ def test_a_stream_goes_on_after_a_restart(shipped, spark, source, tmp_path):
     write(source, "b", [("~x", 3, 3), ("-y", 2, 4)])
     found = sorted(run(changes(), tmp_path))
     assert found == [("x", 1, "+I"), ("x", 3, "+U"), ("y", 2, "+I"), ("y", 2, "-D")]
+
+
+def test_without_keys_a_stream_needs_no_state_store(shipped, spark, source, tmp_path):
+    write(source, "a", [("+x", 1, 1), ("-x", 1, 2)])
+    captured = stream_of(spark, source).selectExpr("substr(k, 2) AS id", "substr(k, 1, 1) AS op", "v")
+    captured.createOrReplaceTempView("captured_stream")
+    changes = "FROM_CHANGELOG(input => TABLE captured_stream, op_mapping => MAP['+', 'INSERT', '-', 'DELETE'])"
+    found = run(shipped.sql(f"SELECT * FROM TO_CHANGELOG(input => TABLE (SELECT * FROM {changes}))"), tmp_path)
+    assert sorted(found) == [("DELETE", "x", 1), ("INSERT", "x", 1)]
