@@ -16,6 +16,9 @@ HELD = [
     "budgets.md", "caching.md", "guards.md", "parquet.md", "reliability.md", "security.md", "windows-on-streams.md",
 ]  # fmt: skip
 """The pages that say what happens to rows, money and access."""
+DESIGNS = ROOT / "docs/flip-by-flip.md"
+ROW = re.compile(r"^\| (?P<promise>.+) \| (?P<here>[^|]*) \| (?P<reason>[^|]*) \| (?P<tests>[^|]*) \|$")
+LINK = re.compile(r"\[`(?P<name>test_\w+)`\]\((?P<path>[^)]+)\)")
 BLOCK = re.compile(r"^ *```(\w*)\n.*?^ *```$", re.MULTILINE | re.DOTALL)
 RUNS = "<a block that runs>"
 SHORT = 300
@@ -75,3 +78,40 @@ def test_a_comment_that_names_no_test_is_found():
     assert wrong("<!-- tests: test_that_was_renamed -->") == ["test_that_was_renamed: 0 tests have this name"]
     for text in (f"<!-- tests: {this} and others -->", f"<!-- test {this} -->", f"<!--tests: {this}-->"):
         assert wrong(text) == [f"{text}: write <!-- tests: test_a, test_b -->"]
+
+
+def unshown(row: re.Match[str]) -> str:
+    """Returns what a row of the page about designs lacks; empty if nothing."""
+    links = list(LINK.finditer(row["tests"]))
+    if row["here"] not in ("kept", "otherwise", "not"):
+        return f"{row['here']!r} is none of kept, otherwise, not"
+    if row["here"] != "kept" and not row["reason"].strip():
+        return "it has no reason"
+    if LINK.sub("", row["tests"]).strip(", ") or not links:
+        return "its tests are not links such as [`test_a`](../tests/test_b.py)"
+    for link in links:
+        path = (DESIGNS.parent / link["path"]).resolve()
+        if not path.is_file() or f"def {link['name']}(" not in path.read_text() or link["name"] in FAILING:
+            return f"no test {link['name']} that must pass is in {link['path']}"
+    return ""
+
+
+def test_each_promise_of_the_designs_is_shown_by_tests():
+    lines = [line for line in DESIGNS.read_text().splitlines() if line.startswith("| ")]
+    rows = [row for line in lines if (row := ROW.match(line)) and row["here"] != "here" and row["here"] != "---"]
+    assert len(rows) + 2 * DESIGNS.read_text().count("\n## ") == len(lines)
+    assert {row["promise"]: why for row in rows if (why := unshown(row))} == {}
+
+
+@pytest.mark.parametrize(
+    ("row", "why"),
+    [
+        ("| p | kept |  | [`test_x`](test_promises.py) |", "no test test_x"),
+        ("| p | kept |  | test_x |", "its tests are not links"),
+        ("| p | not |  | [`test_x`](test_promises.py) |", "it has no reason"),
+        ("| p | maybe | r | [`test_x`](test_promises.py) |", "'maybe' is none of"),
+    ],
+)
+def test_a_promise_that_nothing_shows_is_found(row: str, why: str):
+    found = ROW.match(row)
+    assert found is not None and why in unshown(found)
