@@ -25,6 +25,8 @@ _AS_TABLE = re.compile(
     r"\b(?:FROM|JOIN|LATERAL)\s+(?:LATERAL\s+)?(?:TABLE\s*\(\s*)?(?:`([^`]+)`|([A-Za-z_]\w*))\s*\(", re.IGNORECASE
 )
 _NO_FUNCTIONS = ("tumble", "hop", "cumulate", "session", "table", "values", "unnest", "lateral")
+_CLAUSES = ("join", "union", "except", "intersect", "having", "limit", "set", "begin", "if")
+"""Words of SQL that may precede a parenthesis, besides those that `Environment.bind` knows."""
 _PLUGIN = "tests.conformance.given_plugin"
 
 
@@ -149,4 +151,4 @@ def called_in_from(query: str) -> list[str]:
 def called_names(case: Case) -> list[str]:
     """Returns the names that the query of a case calls, in order."""
     text = re.sub(r"'[^']*'", "''", " ".join((*case.setup, case.query)))
-    return list(dict.fromkeys(one or other for one, other in _CALLED.findall(text)))
+    return list(dict.fromkeys(one or other for one, other in _CALLED.findall(text) if one.lower() not in _CLAUSES))

@@ -1,6 +1,7 @@
 """Environment: the Spark session, the servers and the functions on them, which a run provides to every case."""
 
 import contextlib
+import signal
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -21,12 +22,13 @@ from tests.conformance.observation import Emitted, Failure, Observation, Run
 from tests.conformance.reading import CaseFile
 from tests.conformance.servers import CallCounter, Servers
 from tests.conformance.spark_sql import named_columns
+from udf_server.runners.calling import WrongResult
 
-__all__ = ["REFUSALS", "Environment", "columns_of"]
+__all__ = ["REFUSALS", "Environment", "columns_of", "limited"]
 
 QUERY_SECONDS = 100.0
 """A query that takes longer is interrupted."""
-REFUSALS = (PySparkException, RemoteUdfError, SqlglotError, ValueError, NotImplementedError)
+REFUSALS = (PySparkException, RemoteUdfError, SqlglotError, ValueError, NotImplementedError, WrongResult, TimeoutError)
 """What a query, a declaration or a harness raises that does not take something."""
 ROW_KIND = "row_kind"
 _WINDOWS = ("tumble", "hop", "cumulate", "session", "descriptor", "table", "lateral", "row", "map", "array", "interval",
@@ -133,6 +135,25 @@ class Environment:
     def close(self) -> None:
         """Stops the servers; the caller owns the Spark session."""
         self.servers.close()
+
+
+@contextlib.contextmanager
+def limited(seconds: float = QUERY_SECONDS) -> Iterator[None]:
+    """Raises TimeoutError within the block after this time. It has an effect in the main thread of a process only."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def end(*_: object) -> None:
+        raise TimeoutError(f"the steps took more than {seconds:g} s")
+
+    before = signal.signal(signal.SIGALRM, end)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
 
 
 def fill(run: Run, frame: DataFrame, rows: Sequence[tuple[Any, ...]]) -> None:

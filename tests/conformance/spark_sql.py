@@ -46,7 +46,9 @@ class Target:
 Named = Callable[[str, int], Target | None]
 """From the name of a function and its number of arguments to what it is in Spark; None leaves it."""
 
-_RENAMED = {"ARRAY_REDUCE": "reduce", "ROW": "struct"}
+_RENAMED = {"ARRAY_REDUCE": "reduce", "ARRAY_TRANSFORM": "transform", "ROW": "struct"}
+_OF_PRECISION = {"0": "timestamp_seconds", "3": "timestamp_millis"}
+"""What TO_TIMESTAMP_LTZ of a number is in Spark, by the precision that follows the number."""
 _NOT_NULL = re.compile(r"(?<!\bIS)\s+NOT\s+NULL(?=\s*[>,])", re.IGNORECASE)
 """Inside of a type, where sqlglot does not read it; columns of Spark's types are nullable anyway."""
 _TIMES = (exp.DataType.Type.TIMESTAMPNTZ, exp.DataType.Type.TIMESTAMPLTZ, exp.DataType.Type.TIMESTAMPTZ)
@@ -66,6 +68,10 @@ def to_spark(query: str | exp.Expression, named: Named, *, inlined: frozenset[st
     tree = (parse(query) if isinstance(query, str) else query).copy()
     for call in list(tree.find_all(exp.Anonymous)):
         call.set("this", _RENAMED.get(call.name.upper(), call.this))
+        if call.name.upper() == "TO_TIMESTAMP_LTZ" and len(call.expressions) <= 2:
+            number, *precision = call.expressions
+            call.set("this", _OF_PRECISION.get(precision[0].name if precision else "3", call.this))
+            call.set("expressions", [number])
     for access in list(tree.find_all(exp.Bracket)):
         access.replace(_access(access))
     _laterals_to_views(tree, inlined)

@@ -150,3 +150,8 @@ def test_every_alteration_is_noticed():
         "expected.rows", "expected.rows.kind", "expected.rows.values",
     }  # fmt: skip
     assert [what for what, altered in made if judge(altered, seen).status is Status.PASSED] == []
+
+
+def test_a_bound_of_time_is_altered_into_one_that_no_run_holds():
+    (altered,) = [each for _, each in mutations({"expected": {"minimum_elapsed_ms": 100}}, frozenset())]
+    assert altered["expected"]["minimum_elapsed_ms"] > 1_000_000

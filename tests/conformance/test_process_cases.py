@@ -6,9 +6,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from tests.conformance.binding import FileBinder, called_in_from
+from tests.conformance.binding import FileBinder, called_in_from, called_names
 from tests.conformance.checking import CaseError
-from tests.conformance.environment import Environment
+from tests.conformance.environment import Environment, limited
 from tests.conformance.flink_tables import process_sql
 from tests.conformance.judging import judge
 from tests.conformance.kinds import process_scripts
@@ -24,6 +24,8 @@ class Counting(udf.ProcessTableFunction):
     def eval(self, ctx: udf.ProcessContext, seen: udf.ValueView[int],
              rows: Annotated[udf.Row, udf.ArgumentTrait.SET_SEMANTIC_TABLE]):
         seen.value = (seen.value or 0) + 1
+        while rows[0] == "endless":
+            pass
         yield (seen.value,)
 
 class Passing(udf.ProcessTableFunction):
@@ -71,6 +73,20 @@ def test_a_script_drives_a_call_however_it_is_written(read, query):
     assert wrong.problems == ["steps.value: expected 3, found 2"]
 
 
+def test_the_watermark_of_all_tables_is_told_in_any_form(read):
+    steps = [{"op": "watermark", "to": 5}, {"op": "expect_global_watermark", "to": 5}]
+    told = [*steps, {"op": "expect_global_watermark", "watermark": "1970-01-01T00:00:00.005Z"}]
+    assert scripted(*read(steps=told, expected={"rows": []})).status == "passed"
+    wrong = scripted(*read(steps=[*steps, {"op": "expect_global_watermark", "to": 6}], expected={"rows": []}))
+    assert wrong.problems == ["steps.to: expected 6, found 5"]
+
+
+def test_a_script_whose_function_never_ends_is_refused_in_time(read, monkeypatch):
+    case, bound = read(steps=[{"op": "row", "table": "t", "values": ["endless"]}], expected={"rows": []})
+    monkeypatch.setattr(process_scripts, "limited", lambda: limited(0.2))
+    assert "took more than 0.2 s" in scripted(case, bound).problems[0]
+
+
 @pytest.mark.parametrize(
     ("step", "line"),
     [
@@ -86,6 +102,11 @@ def test_a_step_that_cannot_be_done_is_malformed(read, step, line):
 
 def test_calls_are_found_in_any_case_of_letters():
     assert called_in_from("select * from lateral table(f(table t)) join g(table t)") == ["f", "g"]
+
+
+def test_words_of_clauses_are_no_calls():
+    query = "SELECT * FROM t JOIN (SELECT f(1)) ON `g h`(1) UNION (SELECT 1) HAVING (SELECT 1)"
+    assert called_names(SimpleNamespace(setup=(), query=query)) == ["f", "g h"]
 
 
 def test_a_function_without_further_words_is_known_by_the_table_that_it_takes(read):

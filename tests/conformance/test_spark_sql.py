@@ -29,6 +29,11 @@ def spark(query, **settings):
         ),
         ("SELECT * FROM LATERAL TABLE(f(1)) AS T(x)", "SELECT * FROM explode(`f@2`(1)) AS T(x)"),
         ("SELECT ARRAY_REDUCE(a, 0, (x, y) -> x + y) FROM t", "SELECT reduce(a, 0, (x, y) -> x + y) FROM t"),
+        ("SELECT ARRAY_TRANSFORM(a, x -> x + 1) FROM t", "SELECT transform(a, x -> x + 1) FROM t"),
+        (
+            "SELECT TO_TIMESTAMP_LTZ(a, 3), TO_TIMESTAMP_LTZ(b, 0) FROM t",
+            "SELECT timestamp_millis(a), timestamp_seconds(b) FROM t",
+        ),
         ("SELECT f(SUM(a)) FROM t", "SELECT `f@2`(CAST(SUM(a) AS INT)) FROM t"),
         ("SELECT f(f(SUM(a))) FROM t", "SELECT `f@2`(`f@2`(CAST(SUM(a) AS INT))) FROM t"),
         ("SELECT CAST(a AS TIMESTAMP(3)) FROM t", "SELECT CAST(a AS TIMESTAMP_NTZ) FROM t"),

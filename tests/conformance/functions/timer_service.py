@@ -32,6 +32,8 @@ class _Service(udf.ProcessTableFunction):
 def _obey(ctx: udf.ProcessContext, row: Any) -> None:
     if row.op == "register":
         ctx.register_on_time(row.name, row.time) if row.name is not None else ctx.register_on_time(row.time)
+    elif row.op == "clear all":
+        ctx.clear_all_timers()
     else:
         ctx.clear_timer(row.name if row.name is not None else row.time)
 

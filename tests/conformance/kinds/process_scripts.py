@@ -15,7 +15,7 @@ from tests.conformance.binding import Bound, is_process
 from tests.conformance.cases import Case
 from tests.conformance.checking import CaseError, described
 from tests.conformance.column_types import parse_type
-from tests.conformance.environment import REFUSALS, Environment
+from tests.conformance.environment import REFUSALS, Environment, limited
 from tests.conformance.flink_tables import changelog_mode, passed_arguments
 from tests.conformance.functions.timer_service import FIRED, service_harness
 from tests.conformance.kinds.process_driving import harness_function
@@ -38,7 +38,8 @@ OPS = {
     "restore": ("name",), "init_state": ("state", "key", "value"), "clear_state": ("state", "key"),
     "clear_all_states": ("key",), "expect_state": ("state", "key", "value"), "expect_state_keys": ("state", "keys"),
     "expect_pending_timers": ("timers",), "expect_fired_timers": ("timers",),
-    "register_timer": ("key", "name", "time_ms"), "clear_timer": ("key",), "on_fire": ("timer",),
+    "register_timer": ("key", "name", "time_ms"), "clear_timer": ("key",), "clear_all_timers": ("key",),
+    "on_fire": ("timer",), "expect_global_watermark": (),
 }  # fmt: skip
 """Steps, and the fields that they need."""
 
@@ -67,7 +68,8 @@ def observe(case: Case, environment: Environment, bound: Sequence[Bound]) -> Obs
         if refused is not None:
             raise refused
         driver = _Driver(case, bound)
-        driver.run()
+        with limited():
+            driver.run()
     except CaseError:
         raise
     except Exception as error:
@@ -230,6 +232,13 @@ class _Driver:
             found.append({"name": each.name, ("time" if "time" in told else "time_ms"): time, **_key(told, each)})
         return {"timers": found}
 
+    def _expect_global_watermark(self, step: Mapping[str, Any]) -> dict[str, Any]:
+        found = self.harness.current_watermark
+        return {
+            name: told if isinstance(told, str) and _milliseconds(told) == found else found
+            for name, told in step.items() if name != "op"
+        }  # fmt: skip
+
     def _expect_fired_timers(self, step: Mapping[str, Any]) -> dict[str, Any]:
         return {"timers": [each.name for each in self.harness.fired]}
 
@@ -240,6 +249,9 @@ class _Driver:
 
     def _clear_timer(self, step: Mapping[str, Any]) -> None:
         self.harness.row("table-a", (step["key"], "clear", step.get("name"), step.get("time_ms")))
+
+    def _clear_all_timers(self, step: Mapping[str, Any]) -> None:
+        self.harness.row("table-a", (step["key"], "clear all", None, None))
 
     def _on_fire(self, step: Mapping[str, Any]) -> None:
         FIRED[step["timer"]] = step
