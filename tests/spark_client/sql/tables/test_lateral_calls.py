@@ -44,8 +44,8 @@ class Functions:
     def spec(self, name):
         return self.specs[name.lower()]
 
-    def lateral(self, name):
-        return name.lower()
+    def lateral(self, name, options=None):
+        return "_".join([name.lower(), *(f"{option}={value}" for option, value in sorted((options or {}).items()))])
 
 
 class Scope:
@@ -93,6 +93,15 @@ def rewritten(text):
 )  # fmt: skip
 def test_a_join_with_rows_becomes_one_of_spark(source, expected):
     assert rewritten(f"SELECT * FROM {source}").lower() == f"select * from {expected.lower()}"
+
+
+def test_a_hint_is_of_the_joins_of_its_select_and_leaves_no_trace():
+    join = "t JOIN people FOR SYSTEM_TIME AS OF t.at AS p ON t.k = p.id"
+    hint = "LOOKUP('table'='P', 'capacity'='3', 'max-attempts'='2'), BROADCAST(t)"
+    text = rewritten(f"SELECT /*+ {hint} */ p.name FROM {join} WHERE EXISTS (SELECT 1 FROM {join})")
+    assert text.startswith("SELECT /*+ BROADCAST(t) */ ")
+    # As in Flink, 2 attempts follow the first call. The other SELECT has no hint.
+    assert text.count("people_buffer-capacity=3_max-attempts=3`(t.k)") == text.count("`people`(t.k)") == 1
 
 
 def test_a_common_table_expression_comes_first():
