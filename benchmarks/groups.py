@@ -1,4 +1,5 @@
-"""The suite of groups: scrapes of many idle functions, what functions take, calls through a group, reloads.
+"""The suite of groups: scrapes of many idle functions, what functions take, calls through a group, neighbours,
+reloads and edits.
 
 The functions are served by two worker processes; a scrape is one request to the parent, as Prometheus makes it.
 """
@@ -17,6 +18,7 @@ from benchmarks.direct import Client
 from benchmarks.edits import measure_edits
 from benchmarks.group_calls import measure_group_calls
 from benchmarks.memory import MEGABYTE
+from benchmarks.neighbours import measure_group_neighbours
 from benchmarks.reloads import measure_reloads
 from benchmarks.results import Results
 from benchmarks.server import ServerProcess, server_process
@@ -34,7 +36,7 @@ APART_SECONDS = 1.2
 
 
 def run_groups(results: Results, quick: bool) -> None:
-    """Measures scrapes of 36 and 2,000 functions, memory and threads, calls through a group, reloads and edits."""
+    """Measures scrapes of 36 and 2,000 functions, memory and threads, calls through a group, and reloads, edits."""
     few, many = 36, 200 if quick else 2_000
     with tempfile.TemporaryDirectory() as folder:
         with _served(Path(folder), few) as server:
@@ -53,6 +55,7 @@ def run_groups(results: Results, quick: bool) -> None:
             results.add(f"called_mb_{many}_functions", _megabytes(server), f"MB of memory, {note}, each called once")
             _measure_scrapes(results, server, f"{many}_called", f"{note}, each called once", quick)
     measure_group_calls(results, quick)
+    measure_group_neighbours(results, quick)
     measure_reloads(results, quick)
     measure_edits(results, quick)
 

@@ -16,7 +16,7 @@ from benchmarks.direct import Client
 from benchmarks.results import Results
 from benchmarks.server import server_process
 
-__all__ = ["measure_reloads"]
+__all__ = ["measure_reloads", "reload"]
 
 PLUGIN = """
 import asyncio
@@ -87,7 +87,7 @@ def measure_reloads(results: Results, quick: bool) -> None:
             took, old, probes = list[float](), 0, list[int]()
             for version in range(1, reloads + 1):
                 plugin.write_text(PLUGIN.format(calls=str(calls), version=version))
-                took.append(_reload(server.metrics))
+                took.append(reload(server.metrics))
                 numbers = range(version * 10, version * 10 + 10)
                 probes += numbers
                 old += sum(value % 1_000 != version for value in client.values("row", _batches(numbers)))
@@ -108,7 +108,8 @@ def measure_reloads(results: Results, quick: bool) -> None:
     results.add("reload_seconds", statistics.median(took), "seconds of `udf-server reload`, median")
 
 
-def _reload(metrics: str) -> float:
+def reload(metrics: str) -> float:
+    """Reload all groups of the server with this HTTP address. Returns the seconds that it took."""
     began = time.perf_counter()
     command = [sys.executable, "-m", "udf_server", "reload", "--metrics-port", metrics.rpartition(":")[2]]
     subprocess.run(command, check=True, capture_output=True)

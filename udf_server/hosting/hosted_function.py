@@ -97,6 +97,11 @@ class HostedFunction:
             self._thread_executor = self.executors.thread_executor(self.spec.key, limits.threads, limits.lost_calls)
         return self._thread_executor
 
+    @property
+    def in_use(self) -> bool:
+        """Whether it has streams, or calls that go on without theirs."""
+        return self._users > 0
+
     @contextlib.contextmanager
     def used(self) -> Iterator[None]:
         """Keep the threads and the event loop of the function within the block."""

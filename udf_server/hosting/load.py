@@ -2,6 +2,7 @@
 
 import math
 import os
+import sys
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -10,8 +11,11 @@ from remote_udf.v1 import message_pb2 as pb
 
 __all__ = ["Load", "LoadMeter", "ReportedLoad"]
 
-LATE_SECONDS = 0.004
-"""If a thread wakes later than this, it waits for the interpreter's lock, which changes threads every 5 ms."""
+LATE = 0.8
+"""If a thread wakes later than this part of the time after which the interpreter's lock changes threads, it has waited
+for the lock."""
+ALONE_SECONDS, SHARED_SECONDS = 0.005, 0.0005
+"""That time: Python's own, and that in which several functions take turns."""
 LOCKED_CORES = 0.7
 """If more cores than this are in use, waiting for the lock means that Python code computes."""
 FULL = 0.9
@@ -34,6 +38,14 @@ class Load:
         """Number of threads that can compute at the same time, and at least two."""
         return max(math.ceil(self.cores), 2)
 
+    def turn_seconds(self, functions: int) -> float:
+        """How long a thread may keep the interpreter's lock, while this number of functions have streams.
+
+        A call of a function that does little needs the lock several times, and waits for the calls of others that
+        compute each time. Shorter turns cost a function that is alone some of its speed.
+        """
+        return SHARED_SECONDS if self.saturated and functions > 1 else ALONE_SECONDS
+
 
 class LoadMeter:
     """Measures the load of this process. Use it from one thread only."""
@@ -47,7 +59,7 @@ class LoadMeter:
         now, used = time.monotonic(), time.process_time()
         seconds, cores = now - self._looked, (used - self._used) / max(now - self._looked, 1e-9)
         self._looked, self._used = now, used
-        locked = seconds - waited > LATE_SECONDS and cores > LOCKED_CORES
+        locked = seconds - waited > LATE * sys.getswitchinterval() and cores > LOCKED_CORES
         return Load(seconds, cores, locked or cores > FULL * self._machine)
 
 

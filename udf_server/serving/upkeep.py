@@ -115,18 +115,22 @@ class LoopWatch:
         self._stop.set()
 
     def _run(self) -> None:
-        meter, began = LoadMeter(), time.monotonic()
+        meter, began, before = LoadMeter(), time.monotonic(), sys.getswitchinterval()
         while not self._stop.wait(LOOK_SECONDS):
             late = time.monotonic() - began - LOOK_SECONDS
             load = meter.look(LOOK_SECONDS)
+            in_use = 0
             for hosted in self._host.hosted():
                 hosted.adjust(load)
+                in_use += hosted.in_use
                 executor = hosted.running_executor
                 if executor is not None:
                     self._look(hosted, executor, late)
                 else:
                     self._pings.pop(hosted.spec.key, None)
+            sys.setswitchinterval(load.turn_seconds(in_use))
             began = time.monotonic()
+        sys.setswitchinterval(before)
 
     def _look(self, hosted: HostedFunction, executor: LoopExecutor, late: float) -> None:
         key = hosted.spec.key

@@ -1,11 +1,19 @@
 """What a server does at intervals."""
 
+import sys
+from types import SimpleNamespace
+
+import pytest
+
 import udf_server as udf
 from tests.udf_server.talk import eventually
+from tests.waiting import wait_until
+from udf_server.hosting.load import Load
 from udf_server.hosting.registry import Registry
 from udf_server.serving import upkeep
 from udf_server.serving.config import ServerConfig
 from udf_server.serving.server import running_server
+from udf_server.serving.upkeep import LoopWatch
 
 
 @udf.scalar
@@ -27,3 +35,33 @@ async def test_an_error_is_logged_and_does_not_end_the_heartbeat(monkeypatch, ca
         await eventually(lambda: len(beats) > 2)
     (logged,) = (record for record in beats[1] if record.message == "upkeep failed")
     assert str(logged.exc_info[1]) == "a bug"
+
+
+@pytest.mark.parametrize(
+    ("saturated", "in_use", "seconds"),
+    [(True, [True, True, False], 0.0005), (True, [True, False], 0.005), (False, [True, True], 0.005)],
+)
+def test_functions_that_share_the_interpreter_take_shorter_turns(monkeypatch, saturated, in_use, seconds):
+    looks = []
+
+    class Meter:
+        def look(self, waited):
+            looks.append(sys.getswitchinterval())
+            return Load(0.1, 1.0, saturated)
+
+    def function(used):
+        return SimpleNamespace(
+            in_use=used, running_executor=None, adjust=lambda load: None, spec=SimpleNamespace(key="f@1")
+        )
+
+    monkeypatch.setattr(upkeep, "LoadMeter", Meter)
+    monkeypatch.setattr(upkeep, "LOOK_SECONDS", 0.001)
+    before = sys.getswitchinterval()
+    host = SimpleNamespace(hosted=lambda: [function(used) for used in in_use])
+    watch = LoopWatch(host, lambda hosted: None)
+    try:
+        wait_until(lambda: len(looks) > 2)
+    finally:
+        watch.stop()
+    assert looks[2] == pytest.approx(seconds)
+    wait_until(lambda: sys.getswitchinterval() == before)
