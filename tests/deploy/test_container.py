@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import tempfile
@@ -38,6 +39,17 @@ def who(x: int) -> str:
 @udf.hookimpl
 def udf_functions():
     return [who]
+"""
+NUMBERED = """
+# /// script
+# dependencies = ["iniconfig==2.0.0"]
+# ///
+from importlib import metadata
+import udf_server as udf
+
+@udf.scalar
+def number_of_group(x: int) -> str:
+    return metadata.version("iniconfig")
 """
 
 
@@ -120,6 +132,39 @@ def test_a_server_in_the_image_serves_a_spark_job(images: Images, spark, tmp_pat
                 os.kill(server.pid, signal.SIGTERM)
             assert server.wait(30) == 0
         assert container.run(*config["Healthcheck"]["Test"][1:]).returncode == 1
+
+
+@pytest.fixture(scope="module")
+def grouped(images: Images, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """An image whose settings have a group with a package of its own."""
+    context = tmp_path_factory.mktemp("context")
+    for line in (ROOT / ".dockerignore").read_text().splitlines():
+        if line.startswith("!"):
+            copy = shutil.copytree if (ROOT / line[1:]).is_dir() else shutil.copy
+            (context / line[1:]).parent.mkdir(parents=True, exist_ok=True)
+            copy(ROOT / line[1:], context / line[1:])
+    (context / "deploy/container/numbered.py").write_text(NUMBERED)
+    (context / "deploy/container/server.toml").write_text('[groups.numbered]\nplugins = ["numbered.py"]\n')
+    images.build(
+        "localhost/grouped", context / "deploy/container/Dockerfile", context, BASE_IMAGE="localhost/base"
+    )  # fmt: skip
+    return "localhost/grouped"
+
+
+def test_groups_in_the_image_have_their_packages_and_nobody_can_build_more(images: Images, grouped: str):
+    config = images.config(grouped)
+    with images.mounted(grouped) as root:
+        settings = root / "etc/udf-server"
+        assert (settings / "groups.lock").exists()
+        assert not list(root.glob("opt/udf-server/lib/python3*/site-packages/uv"))
+        container = Container(root, config, settings)
+        listed = container.run("udf-server", "functions")
+        assert "number_of_group(x bigint) -> string" in listed.stdout, listed.stderr
+        called = container.run("udf-server", "call", "number_of_group", "1")
+        assert called.stdout == '"2.0.0"\n', called.stderr
+        missing = Container(root, config, settings, UDF_CONFIG_ENVIRONMENTS="/tmp").run("udf-server", "functions")
+        assert "groups.numbered: its environment /tmp/numbered-" in missing.stderr
+        assert "was not built; run `udf-server sync`" in missing.stderr
 
 
 def test_the_image_can_send_traces(images: Images, tmp_path: Path):

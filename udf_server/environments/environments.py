@@ -54,8 +54,8 @@ class Environments:
         folder = self.folder_of(group, locked)
         if not folder.is_dir():
             raise InvalidConfig(
-                f"setting groups.{group}: its environment {folder} was not built; run `udf-server sync`, or set "
-                "build = true where the server may write there"
+                f"setting groups.{group}: its environment {folder} was not built; run `udf-server sync`, which needs "
+                "uv (pip install 'remote-udf[groups]'). With build = true, a server that has uv builds it"
             )
         return folder / "bin" / "python"
 

@@ -35,7 +35,7 @@ class Uv:
 
         Raises CannotBuild if uv is not installed.
         """
-        if importlib.util.find_spec("uv") is None:
+        if not self.is_installed():
             raise CannotBuild(
                 "groups with packages of their own are built by uv, which is not installed: pip install "
                 "'remote-udf[groups]'"
@@ -51,6 +51,11 @@ class Uv:
             for option, value in configured.items()
             if option in _PIPS
         } | {"UV_INDEX_STRATEGY": "unsafe-best-match", "UV_PYTHON_DOWNLOADS": "never"}  # as pip chooses
+
+    @staticmethod
+    def is_installed() -> bool:
+        """Whether the server's own Python has it."""
+        return importlib.util.find_spec("uv") is not None
 
     def python(self, version: str) -> str:
         """The interpreter of this version or range; the server's own if it is empty. Raises CannotBuild."""

@@ -28,7 +28,7 @@ def interpreter_of(config: ServerConfig, name: str, used: contextlib.ExitStack) 
         return group.python or sys.executable
     lock, environments = _lock_of(config), _environments(config)
     locked = locked_for(asked, read_lock(lock), lock)
-    if config.build and not environments.folder_of(name, locked).is_dir():
+    if config.build and Uv.is_installed() and not environments.folder_of(name, locked).is_dir():
         log.info("an environment is built", extra={"group": name, "packages": len(locked.requirements)})
         environments.build(name, locked, Uv())
     python = environments.python_of(name, locked)

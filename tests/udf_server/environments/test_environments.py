@@ -1,5 +1,6 @@
 """Environments of groups: resolved into a lock, built from a wheelhouse, used by servers and removed afterwards."""
 
+import contextlib
 import json
 import stat
 import subprocess
@@ -13,6 +14,9 @@ from udf_server.environments.asked import Asked, asked_by
 from udf_server.environments.environments import Environments, megabytes, resolve
 from udf_server.environments.lock import LOCK, Locked, locked_for, read_lock, write_lock
 from udf_server.environments.uv import CannotBuild, Uv
+from udf_server.serving.config import ServerConfig
+from udf_server.serving.groups import GroupSettings
+from udf_server.serving.interpreters import interpreter_of
 
 HEADER = """
 # /// script
@@ -167,3 +171,19 @@ def test_credentials_of_an_index_are_in_no_message_and_on_no_command_line(wheels
         resolve(asked_by("one", ["anything"]), Uv())
     assert "s3cret" not in str(error.value) and "127.0.0.1:9" in str(error.value)
     assert "compile" in seen.read_text() and "s3cret" not in seen.read_text()
+
+
+def test_where_uv_is_missing_the_error_names_the_environment_that_is_missing(tmp_path, monkeypatch):
+    asked = GroupSettings(plugins=("geo==1",)).asked("geo")
+    write_lock(tmp_path / LOCK, {"geo": Locked(list(asked.packages), asked.python, ["geo==1 --hash=sha256:0"])})
+    config = ServerConfig(
+        groups={"geo": GroupSettings(plugins=("geo==1",))}, groups_lock=str(tmp_path / LOCK), environments=str(tmp_path)
+    )
+    monkeypatch.setattr(Uv, "is_installed", lambda: False)
+    with (
+        contextlib.ExitStack() as used,
+        pytest.raises(
+            InvalidConfig, match=f"groups.geo: its environment {tmp_path}/geo-.* was not built; run `udf-server"
+        ),
+    ):
+        interpreter_of(config, "geo", used)
