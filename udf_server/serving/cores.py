@@ -5,7 +5,6 @@ import os
 from collections.abc import Mapping
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
 
 from udf_server.security.callers import CallerSettings
 from udf_server.serving.config import AT_LEAST, ServerConfig, settings
@@ -75,7 +74,7 @@ def part_of(config: ServerConfig, number: int, group: str = DEFAULT_GROUP) -> Se
     """
     processes = {DEFAULT_GROUP: number, **{name: each.processes for name, each in config.groups.items()}}
     shared = () if config.cache_url == "memory:" else ("cache_max_bytes",)
-    limits: dict[str, Any] = {
+    limits = {
         name: max(_part(config, name, processes, group), AT_LEAST[name])
         for name in divided_settings()
         if name not in shared
@@ -84,7 +83,7 @@ def part_of(config: ServerConfig, number: int, group: str = DEFAULT_GROUP) -> Se
         name: _part_of_caller(caller, sum(processes.values()), processes[group])
         for name, caller in config.callers.items()
     }
-    return dataclasses.replace(config, callers=callers, **limits)
+    return ServerConfig(**vars(config) | limits | {"callers": callers})
 
 
 def _part(config: ServerConfig, name: str, processes: Mapping[str, int], group: str) -> int:
