@@ -46,7 +46,7 @@ async def waits(x: int) -> int:
 
 def route_of(functions, *sockets, port=0):
     packed = packed_specs(each.spec for each in functions)
-    return {"sockets": list(map(str, sockets)), "port": port, "functions": packed}
+    return {"sockets": list(map(str, sockets)), "functions": packed, **({"port": port} if port else {})}
 
 
 class Groups:

@@ -140,9 +140,10 @@ class Relay:
         """Where the client opens its stream of the group; None if the stream is to be passed on."""
         route = self._current()[group]
         # The streams of a caller who may have a number of them are counted in this group, whichever group serves them.
-        if not request.takes_port or not route["port"] or caller.settings.max_streams is not None:
+        port = route.get("port", 0)
+        if not request.takes_port or not port or caller.settings.max_streams is not None:
             return None
-        return pb.Elsewhere(port=route["port"], route=name_of_route(Path(route["sockets"][0])))
+        return pb.Elsewhere(port=port, route=name_of_route(Path(route["sockets"][0])))
 
     def stream(
         self, group: str, messages: AsyncIterator[bytes], context: StreamedContext,

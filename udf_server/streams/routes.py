@@ -8,7 +8,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypedDict
+from typing import NotRequired, TypedDict
 
 from google.protobuf.message import DecodeError
 
@@ -42,8 +42,8 @@ class Route(TypedDict):
     """What is known of a group."""
 
     sockets: Sequence[str]
-    port: int
-    """Where clients reach it; 0 if they do not."""
+    port: NotRequired[int]
+    """Where clients reach it; 0 or absent if they do not."""
     functions: Sequence[str]
     """As `packed_specs` writes them."""
 

@@ -16,13 +16,12 @@ from remote_udf.version import PROTOCOL_VERSION, __version__
 from udf_server.hosting.load import ReportedLoad
 from udf_server.security.access import Access, Caller
 from udf_server.security.callers import OTHERS
+from udf_server.streams.entrance import Entrance
 from udf_server.streams.execute_stream import ExecuteStream
-from udf_server.streams.first_message import opened_stream
-from udf_server.streams.relay import Relay, RelayedStream, RequestContext, StreamedContext, is_at_port, origin_of
-from udf_server.streams.routes import require_route
+from udf_server.streams.relay import Relay, RelayedStream, RequestContext, StreamedContext, origin_of
 from udf_server.streams.services import StreamServices
 from udf_server.streams.session_progress import SessionProgress, add_other_process
-from udf_server.streams.stream_errors import audit, error_message, stream_refused
+from udf_server.streams.stream_errors import audit, error_message
 
 __all__ = ["SERVICE_NAME", "UdfService", "UnaryContext", "WritingContext"]
 
@@ -73,6 +72,8 @@ class UdfService:
         self.weights = weights or {}
         self.services = services
         self._host, self._metrics, self.admission = services.host, services.metrics, services.admission
+        seconds = min(OPEN_SECONDS, self.admission.limits.idle_seconds)
+        self._entrance = Entrance(relay, route, self._metrics, seconds)
         self._open: dict[ExecuteStream, None] = {}
         self._relayed: dict[RelayedStream, None] = {}
         self._by_caller: collections.Counter[str] = collections.Counter()
@@ -171,49 +172,18 @@ class UdfService:
     async def _serve(
         self, requests: AsyncIterator[bytes], context: WritingContext, caller: Caller, answers: "_AnswerWriter"
     ) -> None:
-        if self._relay is not None or (self._route and is_at_port(context)):
-            own = await self._own(requests, context, caller, answers)
-            if own is None:
-                return
-            requests = own
+        entered = await self._entrance.entered(requests, cast("StreamedContext", context), caller, answers.write)
+        if isinstance(entered, RelayedStream):
+            await self._run(self._relayed, entered, entered.run())
+        if entered is None or isinstance(entered, RelayedStream):
+            return
         stream = ExecuteStream(
             self.services, caller=caller, headers=context.invocation_metadata() or (), load=self._told_load
         )
         try:
-            await self._run(self._open, stream, stream.run(requests, answers.write))
+            await self._run(self._open, stream, stream.run(entered, answers.write))
         finally:
             self._progress.ended(stream.progress)
-
-    async def _own(
-        self, requests: AsyncIterator[bytes], context: WritingContext, caller: Caller, answers: "_AnswerWriter"
-    ) -> AsyncIterator[bytes] | None:
-        """The messages of a stream that this process is to serve; None if the stream has ended.
-
-        It ends here if it is refused, is sent to another port, or was passed on.
-        """
-        wanted = ""
-        try:
-            requests, opened = await opened_stream(requests, min(OPEN_SECONDS, self.admission.limits.idle_seconds))
-            wanted = opened.function
-            if self._relay is None:
-                require_route(self._route, opened.route)
-                # The client learns that it has reached this process, however long the function takes to open.
-                await answers.write(encode(message_pb2.ExecuteResponse(progress=message_pb2.Progress())))
-                return requests
-            group = self._relay.group_of(opened, caller)
-        except StreamError as error:
-            self._metrics.rejected.labels(error.code).inc()
-            stream_refused(caller, wanted, error)
-            await answers.write(encode(error_message(error)))
-            return None
-        if group is None:
-            return requests
-        if (elsewhere := self._relay.elsewhere(group, opened, caller)) is not None:
-            await answers.write(encode(message_pb2.ExecuteResponse(elsewhere=elsewhere)))
-        else:
-            relayed = self._relay.stream(group, requests, cast("StreamedContext", context), answers.write)
-            await self._run(self._relayed, relayed, relayed.run())
-        return None
 
     async def _run(self, running: dict[StreamT, None], stream: StreamT, run: Coroutine[None, None, None]) -> None:
         running[stream] = None

@@ -154,7 +154,8 @@ class Connector:
 
         If it cannot be opened there, the server is asked to pass it on. Raises as `Connection.open`.
         """
-        server, shut_down = connection.server, False
+        server, patience = connection.server, min(PORT_SECONDS, first / 2)
+        certain = patience == PORT_SECONDS
         try:
             connection.open(deadline - self._clock(), first)
             return connection
@@ -163,19 +164,19 @@ class Connector:
         if place is not None:
             try:
                 moved = self._begun(self._new(place=place))
-                moved.open(deadline - self._clock(), min(PORT_SECONDS, first / 2))
+                moved.open(deadline - self._clock(), patience)
                 return moved
             except StreamError as error:
-                shut_down = error.code is ErrorCode.SHUTTING_DOWN
-                if not shut_down and error.code not in _OTHER_SERVER:
+                if error.code is not ErrorCode.SHUTTING_DOWN and error.code not in _OTHER_SERVER:
                     raise
+                certain = error.code is not ErrorCode.SHUTTING_DOWN
                 why = f"the process at {place.address} refuses it: {error}"
             except (TransportLost, RemoteUdfError) as error:
                 why = f"{place.address} cannot be reached: {error}"
         passed_on = self._begun(self._new(place=Place(server)))
         passed_on.open(deadline - self._clock(), first)
-        # A group that is away cannot be reached by its server either.
-        if not shut_down:
+        # A group that is away cannot be reached by its server either. One that is reloaded is there soon.
+        if certain:
             process_ports().failed(server, self._clock(), why)
         return passed_on
 

@@ -69,8 +69,7 @@ class Connection:
         self.rows_sent = 0
         # The window of rows in flight bounds this queue.
         self._requests: queue.SimpleQueue[bytes | None] = threads.queue()
-        where = (avoid,) if place is None else (avoid, place)
-        self._responses = transport.execute(_until_none(self._requests), *where)
+        self._responses = transport.execute(_until_none(self._requests), avoid, *([place] if place else []))
         self.server = self._responses.server
         """The address of the server."""
         self._offered = offer_memory() if call.config.shared_memory and self._responses.same_host else None
@@ -88,9 +87,8 @@ class Connection:
     def open(self, seconds: float, first_seconds: float | None = None) -> None:
         """Wait up to `seconds` for Opened. The first message must arrive within `first_seconds`.
 
-        A server whose function takes long to open sends Progress meanwhile. Raises StreamError if the server
-        refuses, Elsewhere if it sends the stream to another port, TransportLost if it cannot be reached or is
-        unresponsive. The stream is then closed.
+        A server whose function takes long to open sends Progress meanwhile. Raises StreamError if the server refuses,
+        Elsewhere if it names another port, TransportLost if it is unresponsive or lost. Then the stream is closed.
         """
         self._silent_after = seconds if first_seconds is None else first_seconds
         self._open_until = self._clock() + seconds

@@ -14,6 +14,7 @@ from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass, field
 
 from spark_client.base.server_load import ServerLoad
+from spark_client.base.transport import Place, TransportLost
 
 __all__ = ["Endpoint", "Endpoints", "process_endpoints", "resolved"]
 
@@ -40,6 +41,10 @@ class Endpoint:
     load: ServerLoad | None = field(default=None, repr=False)
     """The last load that its server has told."""
     loaded_at: float = field(default=0.0, repr=False)
+
+    def at(self, place: Place | None) -> "Endpoint":
+        """The port of this host at which the place is, if it has one."""
+        return Endpoint(place.address, self.name) if place is not None and place.address else self
 
     @property
     def same_host(self) -> bool:
@@ -75,16 +80,21 @@ class Endpoints:
             self._look_up()
             return list(self._known.values())
 
-    def pick(self, avoid: Container[str] = ()) -> Endpoint:
-        """The next endpoint that is not being skipped; if all are, the one skipped longest.
+    def pick(self, avoid: Container[str] = (), place: Place | None = None) -> Endpoint:
+        """The server of the place, or the next endpoint that is not being skipped; if all are, the one skipped longest.
 
         If the load of the next one and that of another one at random are known, it is the better of the two.
 
         Addresses to `avoid` are picked only if there is no other.
-        Raises OSError if nothing is known because the name cannot be resolved.
+        Raises OSError if nothing is known because the name cannot be resolved, TransportLost if the server of the place
+        is no longer listed.
         """
         with self._lock:
             self._look_up()
+            if place is not None:
+                if place.server not in self._known:
+                    raise TransportLost(f"{place.server} is no longer a server of this target")
+                return self._known[place.server]
             now, listed = self._clock(), list(self._known.values())
             endpoints = [endpoint for endpoint in listed if endpoint.address not in avoid] or listed
             self._turn += 1

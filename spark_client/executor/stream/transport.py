@@ -75,21 +75,15 @@ class GrpcTransport:
         return [endpoint.address for endpoint in self._listed()]
 
     def execute(self, requests: Iterator[bytes], avoid: Container[str] = (), place: Place | None = None) -> Responses:
-        listed = self._listed()
-        if place is None:
-            endpoint = self._endpoints.pick(avoid)
-        elif (named := next((each for each in listed if each.address == place.server), None)) is not None:
-            endpoint = named
-        else:
-            raise TransportLost(f"{place.server} is no longer a server of this target")
-        reached = Endpoint(place.address, endpoint.name) if place is not None and place.address else endpoint
+        self._listed()
+        endpoint = self._endpoints.pick(avoid, place)
         metadata = (*(self._security.metadata() or ()), *self._headers)
 
         def begin(channel: grpc.Channel) -> GrpcStream[bytes]:
             method: grpc.StreamStreamMultiCallable[bytes, bytes] = channel.stream_stream(f"/{SERVICE_NAME}/Execute")
             return method(requests, metadata=metadata)
 
-        channel, call = self._channels.start(reached, self._security, begin)
+        channel, call = self._channels.start(endpoint.at(place), self._security, begin)
         return _GrpcResponses(call, channel, self._channels, endpoint, self._endpoints)
 
     def list_functions(self, seconds: float) -> Sequence[service_pb2.ListFunctionsResponse]:
