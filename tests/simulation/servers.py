@@ -38,7 +38,7 @@ from udf_server.streams.admission import Admission, AdmissionLimits
 from udf_server.streams.service import UdfService
 from udf_server.streams.services import StreamServices
 
-__all__ = ["SimulatedServer"]
+__all__ = ["METRICS", "ServerStream", "SimulatedServer"]
 
 GUARDED = "slow@1"
 METRICS = ServerMetrics()
@@ -130,7 +130,7 @@ class SimulatedServer:
             process.observers.append(self.shares)
         if self._hedge is not None:
             process.observers.append(Hedged(self._hedge.share, process.name))
-        self.streams: dict[_ServerStream, None] = {}
+        self.streams: dict[ServerStream, None] = {}
         self.network.listening[self.address] = self
         self._beat()
         scheduler.note(self.address, f"starts as {process.name}")
@@ -200,8 +200,8 @@ class SimulatedServer:
 
         self.loop.call_soon_threadsafe(lambda: self.loop.create_task(told()))
 
-    def accept(self, client: ClientStream) -> "_ServerStream":
-        return _ServerStream(self, client)
+    def accept(self, client: ClientStream) -> "ServerStream":
+        return ServerStream(self, client)
 
     def crash(self) -> None:
         """End without any clean-up, as SIGKILL does."""
@@ -274,7 +274,7 @@ class _Anonymous:
         """A simulated call is never told that its answer was read."""
 
 
-class _ServerStream:
+class ServerStream:
     """The server's end of a stream: the requests, and what gRPC passes as context."""
 
     def __init__(self, server: SimulatedServer, client: ClientStream) -> None:
@@ -364,6 +364,10 @@ class _ServerStream:
             else:
                 self._server.streams.pop(self, None)
 
+    def _status(self) -> Exception | None:
+        """The status of a stream whose handler has returned."""
+        return None
+
     def _ended(self, task: "asyncio.Task[None]") -> None:
         self._server.streams.pop(self, None)
         if task.cancelled():
@@ -372,5 +376,5 @@ class _ServerStream:
             self._server.network.scheduler.fail(failure)
             return
         else:
-            error = None
+            error = self._status()
         self._client.to_client.send(0, self._client.end, error)

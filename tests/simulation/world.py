@@ -8,7 +8,7 @@ import itertools
 import logging
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -40,7 +40,7 @@ from udf_server.aggregate.declaration import declare_aggregate
 from udf_server.hosting.executors import HostLimits
 from udf_server.process.declaration import declare_process
 
-__all__ = ["SETTLE_SECONDS", "Result", "World", "end", "run", "worlds"]
+__all__ = ["FUNCTIONS", "SETTLE_SECONDS", "Result", "World", "end", "run", "worlds"]
 
 MOST_SECONDS = 6_000.0
 MOST_EVENTS = 2_000_000
@@ -241,11 +241,11 @@ class World:
                 self.restart_later(server, 0.5)
 
 
-def run(scenario: Scenario) -> Result:
+def run(scenario: Scenario, make: Callable[[Scenario], World] = World) -> Result:
     """Run a scenario to its end, within `worlds`. `Result.problem` is empty if every oracle is content."""
     if not next(_worlds) % COLLECTED:
         gc.collect()  # what is left of the worlds before
-    world, result = World(scenario), Result(scenario)
+    world, result = make(scenario), Result(scenario)
     active.append(world.rows)
     try:
         world.begin()
