@@ -68,7 +68,7 @@ class FaultyTransport:
         with self._lock:
             self.streams += 1
             fate = random.Random(f"{self._seed}/{self.streams}")
-        return _FaultyResponses(self, self._inner.execute(requests, avoid, place), fate)
+        return _FaultyResponses(self, self._inner.execute(requests, avoid, *([place] if place else [])), fate)
 
     def ask_loads(self, server: str) -> Question | None:
         return self._inner.ask_loads(server)
