@@ -1,6 +1,6 @@
 """The suite of aggregate functions: one average, implemented here in three ways, against the usual PySpark ways."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
@@ -14,7 +14,7 @@ from benchmarks.memory import MEGABYTE, peak_memory
 from benchmarks.results import Results
 from benchmarks.server import ServerProcess, server_process
 from benchmarks.spark import TASKS, local_spark, run_query
-from benchmarks.timing import alternating
+from benchmarks.timing import alternating, seconds
 from spark_client import RemoteSession, connect
 
 __all__ = ["run_aggregate"]
@@ -33,6 +33,7 @@ def run_aggregate(results: Results, quick: bool) -> None:
         for shape, (rows, keys) in SHAPES.items():
             size = (rows // 1000, keys // 1000 or 1) if quick else (rows, keys)
             _measure_shape(results, spark, remote, shape, size, quick)
+        _measure_few_rows(results, spark, remote, quick)
         _measure_hot_key(results, spark, server, remote, quick)
 
 
@@ -55,6 +56,29 @@ def _measure_shape(
         for other in sorted(time_.keys() - set(OURS)):
             results.add(f"{name}_{shape}_vs_{other}", time_[other] / time_[name], f"rows/s over theirs, {rows:,} rows")
         results.add(f"{name}_{shape}_rows_per_second", rows / time_[name], "")
+    frame.unpersist()
+
+
+def _measure_few_rows(results: Results, spark: SparkSession, remote: RemoteSession, quick: bool) -> None:
+    """Measures planning and running together, which for few rows take similar times."""
+    rows, keys = (2_000, 10) if quick else (20_000, 100)
+    frame = spark.range(0, rows, 1, TASKS).select((F.col("id") % keys).alias("k"), F.rand(1).alias("v")).cache()
+    frame.count()
+    average = remote.function("vectorized_average")
+    sides: dict[str, Callable[[], DataFrame]] = {
+        "vectorized": lambda: remote.group_by(frame, "k").agg(average("v")),
+        "arrow_udf": lambda: _per_group(frame)["arrow_udf"],
+        "pandas_udf": lambda: _per_group(frame)["pandas_udf"],
+    }
+
+    def run(plan: Callable[[], DataFrame]) -> float:
+        return seconds(lambda: plan().collect())
+
+    found = alternating({name: partial(run, plan) for name, plan in sides.items()}, 1 if quick else 15)
+    time_ = results.medians("20k_rows_100_keys", found)
+    for other in ("arrow_udf", "pandas_udf"):
+        ratio = time_[other] / time_["vectorized"]
+        results.add(f"vectorized_20k_rows_100_keys_vs_{other}", ratio, "rows/s over theirs, planning included")
     frame.unpersist()
 
 

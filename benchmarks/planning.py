@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 from benchmarks.results import Results
 from benchmarks.server import server_process
 from benchmarks.spark import TASKS, local_spark
-from benchmarks.timing import alternating, seconds
+from benchmarks.timing import alternating, medians, seconds
 from spark_client import RemoteSession, connect
 
 __all__ = ["run_planning"]
@@ -54,6 +54,10 @@ def _measure_warm(results: Results, spark: SparkSession, remote: RemoteSession, 
         extra = statistics.median(ours_) - statistics.median(theirs)
         results.add(f"extra_seconds_{name}", extra, f"{ROWS} rows in a warm session, more than a local UDF (medians)")
         results.add(f"seconds_{name}", statistics.median(ours_), "from the call to the rows")
+    planned = {"remote": ours["aggregate_in_agg"], "local": local["aggregate_in_agg"]}
+    times = medians(alternating({side: partial(seconds, plan) for side, plan in planned.items()}, 5 * repetitions))
+    ratio = times["remote"] / times["local"]
+    results.add("aggregate_seconds_ratio", ratio, "planning of a keyed aggregate over that of a pandas_udf")
     for name, query in ours.items():
         results.add(f"planning_seconds_{name}", statistics.median(seconds(query) for _ in range(repetitions)), "")
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from datetime import timedelta
 from typing import Literal, TypeAlias, TypedDict
 
-from remote_udf.options import CacheMode, CacheScope, OnError, OutputMode, RetryStrategy
+from remote_udf.options import AggregatePlan, CacheMode, CacheScope, OnError, OutputMode, RetryStrategy
 
 __all__ = [
     "AggregateCallOptions",
@@ -82,6 +82,7 @@ class AggregateCallOptions(_RetriedOptions, total=False):
     size: Count | None
     allow_latency: Duration | None
     on_error: OnError | Literal["fail", "null", "column", "dead-letter"] | None
+    aggregate_plan: AggregatePlan | Literal["auto", "one-task", "sorted", "partial"] | None
 
 
 class ProcessCallOptions(_RetriedOptions, total=False):
@@ -97,6 +98,7 @@ class CallOptions(ScalarCallOptions, total=False):
 
     size: Count | None
     allow_latency: Duration | None
+    aggregate_plan: AggregatePlan | Literal["auto", "one-task", "sorted", "partial"] | None
 
 
 class EmitCallOptions(TypedDict, total=False):

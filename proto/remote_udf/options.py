@@ -30,14 +30,17 @@ __all__ = [
     "CAPS",
     "DEFAULT_CAPACITY",
     "HOSTED_OPTIONS",
+    "PLAN_OPTIONS",
     "REMOVED_OPTIONS",
     "SCALAR_OPTIONS",
     "STREAM_OPTIONS",
+    "AggregatePlan",
     "CacheMode",
     "CacheScope",
     "ErrorPolicy",
     "OnError",
     "OutputMode",
+    "PlanOptions",
     "RetryStrategy",
     "StreamOptions",
 ]
@@ -86,6 +89,15 @@ class OnError(StrEnum):
     NULL = "null"
     COLUMN = "column"
     DEAD_LETTER = "dead-letter"
+
+
+class AggregatePlan(StrEnum):
+    """How Spark gathers the rows of a group."""
+
+    AUTO = "auto"
+    ONE_TASK = "one-task"
+    SORTED = "sorted"
+    PARTIAL = "partial"
 
 
 class Options:
@@ -267,6 +279,17 @@ class StreamOptions(Options):
     )  # fmt: skip
 
 
+@dataclass(frozen=True)
+class PlanOptions(Options):
+    """The options by which an aggregation is planned."""
+
+    aggregate_plan: AggregatePlan = option(
+        choice(AggregatePlan), AggregatePlan.AUTO,
+        "How rows are gathered: all in `one-task`; `sorted` by key after a shuffle; or as `partial` results, which are "
+        "merged after the shuffle. `auto` follows the size of the input. Results do not depend on it.",
+    )  # fmt: skip
+
+
 SCALAR_OPTIONS: Mapping[str, Option] = table_of(ScalarOptions)
 """Options of scalar functions that the server applies. They may be set at every level."""
 HOSTED_OPTIONS: Mapping[str, Option] = table_of(HostedOptions)
@@ -292,3 +315,5 @@ CAPS: Mapping[str, Option] = {
     if isinstance(option.default, (int, float)) or name in _UNSET_NUMBERS
 }
 """The largest values of options that are numbers, wherever they are set. Only the server's configuration has caps."""
+PLAN_OPTIONS: Mapping[str, Option] = table_of(PlanOptions)
+"""Options that the client applies to aggregations. They may be set at call and session."""

@@ -10,6 +10,7 @@ from remote_udf.table_arguments import ChangelogMode
 from spark_client.base.analyzed_plans import analyzed_plan
 from spark_client.base.errors import PlanError
 from spark_client.base.identifiers import column_named, identifiers_of
+from spark_client.base.settings import reads_stream
 
 __all__ = ["CHANGE_TYPE", "kind_code", "kind_column", "mode_metadata", "mode_of", "require_no_fires", "require_retract"]
 
@@ -38,7 +39,7 @@ def kind_column(frame: DataFrame) -> str | None:
 
 def require_no_fires(frame: DataFrame, what: str) -> None:
     """Raises PlanError for changes of windows that fire early or late, before another operator with state."""
-    if not frame.isStreaming or not any(field.metadata.get(FIRED) for field in frame.schema.fields):
+    if not reads_stream(frame) or not any(field.metadata.get(FIRED) for field in frame.schema.fields):
         return
     # A table to which changes were written keeps the metadata of their columns, but its plan has no such operator.
     if any("InPandasWithState" in line for line in analyzed_plan(frame)):

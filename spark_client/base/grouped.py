@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from spark_client.base.settings import read_once
+from spark_client.base.settings import all_settings, read_once
 
 __all__ = ["grouped", "retains_keys"]
 
@@ -21,6 +21,6 @@ def grouped(frame: DataFrame, keys: Sequence[str | Column], values: Sequence[Col
 
 def retains_keys(spark: SparkSession) -> bool:
     """Whether the result of Spark's own `groupBy(...).agg(...)` has the keys. On Connect it has them always."""
-    if (spark.conf.get(_SETTING) or "").lower() != "false":
+    if read_once(spark, all_settings).get(_SETTING, "").lower() != "false":
         return True
     return len(spark.range(1).groupBy("id").agg(F.count("*")).columns) > 1

@@ -13,7 +13,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from spark_client.base.calls import GENERATED
-from spark_client.base.settings import read_once
+from spark_client.base.settings import all_settings, read_once
 
 __all__ = [
     "Identifiers",
@@ -84,7 +84,7 @@ def identifiers_of(of: SparkSession | DataFrame) -> Identifiers:
 
 
 def _is_case_sensitive(spark: SparkSession) -> bool:
-    return str(spark.conf.get(_CASE, "false")).lower() == "true"
+    return read_once(spark, all_settings).get(_CASE, "false").lower() == "true"
 
 
 def quoted(name: str) -> str:

@@ -4,7 +4,6 @@ A warning names the settings of the Spark session that apply to no function, bec
 """
 
 import logging
-import uuid
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 
@@ -15,19 +14,22 @@ from remote_udf.functions import FunctionKind, FunctionSpec
 from remote_udf.options import (
     AGGREGATE_OPTIONS,
     CALLER_OPTIONS,
+    PLAN_OPTIONS,
     SCALAR_OPTIONS,
     STREAM_OPTIONS,
+    AggregatePlan,
     ErrorPolicy,
     OnError,
+    PlanOptions,
     StreamOptions,
 )
 from spark_client.base.errors import PlanError
 from spark_client.base.identifiers import alike
-from spark_client.base.settings import read_once
+from spark_client.base.settings import all_settings, read_once
 
 __all__ = [
-    "EMIT_PREFIX", "KNOWN_OPTIONS", "SESSION_PREFIXES", "all_settings", "buckets_of", "call_options", "note_functions",
-    "session_options",
+    "EMIT_PREFIX", "KNOWN_OPTIONS", "SESSION_PREFIXES", "aggregate_plan_of", "buckets_of", "call_options",
+    "note_functions", "session_options",
 ]  # fmt: skip
 
 log = logging.getLogger(__name__)
@@ -44,7 +46,7 @@ _GROUPS = (*SESSION_PREFIXES.values(), EMIT_PREFIX)
 
 KNOWN_OPTIONS = {
     FunctionKind.SCALAR: (SCALAR_OPTIONS, CALLER_OPTIONS),
-    FunctionKind.AGGREGATE: (AGGREGATE_OPTIONS, {"on-error": CALLER_OPTIONS["on-error"]}),
+    FunctionKind.AGGREGATE: (AGGREGATE_OPTIONS, {"on-error": CALLER_OPTIONS["on-error"], **PLAN_OPTIONS}),
     # There is no on-error: without a result row per input row no column could contain an error, so it fails the job.
     FunctionKind.PROCESS: (AGGREGATE_OPTIONS, STREAM_OPTIONS),
 }
@@ -53,22 +55,6 @@ KNOWN_OPTIONS = {
 _kinds: defaultdict[str, set[FunctionKind]] = defaultdict(set)
 """The kinds of functions by name, of all remote sessions of this process: a setting may be for another server."""
 _warned: set[str] = set()
-_BETWEEN, _ARROW = f"\n{uuid.uuid4().hex}\n", " -> "
-"""What is between the entries of a Scala map as text, which no setting contains, and between a key and its value."""
-
-
-def all_settings(spark: SparkSession) -> dict[str, str]:
-    """Return every setting of the session, as it is now.
-
-    This is the only place that uses what PySpark does not document: the map of the JVM as one text takes two commands,
-    where PySpark converts it entry by entry, in over a hundred. If it is not there, PySpark's own way is used.
-    """
-    try:
-        entries = spark.conf._jconf.getAll().mkString(_BETWEEN).split(_BETWEEN)  # noqa: SLF001
-        # A text that contains an arrow leaves open where the key ends.
-        return {key: value for key, value in (entry.split(_ARROW) for entry in entries)}  # noqa: C416
-    except Exception:  # anything may be missing: on Spark Connect, in another PySpark, in another Scala
-        return spark.conf.getAll
 
 
 def session_options(spark: SparkSession, kind: FunctionKind, function: str) -> dict[str, str]:
@@ -122,6 +108,12 @@ def buckets_of(given: Mapping[str, object], session: Mapping[str, str], function
     """The option `buckets`; the call's value overrides the session's. Raises InvalidOption."""
     called = canonical(given, source=f"call of {function}", known=KNOWN_OPTIONS[FunctionKind.PROCESS])
     return resolve(StreamOptions, session, called).buckets
+
+
+def aggregate_plan_of(given: Mapping[str, object], session: Mapping[str, str], function: str) -> AggregatePlan:
+    """The option `aggregate-plan`; the call's value overrides the session's. Raises InvalidOption."""
+    called = canonical(given, source=f"call of {function}", known=KNOWN_OPTIONS[FunctionKind.AGGREGATE])
+    return resolve(PlanOptions, session, called).aggregate_plan
 
 
 def note_functions(functions: Iterable[FunctionSpec]) -> None:

@@ -10,11 +10,12 @@ from pyspark.sql import functions as F
 
 from remote_udf.functions import FunctionSpec
 from remote_udf.option_types import AggregateCallOptions
+from remote_udf.options import AggregatePlan
 from remote_udf.segments import AppliedField
 from spark_client.base.calls import AggregateCall
 from spark_client.base.config import ClientConfig
 from spark_client.base.errors import PlanError
-from spark_client.base.options import call_options, session_options
+from spark_client.base.options import aggregate_plan_of, call_options, session_options
 from spark_client.functions.arguments import column_of, require_count
 from spark_client.functions.column_values import ColumnValue, is_value, values_in
 from spark_client.functions.scalar import FunctionDoc, ShownFunction
@@ -152,6 +153,12 @@ class AggregateExpression(ColumnValue):
         options, policy = call_options(function.options, session, spec.key, spec.kind)
         operation = uuid.uuid4().hex
         return AggregateCall(spec, len(self.arguments), options, operation, function.config, policy, applied)
+
+    @property
+    def asked_plan(self) -> AggregatePlan:
+        """The option `aggregate-plan` of call and session. Raises InvalidOption."""
+        function, spec = self.function, self.spec
+        return aggregate_plan_of(function.options, session_options(function.spark, spec.kind, spec.name), spec.key)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

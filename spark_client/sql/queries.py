@@ -8,6 +8,7 @@ from pyspark.sql import DataFrame
 from remote_udf.functions import FunctionKind
 from spark_client.base.notebooks import Explanation
 from spark_client.sql.fewer_calls.explaining import (
+    aggregate_stages,
     called_in,
     calls_in,
     frame_stages,
@@ -48,7 +49,7 @@ class SqlQueries:
         calls = scalar_stages(plan, scalars, query.called, self.session.fused.templates)
         called = {each.lower() for each in query.called}
         weighted = self._weighted(name for name in self.session.functions.versions if name.lower() in called)
-        known = [*weighted, *self._sorting(plan), *self._known(plan)]
+        known = [*aggregate_stages(plan), *weighted, *self._sorting(plan), *self._known(plan)]
         return _explanation([*dict.fromkeys(stages), *calls, *known], plan)
 
     def _as_session(self, text: Text) -> Text:
@@ -60,7 +61,9 @@ class SqlQueries:
         names = [spec.name for spec in self.session.functions]
         weighted = self._weighted(name for name in self.session.functions.versions if f"{name}(" in plan)
         stages = frame_stages(plan, names, self.session.fused.templates)
-        return _explanation([*stages, *weighted, *self._sorting(plan), *self._known(plan)], plan)
+        return _explanation(
+            [*stages, *aggregate_stages(plan), *weighted, *self._sorting(plan), *self._known(plan)], plan
+        )
 
     def calls_in(self, frame: DataFrame) -> list[str]:
         """The functions and cascades that are called to compute a frame."""

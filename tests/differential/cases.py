@@ -19,6 +19,7 @@ OTHERS = (
     ("spark.sql.legacy.consecutiveStringLiterals.enabled", "true"),
     ("spark.sql.shuffle.partitions", "1"), ("spark.remoteudf.bundled-agg.size", "2"),
     ("spark.remoteudf.bundled-agg.size", "1"),
+    *[("spark.remoteudf.bundled-agg.aggregate-plan", plan) for plan in ("one-task", "sorted", "auto", "auto")],
 )  # fmt: skip
 
 

@@ -33,6 +33,8 @@ time.tzset()
 CONNECT = "DIFFERENTIAL_CONNECT"
 """If it is set to 1 in the environment, all queries use Spark Connect."""
 ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+_PLAN = "spark.remoteudf.bundled-agg.aggregate-plan"
+"""If it is `auto`, Spark counts the rows of tables, on which the plan then depends."""
 STORED: dict[str, tuple[DataType, str]] = {
     "interval year to month": (IntegerType(), "make_ym_interval(0, {})"),
     "variant": (StringType(), "parse_json({})"),
@@ -69,12 +71,15 @@ remote = connect(spark, plugins=["tests.differential.plugin"])
 remote.register()
 _changed: dict[str, str | None] = {}
 _folders: list[Path] = []
+_counted: list[DataFrame] = []
 
 
 def configure(conf: Mapping[str, str]) -> None:
     """Apply the Spark settings of a case, and reset those of the previous case."""
     while _folders:
         shutil.rmtree(_folders.pop(), ignore_errors=True)
+    while _counted:
+        _counted.pop().unpersist()
     for key, before in _changed.items():
         spark.conf.unset(key) if before is None else spark.conf.set(key, before)
     _changed.clear()
@@ -98,6 +103,9 @@ def table(name: str, ddl: str, parts: Sequence[Sequence[tuple[Any, ...]]]) -> Da
         frame = frame.unionAll(other)
     names = ["`" + field.name.replace("`", "``") + "`" for field in fields]
     frame = frame.selectExpr(*(f"{s[1].format(n)} AS {n}" for s, n in zip(stored, names, strict=True)))
+    if spark.conf.get(_PLAN, None) == "auto":
+        _counted.append(frame.cache())
+        frame.count()
     frame.createOrReplaceTempView(name)
     return frame
 

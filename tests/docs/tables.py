@@ -11,7 +11,14 @@ from deploy.chart_values import VALUES
 from remote_udf.arrow import SCHEMA_BYTES
 from remote_udf.errors import TRACEBACK_LIMIT
 from remote_udf.option_tables import Option
-from remote_udf.options import AGGREGATE_OPTIONS, CALLER_OPTIONS, HOSTED_OPTIONS, SCALAR_OPTIONS, STREAM_OPTIONS
+from remote_udf.options import (
+    AGGREGATE_OPTIONS,
+    CALLER_OPTIONS,
+    HOSTED_OPTIONS,
+    PLAN_OPTIONS,
+    SCALAR_OPTIONS,
+    STREAM_OPTIONS,
+)
 from remote_udf.outcomes import MESSAGE_LIMIT
 from remote_udf.process_planning import MAX_TABLES
 from spark_client.executor.engine.row_engine import HELD_BYTES
@@ -115,6 +122,10 @@ def caller_options() -> str:
 
 def emit_options() -> str:
     return _options(EMIT_OPTIONS)
+
+
+def plan_options() -> str:
+    return _options(PLAN_OPTIONS)
 
 
 def stream_options() -> str:

@@ -9,14 +9,19 @@ import itertools
 from collections import deque
 from collections.abc import Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from remote_udf.segments import AppliedField
+from spark_client.base.calls import AggregateCall
 from spark_client.executor.aggregate.bundles import KeyedBundle, PartialPlan, bundle_of, output_of, planned_calls, signs
 from spark_client.executor.aggregate.chain import Chain
-from spark_client.executor.aggregate.segment_columns import group_by_runs
+from spark_client.executor.aggregate.combining import HELD_BYTES, merging_inputs
+from spark_client.executor.aggregate.partial import map_partial
+from spark_client.executor.aggregate.segment_columns import AggregateInput, group_by_key, group_by_runs
 from spark_client.executor.engine.groups import Completed
 from spark_client.executor.engine.pieces import Integers
 from spark_client.executor.engine.row_engine import RowEngine
@@ -24,7 +29,7 @@ from spark_client.executor.segments.cutting import BUNDLE_BYTES
 from spark_client.executor.segments.sorted_rows import rows_by_key, run_sorted
 from spark_client.executor.stream.runtime import RUNTIME, Runtime
 
-__all__ = ["map_grouped", "net_rows"]
+__all__ = ["map_gathered", "map_grouped", "net_rows"]
 
 
 def map_grouped(
@@ -32,6 +37,38 @@ def map_grouped(
 ) -> Iterator[pa.RecordBatch]:
     """Turn input batches, sorted by key, into output batches. Raises FunctionFailed, and errors of streams."""
     return run_sorted(lambda cleanup: _GroupedTask(plan, runtime, cleanup), batches)
+
+
+def map_gathered(
+    plan: PartialPlan, batches: Iterator[pa.RecordBatch], runtime: Runtime = RUNTIME, *, held_bytes: int = HELD_BYTES
+) -> Iterator[pa.RecordBatch]:
+    """Like `map_grouped` for rows in any order, if the functions merge.
+
+    A task sorts few rows faster than Spark does. If there are more, they become accumulators first.
+    """
+    held: list[pa.RecordBatch] = []
+    size = 0
+    for batch in batches:
+        held.append(batch)
+        size += batch.nbytes
+        if size > held_bytes:
+            partly = [replace(each.call, applied=(AppliedField.ACCUMULATOR,)) for each in plan.inputs]
+            partial = replace(plan, inputs=tuple(map(_with_call, plan.inputs, partly)))
+            held = list(map_partial(partial, itertools.chain(held, batches), runtime))
+            merging = merging_inputs([each.call for each in plan.inputs], len(plan.keys))
+            plan = replace(plan, inputs=merging, keys=tuple(range(len(plan.keys))))
+    if any(batch.num_rows for batch in held):
+        yield from map_grouped(plan, iter(_by_key(plan, pa.Table.from_batches(held))), runtime)
+
+
+def _with_call(source: AggregateInput, call: AggregateCall) -> AggregateInput:
+    return replace(source, call=call)
+
+
+def _by_key(plan: PartialPlan, rows: pa.Table) -> list[pa.RecordBatch]:
+    order = group_by_key([rows.column(key) for key in plan.keys], rows.num_rows).order
+    table = rows if order is None else rows.take(pa.array(order))
+    return table.combine_chunks().to_batches()
 
 
 class _GroupedTask:

@@ -14,8 +14,7 @@ from remote_udf.segments import AppliedField
 from spark_client.base.errors import PlanError
 from spark_client.base.grouped import retains_keys
 from spark_client.base.identifiers import Identifiers, column_named, hidden, identifiers_of
-from spark_client.base.options import all_settings
-from spark_client.base.settings import planning, read_once
+from spark_client.base.settings import all_settings, planning, read_once, reads_stream
 from spark_client.executor.aggregate.changes import ChangesPlan, map_changes
 from spark_client.functions.aggregate import AggregateExpression
 from spark_client.functions.arguments import column_of
@@ -81,7 +80,7 @@ class RemoteGrouping:
             UnsupportedType: a column has a type that cannot be sent.
         """
         spark = self.frame.sparkSession
-        if self.frame.isStreaming:
+        if reads_stream(self.frame):
             options = emit_options(self.emission, read_once(spark, all_settings))
             # The settings of the session apply to window aggregates only.
             if options.fires and (
@@ -155,7 +154,7 @@ def _plan_changes(group_by: GroupBy, expressions: Sequence[AggregateExpression],
         raise PlanError("changelog needs an aggregate")
     if isinstance(per, str) and per not in ("row", "bundle"):
         raise PlanError(f"per must be 'row', 'bundle' or a Column, not {per!r}")
-    if group_by.frame.isStreaming:
+    if reads_stream(group_by.frame):
         raise PlanError("a running changelog needs a table; on a stream use agg, in update mode")
     return _planned_changes(AggregateQuery(group_by, expressions), per)
 
@@ -166,7 +165,8 @@ def _planned_changes(query: AggregateQuery, per: str | Column) -> DataFrame:
         remote.strategy = Strategy.CHAIN
     if not isinstance(per, str):
         query.hidden[VERSION] = per
-    rows = GroupedRows(query).frame()
+    grouped = GroupedRows(query)
+    rows = grouped.placed(grouped.frame())
     fields = {field.name: field for field in rows.schema.fields}
     place = {name: index for index, name in enumerate(fields)}
     keys = [fields[name] for name in query.group_keys]

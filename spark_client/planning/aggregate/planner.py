@@ -1,23 +1,26 @@
-"""Plans remote aggregates as partial, shuffle and merge, beside Spark's own aggregates.
+"""Plans remote aggregates as one operator, or as partial, shuffle and merge, beside Spark's own aggregates.
 
 (a) mapInArrow turns the rows of a partition into accumulators, bundle by bundle. (b) Spark's groupBy gathers the
 accumulators of a key and computes its own aggregates. (c) mapInArrow turns accumulators into values. If a function
 needs the rows of a key in one place or in order, (a) receives them sorted by key and processes them in chains of
 bundles. If Spark's own aggregates need the rows, (a) passes them on, with the accumulators in the last row of each
-segment, so that the data is read once. Expressions around remote aggregates are computed from their values.
+segment, so that the data is read once. Over few rows (a) gets all rows of a key and is the only step. Expressions
+around remote aggregates are computed from their values.
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from remote_udf.options import OnError
+from remote_udf.options import AggregatePlan, OnError
 from remote_udf.segments import ACCUMULATORS, ROWS, AppliedField
 from spark_client.base.changelogs import kind_column, require_no_fires
 from spark_client.base.errors import PlanError
 from spark_client.base.identifiers import column_named, error_column, hidden, identifiers_of, is_hidden
+from spark_client.base.settings import reads_stream
 from spark_client.executor.aggregate.firing import EmitOptions
 from spark_client.executor.aggregate.merge import FinishPlan, map_finish
 from spark_client.executor.aggregate.segment_columns import segment_call
@@ -28,7 +31,7 @@ from spark_client.functions.arguments import column_of
 from spark_client.functions.column_values import computed, error_of, shown, values_in
 from spark_client.planning.aggregate.builtins import is_distinct, known_builtin, of_stream
 from spark_client.planning.aggregate.emitting import plan_emitting
-from spark_client.planning.aggregate.query import AggregateQuery, GroupBy, Remote, Strategy
+from spark_client.planning.aggregate.query import BY_PLAN, AggregateQuery, GroupBy, Remote, Strategy, asked_plan
 from spark_client.planning.aggregate.rewrites import (
     changelog_query,
     pane_query,
@@ -37,6 +40,7 @@ from spark_client.planning.aggregate.rewrites import (
     with_zone,
 )
 from spark_client.planning.aggregate.rows import GroupedRows
+from spark_client.planning.aggregate.sizes import bound_of
 from spark_client.planning.aggregate.steps import Steps
 from spark_client.planning.operators import (
     OutputField,
@@ -46,6 +50,7 @@ from spark_client.planning.operators import (
     with_hidden_names,
     with_names,
 )
+from spark_client.planning.scans import scan_of
 from spark_client.windows.columns import WINDOW_TIME, emitted
 from spark_client.windows.updates import is_only_updated, without_updates
 
@@ -65,7 +70,7 @@ def _plan_group_by(group_by: GroupBy, expressions: Sequence[AggregateExpression 
         raise PlanError("agg needs an aggregate")
     require_no_fires(group_by.frame, "agg")
     timed = with_zone(with_window_time(group_by))
-    streaming = group_by.frame.isStreaming
+    streaming = reads_stream(group_by.frame)
     if streaming:
         # Spark logs each error of a column that it does not find, also of one that only the query below has.
         known = group_by.frame if group_by.sets is None else group_by.frame.withColumn(hidden("grouping_id"), F.lit(0))
@@ -98,32 +103,90 @@ def plan_fired(
     return result if len(timed.keys) == len(group_by.keys) else result.drop(WINDOW_TIME)
 
 
+@dataclass(frozen=True)
+class Plan:
+    """A way to compute the groups of a query, why it was chosen, and what makes it of the input of step (a)."""
+
+    name: AggregatePlan
+    reason: str
+    make: Callable[[DataFrame], DataFrame]
+
+
 class _GroupByPlanner:
     def __init__(self, query: AggregateQuery) -> None:
         self._query = query
+        self._rows, self._steps = GroupedRows(query), Steps(query)
 
     def plan(self) -> DataFrame:
-        query, rows, steps = self._query, GroupedRows(self._query), Steps(self._query)
-        base = rows.unchanged() or rows.frame()
-        in_lists = not query.keys or query.passes_rows or query.frame.isStreaming or query.only_updated
-        if in_lists or not (query.chained or rows.sorts_keys(base)):
-            return self._finished(steps.gathered(base))
+        base = self._rows.unchanged() or self._rows.frame()
+        plan = self._plan_of(base)
+        if not reads_stream(self._query.frame):
+            names = dict.fromkeys(remote.call.spec.name for remote in self._query.remotes)
+            self._query.shown_calls = [f"{name}{BY_PLAN}{plan.name}: {plan.reason}" for name in names]
+        return plan.make(base)
+
+    def _plan_of(self, base: DataFrame) -> Plan:
+        """The plan that the query needs, else that of the option `aggregate-plan`, else that of the size."""
+        own = AggregatePlan.SORTED if self._query.chained else AggregatePlan.PARTIAL
+        if (needs := self._needs_steps(base)) is not None:
+            return Plan(own, needs, self._in_steps)
+        chosen, reason, sort = asked_plan(self._query.remotes), "the option aggregate-plan", True
+        if chosen is AggregatePlan.AUTO:
+            bound = bound_of(self._rows.in_one_task(base))
+            small = AggregatePlan.ONE_TASK if bound.narrow else AggregatePlan.SORTED
+            chosen, reason = small if bound.small else own, bound.why
+            sort = self._query.chained or not self._query.keys or not bound.small
+        if chosen is AggregatePlan.PARTIAL and self._query.chained:
+            chosen, reason = own, "a function needs the rows of a key in one place or in order"
+        if chosen is AggregatePlan.PARTIAL:
+            return Plan(chosen, reason, self._in_steps)
+        one_task = chosen is AggregatePlan.ONE_TASK
+        return Plan(chosen, reason, partial(self._in_one_operator, one_task=one_task, sort=sort))
+
+    def _needs_steps(self, base: DataFrame) -> str | None:
+        """Why the query cannot be one operator over all rows of a key; None if it can."""
+        query = self._query
+        found = {
+            "it is a stream": reads_stream(self._query.frame),
+            "it is a changelog": query.kind is not None,
+            "Spark's own aggregates or DISTINCT need the rows": query.passes_rows,
+            "it has grouping sets": query.sets is not None,
+            "its windows consist of panes": query.has_panes or query.only_updated,
+            "workers read the files": scan_of(base) is not None and not query.chained,
+            "Spark cannot sort by the keys": not query.chained and not self._rows.sorts_keys(base),
+        }
+        return next((reason for reason, holds in found.items() if holds), None)
+
+    def _in_one_operator(self, base: DataFrame, *, one_task: bool = False, sort: bool = True) -> DataFrame:
+        """Step (a) alone, over all rows of a key in their order."""
+        for remote in self._query.remotes:
+            remote.strategy = Strategy.CHAIN
+        placed = self._rows.placed(base, one_task=one_task, sort=sort)
+        rows = placed if self._query.keys else self._rows.with_one_more(placed)
+        result = self._steps.mapped(rows, self._query.remotes, AppliedField.FINAL_VALUE, is_sorted=sort)
+        return result if self._query.shows_values_only else self._shown(result)
+
+    def _in_steps(self, base: DataFrame) -> DataFrame:
+        """Steps (a), (b) and (c)."""
+        query, steps = self._query, self._steps
+        in_lists = not query.keys or query.passes_rows or reads_stream(query.frame) or query.only_updated
         if query.chained:
-            return self._shown(steps.mapped(base, query.remotes, AppliedField.FINAL_VALUE))
+            return self._finished(steps.gathered(self._rows.placed(base))) if in_lists else self._in_one_operator(base)
+        if in_lists or not self._rows.sorts_keys(base):
+            return self._finished(steps.gathered(base))
         # Spark sorts accumulators faster than it gathers them in lists, and sorting spills to disk.
-        keys = query.group_keys
-        partial = query.spread(steps.mapped(base, query.remotes))
-        columns = [partial[key] for key in keys]  # `F.col` takes ten requests to the JVM more
-        merged = steps.merged(partial.repartition(*columns).sortWithinPartitions(*columns))
+        reduced = query.spread(steps.mapped(base, query.remotes))
+        columns = [reduced[key] for key in query.group_keys]  # `F.col` takes ten requests to the JVM more
+        merged = steps.merged(reduced.repartition(*columns).sortWithinPartitions(*columns))
         return merged if query.shows_values_only else self._shown(merged)
 
     def _shown(self, merged: DataFrame) -> DataFrame:
         """The result under the names that the user gave."""
         remotes = self._query.remotes
         if self._query.sets is None and not any(remote.keeps_errors for remote in remotes):
-            return merged.toDF(*self._query.key_names, *(remote.name for remote in remotes))
+            return merged.toDF(*self._query.titles, *(remote.name for remote in remotes))
         columns = [
-            F.col(key).alias(name) for key, name in zip(self._query.group_keys, self._query.key_names, strict=False)
+            F.col(key).alias(name) for key, name in zip(self._query.group_keys, self._query.titles, strict=False)
         ]
         for remote in remotes:
             columns.append(F.col(remote.accumulator).alias(remote.name))
@@ -150,7 +213,7 @@ class _GroupByPlanner:
         calls = tuple(self._finishing_call(remote, place, key_struct) for remote in self._query.remotes)
         output = [
             OutputField(name, fields[index].dataType, fields[index].metadata)
-            for index, name in enumerate(self._query.key_names)
+            for index, name in enumerate(self._query.titles)
         ]
         sources = [(ColumnSource.INPUT, index) for index in range(len(output))]
         for expression in self._query.expressions:
@@ -172,7 +235,8 @@ class _GroupByPlanner:
             output=tuple(OutputColumn(name, *each) for name, each in zip(schema.names, sources, strict=True)),
             distinct=tuple(place[r.accumulator] for r in self._query.remotes if r.expression.is_distinct),
         )
-        return apply_operator(plain, map_finish, plan, schema, [each.name for each in output])
+        names = [each.name for each in output]
+        return apply_operator(plain, map_finish, plan, schema, names, self._query.shown_calls)
 
     def _finishing_call(self, remote: Remote, place: dict[str, int], key_struct: int | None) -> PlannedCall:
         rows = ROWS if remote.strategy is Strategy.ROWS else ACCUMULATORS

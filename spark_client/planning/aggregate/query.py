@@ -9,13 +9,14 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from remote_udf.options import OnError
+from remote_udf.options import AggregatePlan, OnError
 from remote_udf.row_kinds import ROW_KIND
 from remote_udf.segments import AppliedField
 from spark_client.base.calls import AggregateCall
 from spark_client.base.changelogs import kind_column, require_retract
 from spark_client.base.errors import PlanError
 from spark_client.base.identifiers import hidden, identifiers_of, unique_names
+from spark_client.base.settings import reads_stream
 from spark_client.base.types import arrow_type
 from spark_client.executor.aggregate.segment_columns import AggregateInput
 from spark_client.functions.aggregate import AggregateExpression
@@ -25,8 +26,10 @@ from spark_client.planning.key_columns import has_floats, normalized, require_so
 from spark_client.planning.selections import fields_of
 from spark_client.windows.columns import WINDOW_END, WINDOW_START
 
-__all__ = ["UPDATES", "AggregateQuery", "GroupBy", "Remote", "Strategy"]
+__all__ = ["BY_PLAN", "UPDATES", "AggregateQuery", "GroupBy", "Remote", "Strategy", "asked_plan"]
 
+BY_PLAN = " by plan "
+"""Between the name of a function and its plan, in the names of operators."""
 UPDATES = hidden("updates")
 """The hidden column that says whether a row, or a row in an accumulator, causes its group to be emitted."""
 
@@ -45,6 +48,8 @@ class GroupBy:
     """Transforms accumulators before the shuffle; receives the names of their keys."""
     zone: str | None = None
     """The time zone of the windows of a stream; see `spark_client.windows.columns.zone_of`."""
+    titles: Sequence[str] | None = None
+    """The names of the keys in the result, which no function sees; by default those in the frame."""
     updates: Column | None = None
     """Whether a row causes its group to be emitted; None if every group is emitted."""
 
@@ -97,6 +102,17 @@ class Remote:
         return AggregateInput(self.applying(applied), tuple(place[name] for name in self.arguments), condition)
 
 
+def asked_plan(remotes: Sequence[Remote]) -> AggregatePlan:
+    """The option `aggregate-plan` of the calls. Raises PlanError if they have different ones."""
+    asked = {remote.expression.asked_plan for remote in remotes} - {AggregatePlan.AUTO}
+    if len(asked) > 1:
+        raise PlanError(
+            f"aggregate-plan: one GROUP BY has one plan, and its calls ask for {' and '.join(sorted(asked))}; give "
+            "them the same value"
+        )
+    return next(iter(asked), AggregatePlan.AUTO)
+
+
 class AggregateQuery:
     """A checked GROUP BY. `key_names` are the user's names, `keys` the hidden columns with the values."""
 
@@ -112,11 +128,13 @@ class AggregateQuery:
         self._spread = group_by.spread
         self.zone = group_by.zone
         self.kind = self._kind_column(group_by.changelog)
-        if self.kind is not None and not frame.isStreaming and not self.order_by:
+        if self.kind is not None and not reads_stream(frame) and not self.order_by:
             # A DataFrame is ordered by partition, then by position in the partition.
             self.order_by = [F.monotonically_increasing_id()]
         key_fields = fields_of(frame, group_by.keys) if group_by.keys else []
         self.key_names = [field.name for field in key_fields]
+        self.titles = list(group_by.titles or self.key_names)
+        """The names of the keys in the result."""
         self.keys = [hidden(f"key_{index}") for index in range(len(self.key_names))]
         self.conditions: dict[str, Column] = {}
         """Columns of step (a) that select the rows of an aggregate. Columns in `hidden` may refer to them."""
@@ -124,6 +142,8 @@ class AggregateQuery:
         """Columns of step (a) that the frame does not have, or has under the name that is given."""
         self.own_names: Mapping[str, str] = {}
         """The frame's names of columns of step (a), for those that step (a) finds under these names."""
+        self.shown_calls: Sequence[str] = ()
+        """The calls and how they are planned, for Spark's plan."""
         # Without keys there is a single group, so grouping sets do not matter.
         self.sets = group_by.sets if group_by.keys else None
         for field in key_fields:
@@ -152,7 +172,7 @@ class AggregateQuery:
     @property
     def shows_values_only(self) -> bool:
         """Whether the result has the keys, a value for each call, and nothing else, under different names."""
-        names = [*self.key_names, *(remote.name for remote in self.remotes)]
+        names = [*self.titles, *(remote.name for remote in self.remotes)]
         plain = self.sets is None and not any(remote.keeps_errors for remote in self.remotes)
         return plain and len(set(names)) == len(names)
 
@@ -171,6 +191,11 @@ class AggregateQuery:
     def spread(self, partial: DataFrame) -> DataFrame:
         """The accumulators in the form in which they are shuffled."""
         return partial if self._spread is None else self._spread(partial, self.group_keys)
+
+    @property
+    def has_panes(self) -> bool:
+        """Whether accumulators are copied to several groups before the shuffle."""
+        return self._spread is not None
 
     @property
     def unique_key_names(self) -> list[str]:
@@ -235,7 +260,7 @@ class AggregateQuery:
         if expression.spec.supports_merging and not self.order_by:
             return Strategy.PARTIAL
         # Rows that Spark's own aggregates need as well are gathered, and sorted then.
-        gathered = self.frame.isStreaming or (self.kind is not None and bool(self.builtins))
+        gathered = reads_stream(self.frame) or (self.kind is not None and bool(self.builtins))
         return Strategy.ROWS if gathered else Strategy.CHAIN
 
     def _argument_types(self, expression: AggregateExpression) -> list[T.DataType]:

@@ -16,6 +16,7 @@ from pyspark.sql.types import StructField
 
 from spark_client.base.errors import PlanError
 from spark_client.base.identifiers import column_named, identifiers_of, texts_of
+from spark_client.base.settings import reads_stream
 from spark_client.functions.aggregate import AggregateExpression
 from spark_client.functions.arguments import column_of
 from spark_client.planning.aggregate.builtins import Builtin, known_builtin, over_signs
@@ -41,7 +42,7 @@ _WHY = "on a changelog"
 def with_window_time(group_by: GroupBy) -> GroupBy:
     """On a stream, add window_time to the keys if window_start and window_end are keys: it carries the watermark."""
     frame, keys = group_by.frame, group_by.keys
-    if not frame.isStreaming or not _of_windows(group_by) or WINDOW_TIME in _names(group_by):
+    if not reads_stream(frame) or not _of_windows(group_by) or WINDOW_TIME in _names(group_by):
         return group_by
     if not any(field.name == WINDOW_TIME and watermark_of(field) for field in frame.schema.fields):
         return group_by
@@ -126,7 +127,7 @@ def changelog_query(group_by: GroupBy, expressions: Sequence[AggregateExpression
     if any(each is not None and each.needs_values for each in known):
         names = [key if isinstance(key, str) else "" for key in group_by.keys]
         of_windows = {WINDOW_START, WINDOW_END} <= identifiers_of(group_by.frame).keys(names)
-        if group_by.frame.isStreaming and not of_windows:
+        if reads_stream(group_by.frame) and not of_windows:
             raise PlanError(f"{_WHY} of a stream, min, max and DISTINCT are supported over windows only")
         # Net rows have other columns, so Spark would not resolve columns that belong to the original frame.
         frame = _needed(group_by, known, kind)
@@ -154,7 +155,7 @@ def _needed(group_by: GroupBy, known: Sequence[Builtin | None], kind: str) -> Da
     keys = identifiers.keys([*asked, kind])
     if group_by.updates is not None:
         keys |= identifiers.keys(update_times(group_by.frame))
-    if WINDOW_TIME in columns and group_by.frame.isStreaming:
+    if WINDOW_TIME in columns and reads_stream(group_by.frame):
         keys.add(WINDOW_TIME)
     names = [name for name in columns if identifiers.key(name) in keys]
     return group_by.frame.select(*map(column_named, names))

@@ -7,6 +7,7 @@ from pyspark.sql import types as T
 from spark_client.base.changelogs import kind_code
 from spark_client.base.errors import PlanError
 from spark_client.base.identifiers import are_plain, hidden, identifiers_of, quoted
+from spark_client.base.settings import reads_stream
 from spark_client.functions.arguments import column_of
 from spark_client.planning.aggregate.query import AggregateQuery
 from spark_client.planning.key_columns import is_direction, require_sorting, sorts
@@ -21,42 +22,76 @@ class GroupedRows:
 
     def __init__(self, query: AggregateQuery) -> None:
         self._query = query
+        self._order: list[str | Column] = []
+        self._rest: list[str] | None = None
+        """The columns that step (a) needs beside the keys, if the frame has others as well."""
+        self._in_one_task: DataFrame | None = None
 
     def frame(self) -> DataFrame:
         """The input of step (a): columns to which Spark's aggregates may refer, and hidden columns for all else."""
         extra: dict[str, str | Column] = dict(self._query.hidden)
-        chained = self._query.chained
-        order: list[str | Column] = []
         if self._query.kind is not None:
             extra[hidden("kind")] = kind_code(self._query.kind)
         for index, column in enumerate(self._query.order_by):
             if self._is_direction(column):
-                order.append(column)
+                self._order.append(column)
                 continue
             # Computed before the shuffle: an expression on the position in the input would change after it.
-            order.append(hidden(f"order_{index}"))
+            self._order.append(hidden(f"order_{index}"))
             extra[hidden(f"order_{index}")] = column_of(column)
         conditions = [column.alias(name) for name, column in self._query.conditions.items()]
         frame = selected(self._query.frame, "*", *conditions) if conditions else self._query.frame
-        if not chained and self._query.sets is None:
+        ordered = self._query.chained and self._order
+        if not ordered and self._query.sets is None:
             passed = {name: quoted(name) for name in self._passed_columns()}
             first = {name: extra[name] for name in self._query.keys} | {name: name for name in self._query.conditions}
             return selected_as(frame, passed | first | extra)
         # Select all columns of the frame first, because the order may refer to any of them. Spark prunes the rest.
         base = selected(frame, "*", *(column_of(column).alias(name) for name, column in extra.items()))
-        if self._query.sets is not None:
-            base = self._expanded(base)
-        keys = self._query.group_keys
-        if chained:
-            for name, type_ in zip(self._query.key_names, self._types_of_keys(base), strict=False):
-                require_sorting(type_, f"key {name!r}")
-            placed = base.repartition(*keys) if keys else base.repartition(1)
-            base = placed.sortWithinPartitions(*keys, *order) if keys or order else placed
         # Rows that are not sorted here are sorted by these columns after they were gathered.
-        sorted_by = (name for name in order if isinstance(name, str)) if chained else ()
+        sorted_by = (name for name in self._order if isinstance(name, str)) if self._query.chained else ()
         done = {*self._query.keys, *sorted_by}
-        rest = [*self._query.conditions, *(name for name in extra if name not in done)]
-        return selected(base, *map(quoted, self._passed_columns()), *keys, *rest)
+        self._rest = [*self._query.conditions, *(name for name in extra if name not in done)]
+        if self._query.sets is None:
+            return base
+        base = self._expanded(base)
+        return base if self._query.chained else self._needed(base)
+
+    def in_one_task(self, base: DataFrame) -> DataFrame:
+        """The rows of the frame in one partition, without a shuffle."""
+        if self._in_one_task is None:
+            self._in_one_task = base.coalesce(1)
+        return self._in_one_task
+
+    def placed(self, base: DataFrame, *, one_task: bool = False, sort: bool = True) -> DataFrame:
+        """The rows of a frame with all rows of a key in one task, sorted by key and in the order of the query.
+
+        Without `sort`, rows in no order are not sorted by key either.
+        """
+        for name, type_ in zip(self._query.key_names, self._types_of_keys(base), strict=False):
+            require_sorting(type_, f"key {name!r}")
+        # `F.col` takes ten requests to the JVM more.
+        keys = [base[self._query.own_names.get(key, key)] for key in self._query.group_keys]
+        placed = self.in_one_task(base) if one_task else base.repartition(*keys) if keys else base.repartition(1)
+        if self._order or (keys and sort):
+            placed = placed.sortWithinPartitions(*keys, *self._order)
+        return placed if self._rest is None else self._needed(placed)
+
+    def with_one_more(self, placed: DataFrame) -> DataFrame:
+        """The rows and one that no call receives: without keys there is a group also if there are no rows.
+
+        Spark runs no task for a frame that it knows to be empty.
+        """
+        present = hidden("present")
+        for remote in self._query.remotes:
+            remote.condition = remote.condition or present
+        more = placed.sparkSession.range(0, 1, 1, 1).selectExpr(f"false AS {present}")
+        rows = placed.selectExpr("*", f"true AS {present}")
+        return rows.unionByName(more, allowMissingColumns=True).coalesce(1)
+
+    def _needed(self, base: DataFrame) -> DataFrame:
+        passed = map(quoted, self._passed_columns())
+        return selected(base, *passed, *self._query.group_keys, *(self._rest or ()))
 
     def unchanged(self) -> DataFrame | None:
         """The frame itself, if step (a) takes each of its columns unchanged and needs no other; otherwise None.
@@ -64,7 +99,7 @@ class GroupedRows:
         The query then knows the columns by `own_names`. A selection is a plan that Spark analyzes for nothing.
         """
         query = self._query
-        if query.chained or query.passes_rows or query.sets is not None or query.conditions or query.kind is not None:
+        if query.order_by or query.passes_rows or query.sets is not None or query.conditions or query.kind is not None:
             return None
         own = named_all(query.frame, query.hidden)
         if own is None or not are_plain(query.frame.columns):
@@ -83,7 +118,7 @@ class GroupedRows:
     def _is_direction(self, column: Column | str) -> bool:
         """Whether the column is only a sort direction, such as `F.col("x").desc()`. Raises PlanError on a stream."""
         found = is_direction(self._query.frame, column)
-        if found and self._query.frame.isStreaming:
+        if found and reads_stream(self._query.frame):
             raise PlanError(f"on a stream order_by takes columns, from the smallest up, not {column}")
         if found and self._query.kind is not None and self._query.builtins:
             raise PlanError(

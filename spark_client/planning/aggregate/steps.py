@@ -14,9 +14,10 @@ from remote_udf.types import spelled
 from spark_client.base.collected_state import described
 from spark_client.base.grouped import grouped
 from spark_client.base.identifiers import hidden, is_hidden
+from spark_client.base.settings import reads_stream
 from spark_client.base.types import spark_type
 from spark_client.executor.aggregate.bundles import PartialPlan
-from spark_client.executor.aggregate.grouped import map_grouped
+from spark_client.executor.aggregate.grouped import map_gathered, map_grouped
 from spark_client.executor.aggregate.partial import map_partial
 from spark_client.executor.aggregate.segment_columns import AggregateInput
 from spark_client.executor.engine.policy import ERROR_TYPE
@@ -46,7 +47,7 @@ class Steps:
             partial = with_one_accumulator(self._query, partial)
         # Spark makes a column from a text in fewer requests than from a function.
         collected: list[Column | str] = list(self._query.builtins)
-        streaming = base.isStreaming
+        streaming = reads_stream(self._query.frame)
         for remote in self._query.remotes:
             if remote.strategy is Strategy.ROWS:
                 rows = self._collected_rows(remote, base)
@@ -89,9 +90,14 @@ class Steps:
         return gathered
 
     def mapped(
-        self, base: DataFrame, mapped: Sequence[Remote], applied: AppliedField = AppliedField.ACCUMULATOR
-    ) -> DataFrame:
-        """Step (a): accumulators, or final values if all rows of a key are in one place."""
+        self, base: DataFrame, mapped: Sequence[Remote], applied: AppliedField = AppliedField.ACCUMULATOR, *,
+        is_sorted: bool = True,
+    ) -> DataFrame:  # fmt: skip
+        """Step (a): accumulators, or final values if all rows of a key are in one place.
+
+        Without `is_sorted`, the rows of a key are in one task but not beside each other. Final values have the names
+        that the user gave if `shows_values_only`, otherwise hidden ones.
+        """
         fields = {field.name: field for field in base.schema.fields}
         place = {name: index for index, name in enumerate(base.columns)}
         renamed = self._query.own_names
@@ -101,9 +107,12 @@ class Steps:
         keys = self._query.group_keys
         own = {name for remote in mapped for name in (*remote.arguments, remote.condition)}
         passed = [name for name in fields if name not in own] if self._query.passes_rows else None
-        schema = [StructField(n, fields[n].dataType, True, fields[n].metadata) for n in passed or keys]
+        final = applied is AppliedField.FINAL_VALUE and self._query.shows_values_only
+        shown = zip(self._query.titles if final else passed or keys, passed or keys, strict=True)
+        schema = [StructField(name, fields[n].dataType, True, fields[n].metadata) for name, n in shown]
+        named = [remote.name if final else remote.accumulator for remote in mapped]
         types = [each.call.applied_type for each in inputs]
-        schema += [StructField(r.accumulator, spark_type(type_)) for r, type_ in zip(mapped, types, strict=True)]
+        schema += [StructField(name, spark_type(type_)) for name, type_ in zip(named, types, strict=True)]
         schema += [StructField(r.error, spark_type(ERROR_TYPE)) for r in mapped if r.keeps_errors]
         kinds = None if self._query.kind is None else place[hidden("kind")]
         if kinds is not None and not self._query.chained and passed is None:
@@ -117,10 +126,10 @@ class Steps:
             names=tuple(field.name for field in schema),
             below_zero=self._query.windowed,
         )
-        run = map_grouped if self._query.chained else map_partial
+        run = (map_grouped if is_sorted else map_gathered) if self._query.chained else map_partial
         # Without columns of the user's all names are hidden already, unless the frame is taken unchanged.
         ready = base if renamed or all(map(is_hidden, base.columns)) else with_hidden_names(base)
-        return apply_operator(ready, run, plan, StructType(schema))
+        return apply_operator(ready, run, plan, StructType(schema), calls=self._query.shown_calls)
 
     def merged(self, partial: DataFrame) -> DataFrame:
         """Run steps (b) and (c) over accumulators that are sorted by key.
@@ -139,7 +148,7 @@ class Steps:
             for remote in self._query.remotes
         )
         keys = self._query.group_keys
-        shown = self._query.key_names if self._query.shows_values_only else keys
+        shown = self._query.titles if self._query.shows_values_only else keys
         schema = [
             StructField(name, fields[key].dataType, True, fields[key].metadata)
             for name, key in zip(shown, keys, strict=True)
@@ -158,7 +167,7 @@ class Steps:
             passed=None,
             names=tuple(field.name for field in schema),
         )
-        return apply_operator(partial, map_grouped, plan, StructType(schema))
+        return apply_operator(partial, map_grouped, plan, StructType(schema), calls=self._query.shown_calls)
 
     @property
     def _by_keys(self) -> str:

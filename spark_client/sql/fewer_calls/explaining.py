@@ -9,9 +9,11 @@ from pyspark.sql import DataFrame
 
 from spark_client.base.errors import PlanError
 from spark_client.functions.registered_names import shown
+from spark_client.planning.aggregate.query import BY_PLAN
 from spark_client.sql.rows.functions import SqlSession
 
 __all__ = [
+    "aggregate_stages",
     "called_in",
     "calls_in",
     "conditions_in",
@@ -111,13 +113,21 @@ def frame_stages(plan: str, functions: Iterable[str], fused: Mapping[str, Sequen
     nodes = [_unfused(node, fused) for node in _nodes(plan)]
     called = [name for name in dict.fromkeys(functions) if any(_calls(node, name) for node in nodes)]
     stages = [_of_function(nodes, name, written=0) for name in called]
-    operators = [found for node in nodes if (found := _OPERATOR.match(node.text))]
+    found_operators = [found for node in nodes if (found := _OPERATOR.match(node.text))]
+    operators = [found for found in found_operators if BY_PLAN not in (found["calls"] or "")]
     if operators:
         many = f"{len(operators)} operators" if len(operators) > 1 else "1 operator"
         named = " and ".join(each["calls"] for each in operators if each["calls"])
         made = f" ({named})" if named else ""
         stages.append(f"{many} of remote calls over whole rows{made}; calls of a row in one operator run at once")
     return stages
+
+
+def aggregate_stages(plan: str) -> list[str]:
+    """A line per remote aggregate in Spark's plan: how its groups are computed, and why so."""
+    operators = [found["calls"] or "" for node in _nodes(plan) if (found := _OPERATOR.match(node.text))]
+    calls = [each.partition(BY_PLAN) for calls in operators for each in calls.split(", ") if BY_PLAN in each]
+    return list(dict.fromkeys(f"{name}: an aggregate on the server, by plan {how}" for name, _, how in calls))
 
 
 def called_in(plan: str, functions: Iterable[str], fused: Mapping[str, Sequence[str]]) -> list[str]:

@@ -84,6 +84,7 @@ class GroupedSelect:
         grouping = read_grouping(source, select, lambda tree: has_aggregate(tree, self._functions))
         self._grouping = with_time(source, grouping)
         self._keys = key_names(scope, source, self._grouping.keys)
+        self._titles: list[str] | None = None
         self._hidden = HiddenColumns(scope, source)
         self._aggregates: dict[str, tuple[str, Node | None]] = {}
         """Name and tree of each aggregate, by `SelectSource.same`; the tree of a grouping set's number is None."""
@@ -128,14 +129,18 @@ class GroupedSelect:
         return outer
 
     def _shown_as_named(self, items: list[Node]) -> list[Node]:
-        """Give the aggregates the names of the items, if nothing else is selected, so that nothing renames them."""
+        """Give keys and aggregates the names of the items, if these are all of them, so that nothing renames them."""
         shown = {item.this.name: item.alias for item in items if isinstance(item, exp.Alias) and is_column(item.this)}
         names = {self._source.key(name) for name in shown.values()}
         errors = {self._source.key(error_column(name)) for name in shown.values()}
-        if self._keys or [*shown] != [name for name, _ in self._aggregates.values()] or len(items) != len(names):
+        own = [*self._keys.values(), *(name for name, _ in self._aggregates.values())]
+        if [*shown] != own or not len(own) == len(items) == len(names):
+            return items
+        if self._keys and (self._grouping.sets is not None or self._source.frame.isStreaming):
             return items
         if names & errors or reads_patterns(self._scope.spark):
             return items
+        self._titles = [shown[name] for name in self._keys.values()]
         self._aggregates = {same: (shown[name], tree) for same, (name, tree) in self._aggregates.items()}
         return [column(name) for name in shown.values()]
 
@@ -206,7 +211,9 @@ class GroupedSelect:
         base = panes or self._source.base(items)
         keys = list(self._keys.values())
         with named_as_written(items):
-            return plan_group_by(GroupBy(base, keys, self._grouping.sets, order_by, None), expressions)
+            return plan_group_by(
+                GroupBy(base, keys, self._grouping.sets, order_by, None, titles=self._titles), expressions
+            )
 
     def _explain(self) -> None:
         trees = [aggregate_of(tree) for _, tree in self._aggregates.values() if tree is not None]

@@ -9,8 +9,7 @@ from pyspark.sql import SparkSession
 from sqlglot import exp
 
 from spark_client.base.errors import PlanError
-from spark_client.base.options import all_settings
-from spark_client.base.settings import read_once
+from spark_client.base.settings import all_settings, read_once
 from spark_client.sql.text.nodes import Node
 
 __all__ = ["BY_DEFAULT", "ParserSettings", "parser_settings", "reads_patterns", "require_understood", "value_of"]

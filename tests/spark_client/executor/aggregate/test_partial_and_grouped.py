@@ -7,8 +7,9 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
+from remote_udf.options import OnError
 from remote_udf.segments import AppliedField
-from spark_client.executor.aggregate.grouped import map_grouped
+from spark_client.executor.aggregate.grouped import map_gathered, map_grouped
 from spark_client.executor.aggregate.merge import FinishPlan, map_finish
 from spark_client.executor.aggregate.partial import map_partial
 from spark_client.executor.engine.row_engine import PlannedCall
@@ -131,6 +132,30 @@ def test_sorted_rows_give_one_accumulator_per_key_in_the_order_of_the_rows(trans
         }
         for key, group in by_key(rows, lambda row: row[0]).items()
     ]
+
+
+@examples(60)
+@given(ROWS, CUTS, st.integers(1, 45), st.sampled_from([0, 200, 1 << 20]))
+def test_rows_in_any_order_give_final_values_whatever_a_task_may_hold(transport, rows, cuts, size, held):
+    table = as_table(rows)
+    final = {"arguments": 1, "size": size, "policy": {"on_error": OnError.COLUMN}}
+    plan = plan_of(table, ["k"], [
+        (call_of(Total, AppliedField.FINAL_VALUE, **final), ["v"], None),
+        (call_of(Total, AppliedField.FINAL_VALUE, **final), ["v"], "only"),
+        (call_of(Keys, AppliedField.FINAL_VALUE, size=size), ["v"], None),
+    ])  # fmt: skip
+    found = rows_of(map_gathered(plan, batches_of(table, cuts), Opening(transport), held_bytes=held))
+    assert in_order(found) == in_order(
+        {
+            "k": key,
+            "a0": total([row[1] for row in group]),
+            "a1": total([row[1] for row in group if row[2]]),
+            "a2": f"({key},)",
+            "e0": None,
+            "e1": None,
+        }
+        for key, group in by_key(rows, lambda row: row[0]).items()
+    )
 
 
 KINDS = st.lists(
