@@ -73,6 +73,8 @@ class ErrorCode(StrEnum):
     """The function was not called for this row, because the budget of the job is spent."""
     BUDGET_UNAVAILABLE = "BUDGET_UNAVAILABLE"
     """The function was not called for this row within its deadline, because its budget could not be counted."""
+    CACHE_UNAVAILABLE = "CACHE_UNAVAILABLE"
+    """The function was not called for this row within its deadline, because `cache-required` forbids it."""
 
     # Codes of streams.
     UNKNOWN_FUNCTION = "UNKNOWN_FUNCTION"

@@ -194,6 +194,11 @@ class ScalarOptions(_RetryOptions, _RowOptions):
     cache_timeout: float = option(
         duration, 0.5, "Maximum time that a look-up in the cache may delay a message. After it, its rows are called."
     )
+    cache_required: bool = option(
+        switch, False,
+        "Whether rows wait, within their `timeout`, while the cache of several servers is unavailable or another server "
+        "calls an equal row, and then fail, instead of being called, so that nothing is paid twice.",
+    )  # fmt: skip
 
 
 @dataclass(frozen=True)

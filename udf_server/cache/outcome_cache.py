@@ -3,8 +3,10 @@
 It fails open: if the store is unreachable, slow or full, functions are called as without a cache.
 """
 
+import asyncio
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -20,7 +22,15 @@ from udf_server.stores.blocks import Recalled
 from udf_server.stores.memory import MemoryStore
 from udf_server.stores.row_bytes import row_sizes
 
-__all__ = ["OutcomeCache"]
+__all__ = ["CacheUnavailable", "OutcomeCache"]
+
+AGAIN_SECONDS = 0.25
+"""How often a store is asked again for rows that must not be called without it."""
+AnswerT = TypeVar("AnswerT")
+
+
+class CacheUnavailable(Exception):
+    """The store has not answered in time for rows that must not be called without it."""
 
 
 class OutcomeCache:
@@ -93,9 +103,14 @@ class OutcomeCache:
         self._metrics.cache_queue_bytes.set(self.writes.size)
         self._metrics.cache_orphans.set(self.orphans.rows)
 
-    async def get(self, function: str, keys: Sequence[bytes], seconds: float) -> list[bytes | None]:
-        """The entries of the keys, or None for each of them if the store fails or takes longer than `seconds`."""
-        found = await self._access.asked("get", self.store.get(function, keys), seconds)
+    async def get(
+        self, function: str, keys: Sequence[bytes], seconds: float, until: float | None = None
+    ) -> list[bytes | None]:
+        """The entries of the keys, or None for each of them if the store fails or takes longer than `seconds`.
+
+        With `until` the store is asked again until it answers. Raises CacheUnavailable if it has not by then.
+        """
+        found = await self._asked("get", lambda: self.store.get(function, keys), seconds, until)
         if found is None:
             found = [None] * len(keys)
         if newer := self.writes.unwritten(function):
@@ -116,20 +131,35 @@ class OutcomeCache:
         self.store.used(recalled)
 
     async def claim(
-        self, function: str, keys: Sequence[bytes], useless: Mapping[bytes, bytes], seconds: float
-    ) -> list[bool]:
+        self, function: str, keys: Sequence[bytes], useless: Mapping[bytes, bytes], seconds: float,
+        until: float | None = None,
+    ) -> list[bool]:  # fmt: skip
         """For each key, whether this process may call it now. If the store fails, it may call every one.
 
-        `useless` has what `Store.claim` says.
+        `useless` has what `Store.claim` says. With `until` the store is asked again. Raises CacheUnavailable as `get`.
         """
         if not self.store.shared:
             return [True] * len(keys)
-        claimed = await self._access.asked("claim", self.store.claim(function, keys, useless), seconds)
+        try:
+            claimed = await self._asked("claim", lambda: self.store.claim(function, keys, useless), seconds, until)
+        except CacheUnavailable:
+            self.release(function, keys)
+            raise
         if claimed is None:
             # The store may have granted them all the same.
             self.release(function, keys)
             return [True] * len(keys)
         return claimed
+
+    async def _asked(
+        self, operation: str, ask: Callable[[], Coroutine[None, None, AnswerT]], seconds: float, until: float | None
+    ) -> AnswerT | None:
+        while (answer := await self._access.asked(operation, ask(), seconds)) is None and until is not None:
+            left = until - self._clock()
+            if left <= 0:
+                raise CacheUnavailable
+            await asyncio.sleep(min(AGAIN_SECONDS, left))
+        return answer
 
     def keep(self, function: str, entries: Sequence[tuple[bytes, bytes]], seconds: float) -> None:
         """Keep entries: at once in memory; in any other store within milliseconds, because they are queued."""
