@@ -53,6 +53,7 @@ class _RowOptions(_RetriedOptions, total=False):
     cache_mode: CacheMode | Literal["use", "refresh"] | None
     cache_errors: Duration | None
     cache_timeout: Duration | None
+    cache_required: Switch | None
 
 
 class ScalarDefaults(_RowOptions, total=False):

@@ -196,8 +196,8 @@ class ScalarOptions(_RetryOptions, _RowOptions):
     )
     cache_required: bool = option(
         switch, False,
-        "Whether rows wait, within their `timeout`, while the cache of several servers is unavailable or another server "
-        "calls an equal row, and then fail, instead of being called, so that nothing is paid twice.",
+        "Whether rows wait while a shared cache is unavailable, or another server calls an equal row, and fail after "
+        "their `timeout`, instead of being called, so that nothing is paid twice.",
     )  # fmt: skip
 
 

@@ -31,6 +31,7 @@ VALUES = {
     "cache-mode": st.sampled_from(["use", "refresh"]),
     "cache-errors": st.sampled_from(["0 ms", "10 min"]),
     "cache-timeout": st.sampled_from(["1 ms", "2 s"]),
+    "cache-required": st.booleans() | st.sampled_from(["true", "FALSE"]),
 }
 layers = st.fixed_dictionaries({}, optional=VALUES)
 

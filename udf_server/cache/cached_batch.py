@@ -67,6 +67,8 @@ class CachedBatch:
         """Rows that wait for the call of an equal row."""
         self.elsewhere: dict[bytes, int] = {}
         """Rows, by their key, that another server may be calling."""
+        self.until: float | None = None
+        """Until when its rows wait for the cache, if they must not be called without it."""
         self.useless: dict[bytes, bytes] = {}
         """The beginnings, by key, of entries that are too old or damaged."""
         self.open = np.ones(batch.rows, np.bool_)

@@ -7,13 +7,16 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
+from remote_udf.durations import format_seconds
+from remote_udf.errors import ErrorCode
 from remote_udf.options import CacheMode
+from remote_udf.outcomes import RowError
 from udf_server.base.store import BEGINNING_BYTES
 from udf_server.base.threads import done_aside
 from udf_server.cache.answers import BatchAnswers
 from udf_server.cache.cached_batch import CachedBatch
 from udf_server.cache.keying import Keying
-from udf_server.cache.outcome_cache import OutcomeCache
+from udf_server.cache.outcome_cache import CacheUnavailable, OutcomeCache
 from udf_server.cache.sharing import SingleFlight
 from udf_server.runners.runner import InputBatch, RunnerSetup
 from udf_server.runners.selection import Indexes
@@ -67,6 +70,8 @@ class LookUps:
             if self._answers.closed:
                 return
             cached = CachedBatch(self._shared, batch, columns, keys)
+            if self._setup.options.cache_required:
+                cached.until = self._setup.clock() + self._setup.options.timeout - batch.waited
             self._answers.add(cached, skipped)
             await self._look_up(cached)
         self._looking = False
@@ -81,7 +86,11 @@ class LookUps:
             await self._answers.until_free()
             part = keyed[start : start + LOOKED_UP_ROWS]
             if not self._refresh:
-                part = await self._answer(batch, part)
+                try:
+                    part = await self._answer(batch, part)
+                except CacheUnavailable:
+                    self._answers.fail(batch, self._refused(part))
+                    continue
             if self._answers.closed:
                 return
             missed.append(self._shared.own(batch, part, batch.keys_of(part)))
@@ -115,7 +124,7 @@ class LookUps:
     async def _found(self, batch: CachedBatch, rows: Indexes) -> Found | None:
         """The outcomes that the store has for rows; None if there are none. Notes which entries are useless."""
         keys = batch.keys_of(rows)
-        entries = await self._cache.get(self._function, keys, self._timeout)
+        entries = await self._cache.get(self._function, keys, self._timeout, batch.until)
         beginnings = {place: entry[:BEGINNING_BYTES] for place, entry in enumerate(entries) if entry is not None}
         if self._answers.closed or not beginnings:
             return None
@@ -161,16 +170,31 @@ class LookUps:
             await asyncio.sleep(pause)
             pause = min(pause * 1.5, POLL_SECONDS[1])
             rows, left = _waiting(batch, rows), [rows[:0]]
-            for start in range(0, len(rows), LOOKED_UP_ROWS):
-                left.append(await self._look_again(batch, rows[start : start + LOOKED_UP_ROWS]))
-                if self._answers.closed:
-                    return
-            rows = np.concatenate(left)
+            try:
+                for start in range(0, len(rows), LOOKED_UP_ROWS):
+                    left.append(await self._look_again(batch, rows[start : start + LOOKED_UP_ROWS]))
+                    if self._answers.closed:
+                        return
+                rows = np.concatenate(left)
+            except CacheUnavailable:
+                rows = _waiting(batch, rows)
+            if self._setup.clock() >= until and batch.until is not None:
+                self._shared.fail(batch, self._refused(_taken(batch, rows)))
+                return
             if self._setup.clock() >= until:
                 # The other server takes longer than these rows may take: they are called twice rather than too late.
                 self._shared.call(batch, _taken(batch, rows))
                 return
             rows = await self._claim_and_call(batch, rows)
+
+    def _refused(self, rows: Indexes) -> dict[int, RowError]:
+        """The errors of rows that must not be called without the cache."""
+        message = (
+            "timed out: the cache is unavailable, or another server calls an equal row, and option cache-required "
+            f"forbids a call before; waited {format_seconds(self._setup.options.timeout)}"
+        )
+        self._setup.metrics.late(len(rows))
+        return dict.fromkeys(rows.tolist(), RowError(ErrorCode.CACHE_UNAVAILABLE, message, 0, True))
 
     async def _look_again(self, batch: CachedBatch, rows: Indexes) -> Indexes:
         """Answer the rows that another server has called. Returns the others."""
@@ -197,7 +221,10 @@ class LookUps:
     async def _claim_part(self, batch: CachedBatch, rows: Indexes) -> Indexes:
         keys = batch.keys_of(rows)
         try:
-            claimed = await self._cache.claim(self._function, keys, batch.useless, self._timeout)
+            claimed = await self._cache.claim(self._function, keys, batch.useless, self._timeout, batch.until)
+        except CacheUnavailable:
+            self._shared.fail(batch, self._refused(_taken(batch, rows)))
+            return rows[:0]
         except asyncio.CancelledError:
             # The store may grant them all the same.
             self._shared.release(keys)

@@ -123,7 +123,7 @@ class SingleFlight(BatchOwner):
                     running[owner] = set(owner.keys_of(owner.running))
                 if key in running[owner]:
                     wait.began = now
-                elif now - wait.since > limit:
+                elif now - wait.since > limit and not self._setup.options.cache_required:
                     owner.runner.call_now(owner, key)
             if wait.began is not None and now - wait.began > limit:
                 message = f"timed out: the call of an equal row has no result within {format_seconds(limit)}"

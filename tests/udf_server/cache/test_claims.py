@@ -87,6 +87,70 @@ async def test_claims_that_are_granted_after_the_stream_has_ended_are_released()
     await talk.host.close()
 
 
+class Away(Slow):
+    """A shared store that can be away."""
+
+    def __init__(self):
+        super().__init__()
+        self.away, self.refused = "", []
+        self.gate.set()
+
+    async def get(self, function, keys):
+        self._refuse("get")
+        return await super().get(function, keys)
+
+    async def claim(self, function, keys, useless=NONE):
+        self._refuse("claim")
+        return await super().claim(function, keys, useless)
+
+    def _refuse(self, operation):
+        if operation in self.away:
+            self.refused.append(operation)
+            raise StoreError("away")
+
+
+@pytest.fixture
+async def away():
+    """A store that can be away, the rows for which a function was called, and a way to call it."""
+    called = []
+
+    @udf.scalar(cache_ttl="1 h")
+    async def f(a: int) -> int:
+        called.append(a)
+        return 2 * a
+
+    cache = OutcomeCache(store := Away(), ServerMetrics())
+    async with FunctionEnvironment(cache=cache) as environment:
+        await environment.run(f, [1, 2])
+        await eventually(lambda: len(store.entries) == 2)
+        called.clear()
+        yield store, called, lambda rows, **options: environment.run(f, rows, **options)
+    await cache.close()
+
+
+@pytest.mark.parametrize("operations", ["get", "claim"])
+async def test_rows_wait_while_a_required_cache_is_away_and_nothing_is_paid_twice(away, operations):
+    store, called, run = away
+    store.away = operations
+    running = asyncio.create_task(run([1, 2, 3, 3], cache_required=True))
+    await eventually(lambda: store.refused)
+    assert called == [] and not running.done()
+    store.away = ""
+    assert (await running).to_pylist() == [2, 4, 6, 6]
+    assert called == [3]
+
+
+@pytest.mark.parametrize("operations", ["get", "claim"])
+async def test_rows_fail_if_a_required_cache_is_away_for_too_long(away, operations):
+    store, called, run = away
+    store.away = operations
+    failed = await run([3, 4, 3], cache_required=True, timeout="300 ms")
+    assert {error.code for error in failed.errors.values()} == {"CACHE_UNAVAILABLE"} and len(failed.errors) == 3
+    assert called == [] and all(error.retryable for error in failed.errors.values())
+    assert (await run([1, 3], timeout="20 s")).to_pylist() == [2, 6]
+    assert called == ([3] if operations == "claim" else [1, 3])
+
+
 async def test_a_claim_that_was_lost_does_not_return_when_its_server_does(tmp_path):
     async with two_file_stores(tmp_path) as (one, two, now):
         assert await one.claim("f@1", [b"a"]) == [True]
