@@ -67,7 +67,7 @@ def _session() -> SparkSession:
 
 
 spark = _session()
-remote = connect(spark, plugins=["tests.differential.plugin"])
+remote = connect(spark, plugins=["tests.differential.plugin", "udf_process"])
 remote.register()
 _changed: dict[str, str | None] = {}
 _folders: list[Path] = []
