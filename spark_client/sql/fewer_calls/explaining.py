@@ -30,6 +30,9 @@ _TREE = re.compile(r"^(?P<depth>[ :|]*(?:[+:]- )?)(?:\*\(\d+\) )?(?P<node>.*)$")
 _EVALUATION = re.compile(r"^(?:Arrow|Batch)EvalPython \[(?P<calls>.*?)\], \[(?P<results>[^\]]*)\]")
 _OPERATOR = re.compile(r"^MapInArrow operate(?:\[(?P<calls>[^\]]*)\])?\(")
 """What `with_columns`, `select`, `group_by` and `process` of the remote session plan."""
+MANY_OPERATORS = 8
+"""If calls as columns take more operators than this, the explanation of a DataFrame begins with them."""
+_TOGETHER = "write remote.select(df, ...) in place of df.select, or remote.sql, which make the calls of a row in one"
 _NUMBER = re.compile(r"#\d+L?")
 _PUSHED = re.compile(r"PushedFilters: \[([^\]]+)\]")
 _RESULT = re.compile(r"pythonUDF\d+")
@@ -113,6 +116,9 @@ def frame_stages(plan: str, functions: Iterable[str], fused: Mapping[str, Sequen
     nodes = [_unfused(node, fused) for node in _nodes(plan)]
     called = [name for name in dict.fromkeys(functions) if any(_calls(node, name) for node in nodes)]
     stages = [_of_function(nodes, name, written=0) for name in called]
+    alone = sum(any(_calls(node, name) for name in called) for node in nodes)
+    if alone > MANY_OPERATORS:
+        stages.insert(0, f"{alone} operators of Spark make calls, each with Python workers of its own; {_TOGETHER}")
     found_operators = [found for node in nodes if (found := _OPERATOR.match(node.text))]
     operators = [found for found in found_operators if BY_PLAN not in (found["calls"] or "")]
     if operators:

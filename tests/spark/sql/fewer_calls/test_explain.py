@@ -1,6 +1,7 @@
 """The output of `RemoteSession.explain`."""
 
 import pytest
+from pyspark.sql import functions as F
 
 import udf_server as udf
 from spark_client import PlanError
@@ -132,6 +133,10 @@ def test_a_dataframe_is_explained_like_a_text(functions, spark):
     column = functions.explain(spark.range(9).select(plus_ten("id"), plus_ten("id") + 1))
     assert column.startswith("1. plus_ten: a scalar function on the server, 1 call per row; output ordered")
     assert "== Physical Plan ==" in column
+    many = functions.explain(spark.range(9).select(*(plus_ten(F.col("id") + number) for number in range(9))))
+    assert many.startswith(
+        "1. 9 operators of Spark make calls, each with Python workers of its own; write remote.select"
+    )
     rows = functions.explain(functions.with_columns(spark.range(9), {"y": plus_ten("id")}))
     assert rows.startswith("1. 1 operator of remote calls over whole rows (plus_ten); ")
     assert functions.explain(spark.range(9)).startswith("1. all of it is left to Spark")
