@@ -31,6 +31,8 @@ ROW_BYTES = 8
 """An argument."""
 MESSAGES = 4
 """Messages that a stream may have in flight."""
+END_SECONDS = 2.0
+"""A stream ends at once after its last message, unless its client does not read."""
 SLACK_SECONDS = 0.5
 """A server looks for deadlines at least this often, or twenty times per timeout."""
 
@@ -224,6 +226,8 @@ def check_leftovers(world: Any) -> None:
     if world.redis is not None:
         world.redis.check_left()
     for server in world.servers:
+        if server.longest_end > END_SECONDS:
+            raise Violation(f"{server.address}: a stream went on for {server.longest_end:g} s after its last message")
         if not server.running or server.process.frozen:
             continue
         service, admission = server.service, server.admission

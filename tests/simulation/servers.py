@@ -8,6 +8,7 @@ from typing import Any, NoReturn
 
 import grpc
 
+from remote_udf.messages import read_response
 from tests.simulation.bounds import Bounds
 from tests.simulation.guarded import Guarded
 from tests.simulation.hedged import Hedged
@@ -43,6 +44,8 @@ __all__ = ["METRICS", "ServerStream", "SimulatedServer"]
 GUARDED = "slow@1"
 METRICS = ServerMetrics()
 """Of all servers of all worlds: they are expensive to make, and nothing depends on them."""
+ENDS = {"finished", "cancelled", "error", "elsewhere"}
+"""The last messages of streams."""
 RESTART_SECONDS = 0.5
 """How long a server that has run out of memory is away."""
 BEAT_SECONDS = 10.0
@@ -76,6 +79,8 @@ class SimulatedServer:
         self._limits, self._admission, self._host = limits or StreamLimits(), admission, host
         self.bounds, self._guard, self._hedge, self._redis = bounds, guard, hedge, redis
         self.starts = 0
+        self.longest_end = 0.0
+        """The longest time from the last message of a stream to when its client, which reads, gave it up."""
         self.ended: list[Any] = []
         """What belonged to processes that have ended. It is kept, so that no collector ends it during the run."""
 
@@ -287,6 +292,9 @@ class ServerStream:
         self._freed: asyncio.Future[None] | None = None
         self._task: asyncio.Task[None] | None = None
         self._cut = False
+        self._process = server.process
+        self._over_at: float | None = None
+        """When the last message was sent."""
         server.streams[self] = None
         server.loop.call_soon_threadsafe(self._start)
 
@@ -305,6 +313,8 @@ class ServerStream:
             await self._freed
         if self._cut:
             raise RpcLost(grpc.StatusCode.CANCELLED, "the client is gone")
+        if read_response(message).envelope.WhichOneof("response") in ENDS:
+            self._over_at = self._server.network.scheduler.now
         self._room -= 1
         self._client.to_client.send(len(message), self._client.receive, message)
 
@@ -360,6 +370,10 @@ class ServerStream:
             if self._freed is not None and not self._freed.done():
                 self._freed.set_result(None)
             if self._task is not None and not self._task.done():
+                able = self._process.alive and not self._process.was_frozen
+                if able and self._room and self._over_at is not None:
+                    seconds = self._server.network.scheduler.now - self._over_at
+                    self._server.longest_end = max(self._server.longest_end, seconds)
                 self._task.cancel()
             else:
                 self._server.streams.pop(self, None)
