@@ -40,7 +40,7 @@ def test_settings_of_tests_are_set_back(spark):
 
 
 @pytest.mark.connect
-def test_the_call_wins_over_the_session_which_wins_over_the_declaration(remote, spark, session_settings):
+def test_the_call_wins_over_session_then_server_then_declaration(remote, spark, session_settings):
     attempts = []
 
     @udf.scalar(max_attempts=2, fixed_delay="1 ms")
@@ -56,7 +56,7 @@ def test_the_call_wins_over_the_session_which_wins_over_the_declaration(remote, 
         spark.range(1).select(flaky_("id")).collect()
         return len(attempts)
 
-    assert calls() == 2
+    assert calls() == 7
     session_settings({"flaky.max-attempts": "4", "max-attempts": "5"})
     assert calls() == 4
     assert calls(max_attempts=3) == 3

@@ -109,6 +109,7 @@ def calls(spark, remote, folder):
         ),
         "read_parquet": lambda: remote.read_parquet(str(folder / "in.parquet"), filter="k > 1"),
         "write_parquet": lambda: remote.write_parquet(table, str(folder / uuid4().hex)),
+        "recover_parquet": lambda: remote.recover_parquet(str(folder / "letters")),
         "with_columns": lambda: remote.with_columns(table, {"x": f("v"), "y": total("v").over(partition)}),
         "select": lambda: remote.select(table, f("v")).collect(),
         "lateral_join": lambda: remote.lateral_join(table, remote.function("twice")("v")),
