@@ -6,6 +6,7 @@ written into WHERE. Otherwise a query would pay for groups that nobody sees, or 
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from typing import TypeGuard
 
 from pyspark.errors import AnalysisException
 from sqlglot import exp
@@ -58,7 +59,7 @@ class OverGroups:
             if outputs_first and self._is_output(node, known):
                 return node.copy()
             if outputs_first and self._is_output(node, set(written)):
-                return self.condition(written[self._source.key(node.name)], {})
+                return self._item(node, written)
             # A name that refers to an output makes the expression differ from a key with the same text.
             named = outputs_first and any(self._is_output(each, known | set(written)) for each in node.walk())
             if not named and not isinstance(node, exp.Ordered):
@@ -77,6 +78,12 @@ class OverGroups:
             return node
 
         return tree.transform(visit)
+
+    def _item(self, node: exp.Column, written: Mapping[str, Node]) -> Node:
+        """The item of the SELECT that a name refers to, or a field of it."""
+        first, *fields = node.parts
+        item = self.condition(written[self._source.key(first.name)], {})
+        return exp.Dot.build([exp.paren(item), *(each.copy() for each in fields)]) if fields else item
 
     def _window(self, window: Node, visit: Callable[[Node], Node]) -> Node:
         """Rewrite a window over groups: its arguments refer to keys and aggregates; its call stays."""
@@ -116,7 +123,7 @@ class OverGroups:
         near = "" if self._names.remote(call.name) else f" {self._names.functions.near(call.name)}"
         return f"; {call.name} is not an aggregate{near}"
 
-    def _is_output(self, node: Node, outputs: set[str]) -> bool:
+    def _is_output(self, node: Node, outputs: set[str]) -> TypeGuard[exp.Column]:
         return alias_in(node, outputs, self._source.key) and not self._source.shows(node)
 
     def _is_alias(self, node: Node, known: set[str]) -> bool:

@@ -70,18 +70,17 @@ class SelectSource:
 
     def shows(self, node: exp.Column) -> bool:
         """Whether `t.x` is no field of an item `t`: the SELECT returns that column, or the item has no such field."""
-        if not self.names_relation(node.table):
-            return self._has_field_below(node)
-        return any(
-            item.is_star or (isinstance(item, exp.Column) and self.same(item) == self.same(node))
-            for item in self._select.expressions
-        )
+        if self.names_relation(node.table):
+            returned = any(
+                item.is_star or (isinstance(item, exp.Column) and self.same(item) == self.same(node))
+                for item in self._select.expressions
+            )
+            return returned or self._is_without_fields(node.table)
+        first, *rest = node.parts
+        return bool(rest) and self.has(first.name) and self._is_without_fields(first.name)
 
-    def _has_field_below(self, node: exp.Column) -> bool:
-        """Whether the first part of `s.k` is an item without fields, and a column, whose field Spark takes then."""
-        name = node.parts[0].name
-        if len(node.parts) == 1 or not self.has(name):
-            return False
+    def _is_without_fields(self, name: str) -> bool:
+        """Whether an item of this name has no fields. Then Spark takes the column or the table of that name."""
         items = [each.this for each in self._select.expressions if self.key(each.alias) == self.key(name)]
         try:
             types = [self.base({"item": item}).schema[0].dataType for item in items]

@@ -109,6 +109,9 @@ NAMES = [
     "SELECT k + 1 AS s, SUM(v) AS n FROM pairs GROUP BY k, s ORDER BY s.k, s.v",
     "SELECT k AS s, SUM(v) AS n FROM pairs GROUP BY k, s.k ORDER BY s.k",
     "SELECT v AS s, SUM(v) OVER (PARTITION BY k) AS n FROM pairs ORDER BY s.k, s",
+    "SELECT k AS pairs, SUM(v) AS n FROM pairs GROUP BY ROLLUP (k) ORDER BY pairs.k, n",
+    "SELECT k + 1 AS pairs, SUM(v) OVER (PARTITION BY k) AS n FROM pairs ORDER BY pairs.v, pairs.k",
+    "SELECT named_struct('k', -k) AS q, SUM(v) AS n FROM pairs GROUP BY CUBE (k) HAVING q.k < -1 ORDER BY q.k",
     "SELECT SUM(v)>>>2 AS a, k >>> 1 AS b, SUM(-v >>> 60) >> 1 << 2 & 7 AS c FROM pairs GROUP BY k, k >>> 1 "
     "HAVING SUM(v) >>> 1 > 3",
     "SELECT values + 1 AS a, 2 * for AS b, SUM(all * 2) AS n, interval 1 day -2 hours -3 minutes AS i FROM "
