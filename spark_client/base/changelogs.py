@@ -7,8 +7,8 @@ from pyspark.sql import functions as F
 
 from remote_udf.row_kinds import ROW_KIND, RowKind
 from remote_udf.table_arguments import ChangelogMode
-from spark_client.base.analyzed_plans import analyzed_plan
 from spark_client.base.errors import PlanError
+from spark_client.base.explained_plans import analyzed_plan
 from spark_client.base.identifiers import column_named, identifiers_of
 from spark_client.base.settings import reads_stream
 

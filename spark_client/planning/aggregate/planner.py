@@ -132,7 +132,7 @@ class _GroupByPlanner:
             return Plan(own, needs, self._in_steps)
         chosen, reason, sort = asked_plan(self._query.remotes), "the option aggregate-plan", True
         if chosen is AggregatePlan.AUTO:
-            bound = bound_of(self._rows.in_one_task(base))
+            bound = bound_of(base)
             small = AggregatePlan.ONE_TASK if bound.narrow else AggregatePlan.SORTED
             chosen, reason = small if bound.small else own, bound.why
             sort = self._query.chained or not self._query.keys or not bound.small

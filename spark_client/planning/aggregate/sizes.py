@@ -5,17 +5,15 @@ no step above them makes more rows than it gets. Counts of a catalog may be stal
 """
 
 import re
-import sys
-import threading
 import time
 import weakref
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import NamedTuple, TextIO
+from collections.abc import Callable
+from typing import NamedTuple
 
 from pyspark.sql import DataFrame, SparkSession
 
+from spark_client.base.explained_plans import cost_plan
 from spark_client.base.settings import all_settings, read_once
 
 __all__ = ["SLOW_SECONDS", "SMALL_BYTES", "SMALL_ROWS", "RowBound", "bound_in", "bound_of"]
@@ -43,7 +41,6 @@ _SCAN = re.compile(r"\w*Scan\w*\b(?! ExistingRDD)")
 _COUNTED_SCAN = re.compile(r"(?:FileScan \w+ \[|LocalTableScan|InMemoryTableScan)")
 """Scans of what no catalog has statistics of."""
 _UNITS = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20}
-_printing = threading.Lock()
 _slow: weakref.WeakKeyDictionary[SparkSession, Counter[str]] = weakref.WeakKeyDictionary()
 """How often in a row Spark has taken long, by columns."""
 
@@ -65,7 +62,7 @@ class RowBound(NamedTuple):
 
 
 def bound_of(frame: DataFrame, clock: Callable[[], float] = time.perf_counter) -> RowBound:
-    """The bound of a frame, which is not a stream, and not the user's: Spark would not use a later cache of it."""
+    """The bound of a frame that is not a stream."""
     spark, columns = frame.sparkSession, frame.schema.simpleString()
     slow = _slow.setdefault(spark, Counter())
     if slow[columns] > 1:
@@ -74,16 +71,15 @@ def bound_of(frame: DataFrame, clock: Callable[[], float] = time.perf_counter) -
         return _unknown("spark.sql.cbo.enabled makes counts of rows estimates")
     before = clock()
     try:
-        with _heard() as parts:
-            frame.explain(mode="cost")
+        text = cost_plan(frame)
     except Exception as error:  # whatever is wrong with the query, Spark says so when it runs
         return _unknown(f"Spark's plan cannot be read ({type(error).__name__})")
     slow[columns] = slow[columns] + 1 if clock() - before > SLOW_SECONDS else 0
-    return bound_in("".join(parts))
+    return bound_in(text)
 
 
 def bound_in(text: str) -> RowBound:
-    """The bound in what `explain(mode="cost")` prints."""
+    """The bound in the text of a cost plan."""
     plan, found, _ = text.partition("== Physical Plan ==")
     lines = [line for line in plan.partition("== Optimized Logical Plan ==\n")[2].splitlines() if line.strip()]
     if not found or not lines:
@@ -120,32 +116,3 @@ def _unknown(why: str) -> RowBound:
 def _depth(line: str) -> int:
     found = _DEPTH.match(line)
     return found.end() if found else 0
-
-
-class _OwnText:
-    """Standard output that keeps what one thread prints, and passes on what others print."""
-
-    def __init__(self, around: TextIO) -> None:
-        self.parts: list[str] = []
-        self._around, self._thread = around, threading.get_ident()
-
-    def write(self, text: str) -> int:
-        if threading.get_ident() != self._thread:
-            return self._around.write(text)
-        self.parts.append(text)
-        return len(text)
-
-    def __getattr__(self, name: str) -> object:
-        return getattr(self._around, name)
-
-
-@contextmanager
-def _heard() -> Iterator[list[str]]:
-    """What this thread prints in the block; `DataFrame.explain` has no other way."""
-    with _printing:
-        around = sys.stdout
-        own = sys.stdout = _OwnText(around)
-        try:
-            yield own.parts
-        finally:
-            sys.stdout = around

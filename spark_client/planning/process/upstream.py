@@ -10,8 +10,8 @@ from pyspark.sql.types import StructField
 
 from remote_udf.process_calls import ProcessCall
 from remote_udf.table_arguments import ProcessSignature
-from spark_client.base.analyzed_plans import analyzed_plan
 from spark_client.base.errors import PlanError
+from spark_client.base.explained_plans import analyzed_plan
 from spark_client.base.identifiers import column_named
 from spark_client.executor.process.plan import OutputSource, ProcessPlan
 from spark_client.windows.columns import TIMED, WATERMARK
