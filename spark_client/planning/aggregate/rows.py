@@ -25,7 +25,6 @@ class GroupedRows:
         self._order: list[str | Column] = []
         self._rest: list[str] | None = None
         """The columns that step (a) needs beside the keys, if the frame has others as well."""
-        self._in_one_task: DataFrame | None = None
 
     def frame(self) -> DataFrame:
         """The input of step (a): columns to which Spark's aggregates may refer, and hidden columns for all else."""
@@ -57,12 +56,6 @@ class GroupedRows:
         base = self._expanded(base)
         return base if self._query.chained else self._needed(base)
 
-    def in_one_task(self, base: DataFrame) -> DataFrame:
-        """The rows of the frame in one partition, without a shuffle."""
-        if self._in_one_task is None:
-            self._in_one_task = base.coalesce(1)
-        return self._in_one_task
-
     def placed(self, base: DataFrame, *, one_task: bool = False, sort: bool = True) -> DataFrame:
         """The rows of a frame with all rows of a key in one task, sorted by key and in the order of the query.
 
@@ -72,7 +65,7 @@ class GroupedRows:
             require_sorting(type_, f"key {name!r}")
         # `F.col` takes ten requests to the JVM more.
         keys = [base[self._query.own_names.get(key, key)] for key in self._query.group_keys]
-        placed = self.in_one_task(base) if one_task else base.repartition(*keys) if keys else base.repartition(1)
+        placed = base.coalesce(1) if one_task else base.repartition(*keys) if keys else base.repartition(1)
         if self._order or (keys and sort):
             placed = placed.sortWithinPartitions(*keys, *self._order)
         return placed if self._rest is None else self._needed(placed)

@@ -74,7 +74,10 @@ def bound_of(frame: DataFrame, clock: Callable[[], float] = time.perf_counter) -
         text = cost_plan(frame)
     except Exception as error:  # whatever is wrong with the query, Spark says so when it runs
         return _unknown(f"Spark's plan cannot be read ({type(error).__name__})")
-    slow[columns] = slow[columns] + 1 if clock() - before > SLOW_SECONDS else 0
+    if clock() - before > SLOW_SECONDS:
+        slow[columns] += 1
+    else:
+        del slow[columns]  # so that a session keeps nothing of frames that are planned quickly
     return bound_in(text)
 
 

@@ -35,7 +35,7 @@ class Paced(udf.ProcessTableFunction):
 
 
 def drawn(seed: int) -> tuple[dict[str, int], list[dict[str, list[tuple[str, int, int]]]]]:
-    """The delay of each table, and the rows of each micro-batch; the time of one table runs ahead or stands still."""
+    """The delay of each table, and the rows of each micro-batch; the times of one table advance faster."""
     draw = random.Random(seed)
     delays = {"fast": draw.randrange(4), "slow": draw.randrange(10)}
     speeds = {"fast": draw.choice([5, 20]), "slow": draw.choice([0, 2, 5])}
