@@ -14,9 +14,9 @@ from spark_client.base.config import ClientConfig
 from spark_client.base.errors import PlanError
 from spark_client.base.ipython import cancel_on_interrupt, shorten_tracebacks
 from spark_client.base.security import Security
-from spark_client.base.targets import require_no_credentials, require_target
+from spark_client.base.targets import absolute_target, require_no_credentials, require_target
 from spark_client.base.worker_python import warn_of_worker_python
-from spark_client.embedded import embedded_server, require_local_executors
+from spark_client.embedded import embedded_server, executors_are_local, require_local_executors
 from spark_client.executor.stream.in_process import local_transport
 from spark_client.functions.directory import Functions, list_functions
 from spark_client.session import RemoteSession
@@ -54,6 +54,7 @@ def connect(
     Args:
         spark: The Spark session.
         target: The address for the executors: "host:port", "unix:/path", "dns:///name:port", or several with commas.
+            On a local master, relative paths, also those of `security`, are resolved against this process's folder.
         plugins: Modules, .py files or names of installed plugins for the embedded server. By default it has all
             installed plugins.
         connect_seconds: How long to wait for a first answer, on the driver and in every task.
@@ -112,13 +113,18 @@ def connect(
     elif plugins:
         raise ValueError("plugins are for the embedded server; a server at a target has its own")
     require_target(target)
+    security = security or Security()
+    here = absolute_target(target), security.absolute()
+    if here != (target, security) and executors_are_local(spark):
+        # Workers have the folder in which the JVM was started, which this process may have left since.
+        target, security = here
     if context_of(spark) is not None:
         warn_of_worker_python(str(spark.conf.get("spark.master", "")))
     reporter, collector = collecting(spark, summary_directory)
     config = ClientConfig(
         target,
         connect_seconds,
-        security or Security(),
+        security,
         max_stream_seconds,
         max_replays,
         shared_memory,

@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 from remote_udf.sockets import socket_directory
 from spark_client.base.errors import EmbeddedServerFailed
 
-__all__ = ["EmbeddedServer", "embedded_server", "require_local_executors"]
+__all__ = ["EmbeddedServer", "embedded_server", "executors_are_local", "require_local_executors"]
 
 START_SECONDS = 60.0
 STOP_SECONDS = 15.0
@@ -156,11 +156,15 @@ def embedded_server(plugins: Sequence[str]) -> EmbeddedServer:
         return server
 
 
+def executors_are_local(spark: SparkSession) -> bool:
+    """Whether the session's executors run on this machine."""
+    return str(spark.conf.get("spark.master", "")).startswith("local")
+
+
 def require_local_executors(spark: SparkSession) -> None:
     """Raises EmbeddedServerFailed if the session's executors may run on other machines."""
-    master = spark.conf.get("spark.master", "")
-    if not str(master).startswith("local"):
+    if not executors_are_local(spark):
         raise EmbeddedServerFailed(
-            f"executors of master {master!r} cannot reach a server inside the driver's machine; "
-            "start one with `udf-server serve` and pass its address: connect(spark, 'host:port')"
+            f"executors of master {spark.conf.get('spark.master', '')!r} cannot reach a server inside the driver's "
+            "machine; start one with `udf-server serve` and pass its address: connect(spark, 'host:port')"
         )

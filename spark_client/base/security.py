@@ -7,7 +7,7 @@ They are read where a connection is made: on the driver, and on every executor.
 import ipaddress
 import os
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import grpc
@@ -22,6 +22,9 @@ _HOST = re.compile(r"(?:dns:(?://[^/]*/)?)?(\[.*\]|[^:]*)(?::\d+)?")
 @dataclass(frozen=True)
 class Security:
     """TLS and tokens. Paths refer to the machine that connects, so they must be the same on driver and executors.
+
+    If the executors run on this machine, relative paths are those of the driver's folder at the time of `connect`;
+    elsewhere each process has its own folder, as with `spark.files` on YARN.
 
     Raises ValueError for fields that contradict each other.
     """
@@ -48,6 +51,14 @@ class Security:
             raise ValueError("certificate_file and key_file belong together")
         if self.token_file is not None and self.token_variable is not None:
             raise ValueError("token_file and token_variable: give only one of them")
+
+    def absolute(self) -> "Security":
+        """The same with the paths of relative files in the current folder."""
+        ca, certificate, key, token = (
+            None if path is None else str(Path(path).absolute())
+            for path in (self.ca_file, self.certificate_file, self.key_file, self.token_file)
+        )
+        return replace(self, ca_file=ca, certificate_file=certificate, key_file=key, token_file=token)
 
     @property
     def encrypted(self) -> bool:

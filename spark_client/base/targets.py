@@ -3,11 +3,12 @@
 import re
 import socket
 import ssl
+from pathlib import Path
 
 from remote_udf.credentials import has_credentials, without_credentials
 from spark_client.base.errors import PlanError
 
-__all__ = ["require_no_credentials", "require_target", "tls_mismatch"]
+__all__ = ["absolute_target", "require_no_credentials", "require_target", "tls_mismatch"]
 
 _URL = re.compile(r"[a-z][a-z0-9+.-]*://(?!/)", re.IGNORECASE)
 _WITHOUT_PORT = ("unix:", "unix-abstract:", "vsock:", "xds:", "local:")
@@ -36,6 +37,18 @@ def require_target(target: str) -> None:
                 f'target {shown!r} is not an address of a server: expected "host:port", such as '
                 f'"{_host(shown)}:50051", "dns:///name:port", "unix:/path", or several with commas between them'
             )
+
+
+def absolute_target(target: str) -> str:
+    """The target with the paths of its sockets, or of its plugin's file, in the current folder."""
+    if target.startswith("local:"):
+        return _absolute(target) if target.endswith(".py") else target
+    return ",".join(_absolute(part.strip()) if part.strip().startswith("unix:") else part for part in target.split(","))
+
+
+def _absolute(part: str) -> str:
+    scheme, _, path = part.partition(":")
+    return part if path.startswith("/") else f"{scheme}:{Path(path).absolute()}"
 
 
 def _host(part: str) -> str:

@@ -52,7 +52,8 @@ class WatchedFiles(Generic[T]):
 
         `look_seconds` is the minimum interval between two checks for changes; LOOK_SECONDS by default.
         """
-        self._paths = list(paths)
+        # A plugin may change the folder of the process, and a revoked token would stay valid.
+        self._paths = [path.absolute() for path in paths]
         self._parse = parse
         self._on_reload = on_reload
         self._clock, self._look_seconds = clock, LOOK_SECONDS if look_seconds is None else look_seconds

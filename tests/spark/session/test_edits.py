@@ -56,6 +56,18 @@ def plugin(request, spark, tmp_path):
 
 
 @pytest.mark.connect
+def test_a_relative_file_is_that_of_the_folder_in_which_it_was_named(spark, tmp_path, monkeypatch):
+    plugin = Plugin(spark, tmp_path, "local")
+    plugin.edit("x + 1")
+    monkeypatch.chdir(tmp_path)
+    f, rows = connect(spark, f"local:{plugin.path.name}").function("f"), spark.range(1, 3, 1, 1)
+    monkeypatch.chdir("/")
+    assert plugin.values(rows.select(f("id"))) == [2, 3]
+    plugin.edit("x + 2")
+    assert plugin.values(rows.select(f("id"))) == [3, 4]
+
+
+@pytest.mark.connect
 def test_each_way_to_call_a_function_uses_the_edited_code(plugin, spark):
     plugin.edit("x + 1")
     remote = plugin.connect()

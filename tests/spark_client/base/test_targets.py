@@ -4,8 +4,8 @@ import re
 
 import pytest
 
-from spark_client import connect
-from spark_client.base.targets import require_target
+from spark_client import Security, connect
+from spark_client.base.targets import absolute_target, require_target
 
 
 @pytest.mark.parametrize(
@@ -59,3 +59,27 @@ def test_connect_checks_the_target_at_once():
 def test_connect_without_a_session_says_that_the_session_comes_first(given, shown):
     with pytest.raises(TypeError, match=f'the Spark session first: connect\\(spark, "host:50051"\\); got {shown}'):
         connect(given)
+
+
+@pytest.mark.parametrize(
+    ("target", "found"),
+    [
+        ("local:f.py", "local:{here}/f.py"), ("local:sub/f.py", "local:{here}/sub/f.py"),
+        ("local:/a/f.py", "local:/a/f.py"), ("local:a_module", "local:a_module"),
+        ("unix:udf.sock", "unix:{here}/udf.sock"),
+        ("unix:///run/a.sock,unix:b.sock", "unix:///run/a.sock,unix:{here}/b.sock"), ("a:1, b:2", "a:1, b:2"),
+        ("dns:///udf:1", "dns:///udf:1"), ("unix:a.sock, unix:/b.sock", "unix:{here}/a.sock,unix:/b.sock"),
+    ],
+)  # fmt: skip
+def test_relative_paths_of_a_target_are_those_of_the_current_folder(target, found, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert absolute_target(target) == found.format(here=tmp_path)
+
+
+def test_relative_paths_of_security_are_those_of_the_current_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    given = Security(ca_file="ca.pem", certificate_file="/c.pem", key_file="sub/k.pem", token_variable="T")
+    here = Security(
+        ca_file=f"{tmp_path}/ca.pem", certificate_file="/c.pem", key_file=f"{tmp_path}/sub/k.pem", token_variable="T"
+    )
+    assert given.absolute() == here

@@ -6,6 +6,7 @@ import pickle
 import urllib.error
 import urllib.request
 from dataclasses import replace
+from pathlib import Path
 
 import grpc
 import pytest
@@ -111,6 +112,19 @@ def test_a_token_is_rotated_without_a_restart_and_a_broken_file_locks_nobody_out
     with pytest.raises(StreamError, match="an unknown bearer token"):
         answers(serving.target, security)
     assert serving.metric("udf_file_reloads_total", files="access", outcome="ok") == 2
+
+
+def test_a_file_is_watched_where_it_was_although_a_plugin_changes_the_folder(serve, access, token_file, monkeypatch):
+    token = new_token()
+    rules = access(f'[job]\ntoken_sha256 = "{hashed(token)}"\n')
+    monkeypatch.chdir(Path(rules).parent)
+    serving = serve(plus_one, access_file=Path(rules).name)
+    security = Security(token_file=token_file(token))
+    monkeypatch.chdir("/")
+    assert answers(serving.target, security) == 2
+    access(f'[job]\ntoken_sha256 = "{hashed(new_token())}"\n')
+    with pytest.raises(StreamError, match="an unknown bearer token"):
+        answers(serving.target, security)
 
 
 def test_reflection_and_function_lists_are_closed_but_health_answers_everybody(serve, access):
