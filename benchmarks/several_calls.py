@@ -1,7 +1,8 @@
-"""Several scalar calls of one row: a chain of two against one call, and three calls against three local UDFs."""
+"""Several scalar calls of one row: two in a chain, three against three local UDFs, and forty in `select` and in SQL."""
 
 from collections.abc import Callable
 from functools import partial
+from itertools import islice, product
 
 import pyarrow as pa
 from pyspark.sql import Column, SparkSession
@@ -11,7 +12,7 @@ from benchmarks.functions import LOOKUP_SECONDS
 from benchmarks.results import Results
 from benchmarks.server import ServerProcess
 from benchmarks.spark import TASKS, run_query
-from benchmarks.timing import alternating
+from benchmarks.timing import alternating, seconds
 from spark_client import connect
 
 __all__ = ["measure_several_calls"]
@@ -19,12 +20,15 @@ __all__ = ["measure_several_calls"]
 CHAINED_ROWS = 1_000
 PAIRS = (("a", "b"), ("b", "a"), ("a", "a"))
 """The arguments of the three calls, so that no two calls are equal."""
+MANY = list(islice(product([f"x{number}" for number in range(7)], repeat=2), 40))
+"""The arguments of the forty calls."""
 
 
 def measure_several_calls(results: Results, quick: bool, spark: SparkSession, server: ServerProcess) -> None:
-    """Measures both comparisons."""
+    """Measures the three comparisons."""
     _measure_chain(results, spark, server, 1 if quick else 5)
     _measure_three(results, spark, server, 100_000 if quick else 3_000_000, 1 if quick else 5)
+    _measure_forty(results, spark, server, 20_000 if quick else 200_000, 1 if quick else 5)
 
 
 def _measure_chain(results: Results, spark: SparkSession, server: ServerProcess, repetitions: int) -> None:
@@ -60,6 +64,24 @@ def _measure_three(results: Results, spark: SparkSession, server: ServerProcess,
     results.add(
         "three_calls_in_select_vs_pyspark_three_udfs", time_["in_select"] / time_["local"], "Spark's own select"
     )
+
+
+def _measure_forty(results: Results, spark: SparkSession, server: ServerProcess, rows: int, repetitions: int) -> None:
+    remote = connect(spark, server.target)
+    ours = remote.function("first_of_two", kind="scalar")
+    frame = spark.range(0, rows, 1, TASKS).select(*((F.col("id") + i).alias(f"x{i}") for i in range(7)))
+    text = ", ".join(f"first_of_two({a}, {b}) AS y{i}" for i, (a, b) in enumerate(MANY))
+
+    def select() -> None:
+        run_query(remote.select(frame, *(ours(*pair).alias(f"y{i}") for i, pair in enumerate(MANY))))
+
+    def sql() -> None:
+        run_query(remote.sql(f"SELECT {text} FROM {{frame}}", frame=frame))
+
+    sides = {"select": partial(seconds, select), "sql": partial(seconds, sql)}
+    time_ = results.medians("forty_calls", alternating(sides, repetitions))
+    note = f"remote.select over remote.sql, seconds with planning: {rows:,} rows, 40 calls"
+    results.add("forty_calls_select_vs_sql", time_["select"] / time_["sql"], note)
 
 
 def _local() -> Callable[..., Column]:

@@ -134,7 +134,8 @@ class RemoteFunction(ShownFunction):
         if (now := self.renewed()) is not self:
             return now(*arguments, **named)
         positional = self._positional(arguments, named)
-        columns = [column_of(argument) for argument in positional]
+        # Spark makes a column of a name in fewer requests to the JVM than `F.col`.
+        columns = [each if isinstance(each, str) else column_of(each) for each in positional]
         function = self.user_defined_function(len(positional))
         # Spark has no scalar Arrow function without arguments: a constant column provides the number of rows. Spark
         # writes texts without quotes in the names of columns, so this one is named `now()`.

@@ -4,6 +4,7 @@ import dataclasses
 import os
 import uuid
 from collections.abc import Mapping, Sequence
+from typing import TypeGuard
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -91,8 +92,8 @@ class CallPlanner:
         self._nodes: list[CallNode] = []
         self._by_column: dict[ColumnCall, CallNode] = {}
         self._operation = uuid.uuid4().hex
-        self._expressions: dict[str, Column] = {}
-        """Hidden columns of the base frame: arguments that are not plain columns of it."""
+        self._hidden: dict[str, object] = {}
+        """Arguments that are not passed columns, by the names of the hidden columns of the base frame for them."""
 
     def same(self, name: str) -> str:
         """The form in which Spark compares names: two names are equal if their forms are."""
@@ -100,7 +101,7 @@ class CallPlanner:
 
     def passes(self, texts: Sequence[str], position: int) -> None:
         """Register the texts that name the column of the base frame at that position."""
-        for key in map(self.same, texts):
+        for key in map(self._key, texts):
             self._passed[key] = None if key in self._passed else position
 
     def node(self, name: str | None, written: ColumnCall) -> CallNode:
@@ -135,10 +136,13 @@ class CallPlanner:
         """
         if not self._nodes:
             return frame.select(*passed)
-        base = selected(frame, *passed, *(column.alias(name) for name, column in self._expressions.items()))
-        names = [(titles or {}).get(position, name) for position, name in enumerate(base.columns)]
+        # Names need few requests to the JVM, so they get their hidden names all at once.
+        added = [of if _is_name(of) else column_of(of).alias(name) for name, of in self._hidden.items()]
+        base = selected(frame, *passed, *added)
+        shown = [(titles or {}).get(position, name) for position, name in enumerate(base.columns[:width])]
+        names = [*shown, *self._hidden]
         output = [_name_of(source, of, names) for source, of in items]
-        if titles or not self._name_columns(names):
+        if titles or any(map(_is_name, self._hidden.values())) or not self._name_columns(names):
             base = renamed(base, *(_passed(i) if i < width else name for i, name in enumerate(names)))
         # Files of dead letters are also read by name, so their names must be unique.
         twice = self._identifiers.repeated(names[:width])
@@ -156,14 +160,19 @@ class CallPlanner:
 
     def _argument(self, argument: object) -> str | int:
         """The position of the passed column that the argument names, or the name of a hidden column created for it."""
-        if isinstance(argument, str) and (position := self._passed.get(self.same(argument))) is not None:
+        key = self._key(argument) if isinstance(argument, str) else None
+        if key is not None and (position := self._passed.get(key)) is not None:
             return position
-        for name, column in self._expressions.items():
-            if column is argument:
+        for name, known in self._hidden.items():
+            if known is argument or (isinstance(known, str) and self._key(known) == key):
                 return name
-        name = hidden(len(self._nodes) + len(self._expressions))
-        self._expressions[name] = column_of(argument)
+        name = hidden(len(self._nodes) + len(self._hidden))
+        self._hidden[name] = argument
         return name
+
+    def _key(self, text: str) -> str:
+        """What is equal for texts that name the same column. The key of a map, as in `m.key`, has its case."""
+        return text if "." in text else self.same(text)
 
     def _operator(
         self, frame: DataFrame, letter: tuple[str, ...], final: "Sequence[tuple[str, ColumnSource, int | CallNode]]"
@@ -230,6 +239,11 @@ class CallPlanner:
         mode = OutputMode.ORDERED if ordered else OutputMode.UNORDERED
         call = dataclasses.replace(node.call, options={**node.call.options, "output-mode": mode.value})
         return PlannedCall(call, tuple(columns), earlier=node.earlier, field=node.written.value_field)
+
+
+def _is_name(argument: object) -> TypeGuard[str]:
+    """Whether an argument is the name of one column."""
+    return isinstance(argument, str) and not argument.endswith("*")
 
 
 def _passed(position: int) -> str:

@@ -47,6 +47,22 @@ def test_select_gives_the_columns_asked_for_in_their_order(remote, spark):
 
 
 @pytest.mark.connect
+def test_arguments_that_are_alike_are_the_columns_that_spark_finds(remote, spark):
+    session = remote(plus_ten)
+    plus = session.function("plus_ten")
+    frame = spark.sql("SELECT 1L AS x, map('k', 2L, 'K', 3L) AS m, named_struct('f', 4L) AS s, 5L AS `a.b`")
+    texts = ["x", "X", "`x`", "m.k", "m.K", "M.K", "s.f", "S.F", "`a.b`", "`A.B`"]
+    calls = [plus(text).alias(f"y{index}") for index, text in enumerate(texts)]
+    expected = (11, 11, 11, 12, 13, 13, 14, 14, 15, 15)
+    assert tuple(session.select(frame, *calls).first()) == expected
+    assert tuple(session.select(frame, "m.k", "x", *calls).first()) == (2, 1, *expected)
+    nested = session.select(frame, plus(plus("x")).alias("y"), plus(plus("X")).alias("z"), plus("m.K").alias("m"))
+    assert tuple(nested.first()) == (21, 21, 13)
+    with pytest.raises(Exception, match=r"nothing.*cannot be resolved|UNRESOLVED"):
+        session.select(frame, plus("x").alias("y"), plus("nothing").alias("z")).collect()
+
+
+@pytest.mark.connect
 def test_columns_of_one_name_stay_apart(remote, spark):
     session = remote(plus_ten)
     frame = spark.createDataFrame([(1, 2, 3)], "a bigint, b bigint, x bigint").toDF("a", "a", "x")

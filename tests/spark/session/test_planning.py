@@ -95,6 +95,16 @@ def test_planning_takes_few_commands(session, commands, kind):
     assert len(commands) <= most
 
 
+def test_forty_calls_in_select_take_few_commands(session, spark, commands):
+    plus = session.function("plus_ten")
+    frame = spark.range(3).selectExpr(*(f"id + {number} AS x{number}" for number in range(8)))
+    calls = [plus(f"x{number % 8}").alias(f"y{number}") for number in range(40)]
+    session.select(frame, *calls)
+    commands.clear()
+    session.select(frame, *calls)
+    assert len(commands) <= 100
+
+
 def test_a_keyed_aggregate_of_a_frame_takes_few_commands(session, spark, commands):
     frame, total = spark.range(3).selectExpr("id % 2 AS k", "id AS v"), session.function("total")
     session.group_by(frame, "k").agg(total("v"))
