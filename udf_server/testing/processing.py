@@ -18,19 +18,22 @@ from remote_udf.errors import InvalidCall
 from remote_udf.process_calls import OUTPUT, STATE, TIMERS
 from remote_udf.process_planning import TableGiven, output_fields, plan_process_call
 from remote_udf.result_columns import resolved
-from remote_udf.row_kinds import ROW_KIND, RowKind
+from remote_udf.row_kinds import RowKind
 from udf_server.declaring.hooks import FunctionContext
-from udf_server.process.base import ProcessTableFunction, Row, row_class
-from udf_server.process.binding import ProcessBinding
+from udf_server.process.base import ProcessTableFunction, Row
 from udf_server.process.context import ProcessContext
 from udf_server.process.declaration import ProcessFunction, declare_process
 from udf_server.process.timers import from_author
 from udf_server.stores.opening import KeyValueStores
-from udf_server.testing.steps import Arrived, Kept, StateEntries, segment_columns
+from udf_server.testing.histories import Arrived
+from udf_server.testing.segments import Segments
+from udf_server.testing.steps import Kept, StateEntries
 from udf_server.testing.tables import SortBuffer, table
 from udf_server.values.values import Key, codec_for_type
 
 __all__ = ["PendingTimer", "ProcessTableHarness", "table"]
+
+END_OF_TIME = 2**63 - 1
 
 
 @dataclass(frozen=True)
@@ -56,12 +59,19 @@ class ProcessTableHarness:
     Every step converts values to the types of the wire and back, as on a server. A step raises what the
     function raises. `open` runs at once, `close` with `harness.close()` or at the end of a `with` block.
 
+    The same rows are also processed as in a batch query, where no watermark advances before the last row of a key, and
+    all its timers fire after it. `take`, `end_of_input` and the end of a `with` block compare what was emitted, except
+    `rowtime` and the order of rows. Only keys that got a row after a watermark can differ and are processed again. A
+    test has no batch query, and nothing is compared any more, once it sends a row before the watermark, advances the
+    clock, changes state, or sends a row of a broadcast table after those of others.
+
     Args:
         function: A class, an instance, or a declared process table function.
         tables: For each table argument a `table(...)`, or its columns as DDL.
         on_time: Names of the time columns.
         most_timers: How many timers of a key may fire in one step, before a timer that always sets itself again is
             suspected.
+        also_batch: Whether to compare with a batch query. Pass False for a function that is for streams only.
         **scalars: The scalar arguments of the call.
 
     Raises:
@@ -72,7 +82,7 @@ class ProcessTableHarness:
     def __init__(
         self, function: ProcessFunction | ProcessTableFunction | type[ProcessTableFunction],
         tables: Mapping[str, TableGiven | str] | None = None, *, on_time: str | Sequence[str] = (),
-        most_timers: int = 10_000, **scalars: Any,
+        most_timers: int = 10_000, also_batch: bool = True, **scalars: Any,
     ) -> None:  # fmt: skip
         self._given = function
         declared = self._declared()
@@ -97,14 +107,20 @@ class ProcessTableHarness:
         self._fields = [
             each for each in fields if self._signature.changelog_mode.is_insert_only or each is not fields[-1]
         ]
+        self._segments = Segments(self._function.spec, self._call, self._fields)
         self._taken = 0
         self._most_timers = most_timers
+        self._kept.histories.possible = also_batch and not self._function.takes_store
 
     def __enter__(self) -> "ProcessTableHarness":
         return self
 
     def __exit__(self, *exception: object) -> None:
-        self.close()
+        try:
+            if exception[0] is None:
+                self._compare()
+        finally:
+            self.close()
 
     def close(self) -> None:
         """Run the `close` hook of the function."""
@@ -157,7 +173,7 @@ class ProcessTableHarness:
 
     def call(self) -> None:
         """Make the only call of a function without tables."""
-        self._process((), None, None)
+        self._process((), [], None)
 
     def watermark(self, time: int | datetime.datetime, table: str | None = None) -> None:
         """Advance the watermark. Rows that ORDER BY held are delivered, then timers fire.
@@ -189,11 +205,17 @@ class ProcessTableHarness:
             self._fire(after)
 
     def end_of_input(self) -> None:
-        """End all tables: the watermark advances to the end of time, and all timers fire."""
-        self.watermark(2**63 - 1)
+        """End all tables: the watermark advances to the end of time, and all timers fire.
+
+        Raises:
+            AssertionError: A batch query has other rows.
+        """
+        self.watermark(END_OF_TIME)
+        self._compare(ended=True)
 
     def advance_clock(self, by: str | int) -> None:
         """Advance the clock of time-to-live by a duration such as "5 s", or by milliseconds."""
+        self._kept.histories.possible = False
         self._kept.now += by if isinstance(by, int) else round(parse_seconds(by) * 1000)
 
     def snapshot(self) -> object:
@@ -213,7 +235,12 @@ class ProcessTableHarness:
     # The results.
 
     def take(self) -> list[Row]:
-        """Return the rows emitted since the last `take`."""
+        """Return the rows emitted since the last `take`.
+
+        Raises:
+            AssertionError: A batch query over the rows so far does not emit all of these rows.
+        """
+        self._compare()
         taken, self._taken = self.output[self._taken :], len(self.output)
         return taken
 
@@ -237,10 +264,12 @@ class ProcessTableHarness:
 
     def set_state(self, name: str, value: Any, key: Hashable = ()) -> None:
         """Store a state entry as if a call had left it: a record, a list, a dictionary or a value."""
+        self._kept.histories.possible = False
         self._states.store(self._kept, name, _key(key), value)
 
     def clear_state(self, name: str | None = None, key: Hashable = ()) -> None:
         """Clear one state entry of a key, or all of them."""
+        self._kept.histories.possible = False
         self._states.clear(self._kept, name, _key(key))
 
     def state_keys(self, name: str) -> list[Key]:
@@ -255,7 +284,7 @@ class ProcessTableHarness:
     def _started(self, declared: ProcessFunction) -> ProcessFunction:
         function = declared.in_call(self._call)
         asyncio.run(self._opened(function))
-        return self._watching(function)
+        return function
 
     async def _opened(self, function: ProcessFunction) -> None:
         spec = function.spec
@@ -281,14 +310,20 @@ class ProcessTableHarness:
         return self._names.index(name)
 
     def _deliver(self, number: int, row: pa.StructArray, kind: RowKind) -> None:
-        given, argument = self._call.tables[number], self._signature.tables[number]
+        given, argument, kept = self._call.tables[number], self._signature.tables[number], self._kept
+        arrived = [(number, row, kind)]
         if argument.is_broadcast:
-            self._process((), (number, row, kind), None, broadcast=True)
-            for key in list(self._kept.states) if argument.has(ArgumentTrait.NOTIFY_STATEFUL_SETS) else ():
-                self._process(key, (number, row, kind), None)
+            kept.histories.begin_broadcast()
+            self._process((), arrived, None, broadcast=True)
+            for key in list(kept.states) if argument.has(ArgumentTrait.NOTIFY_STATEFUL_SETS) else ():
+                self._process(key, arrived, None)
             return
+        watermark = kept.watermarks[number]
+        if watermark is not None and given.time_column >= 0:
+            time = row.field(given.time_column).cast(pa.int64())[0].as_py()
+            kept.histories.possible &= time is None or time >= watermark
         key = tuple(row.field(column)[0].as_py() for column in given.partition_by) if argument.has_set_semantics else ()
-        self._process(_key(key), (number, row, kind), None)
+        self._process(_key(key), arrived, None)
 
     def _fire(self, watermark: int) -> None:
         """Fire timers one after another, by time, name and key, until none is due. A timer may make another one due."""
@@ -302,25 +337,36 @@ class ProcessTableHarness:
             ]
             if not due:
                 return
-            *_, key = min(due)
+            time, _, name, _, key = min(due)
             fired[key] += 1
             if fired[key] > self._most_timers:
-                timer = self.fired[-1]
-                raise RuntimeError(
-                    f"function {self._function.spec.key}: {self._most_timers} timers of the key {key} fired in one "
-                    f"step, the last one {timer.name!r} at {timer.time}, and more are due: a timer that always sets "
-                    "itself again never ends before the watermark; if it does end, pass a larger most_timers"
-                )
-            self._process(key, None, watermark)
+                raise self._endless(key, name or None, time)
+            self._process(key, [], watermark)
+
+    def _endless(self, key: Key, name: str | None, time: int) -> RuntimeError:
+        return RuntimeError(
+            f"function {self._function.spec.key}: {self._most_timers} timers of the key {key} fired in one step, and "
+            f"more are due, the next one {name!r} at {_milliseconds(time)}: a timer that always sets itself again "
+            "never ends before the watermark; if it does end, pass a larger most_timers"
+        )
+
+    def _compare(self, *, ended: bool = False) -> None:
+        self._kept.histories.compare(self._function.spec.key, self._in_batch, ended=ended)
+
+    def _in_batch(self, key: Key, rows: Sequence[Arrived]) -> list[Row]:
+        """The rows that a batch query emits from these rows of a key."""
+        before = Kept(watermarks=[None] * len(self._names), broadcast=self._kept.broadcast)
+        parts = self._segments.run(self._function, before, key, rows, END_OF_TIME, self._most_timers)
+        left = parts[TIMERS][0].as_py()
+        if left:
+            raise self._endless(key, left[0]["name"], left[0]["time"])
+        return self._without_time(self._segments.emitted(key, rows, parts[OUTPUT]))
 
     def _process(
-        self, key: Key, arrived: Arrived | None, advance_to: int | None, *,
-        broadcast: bool = False,
-    ) -> None:  # fmt: skip
-        call = dataclasses.replace(self._call, broadcast=broadcast, broadcast_state=self._broadcast_state())
-        columns = segment_columns(self._function.spec, call, self._kept, key, arrived, advance_to)
-        result = asyncio.run(ProcessBinding(self._function, call).call_stepwise(columns, 1))
-        parts = dict(zip([each.name for each in result.type], result.flatten(), strict=True))
+        self, key: Key, arrived: Sequence[Arrived], advance_to: int | None, *, broadcast: bool = False
+    ) -> None:
+        watched = self._watching(self._function)
+        parts = self._segments.run(watched, self._kept, key, arrived, advance_to, 1, broadcast=broadcast)
         if broadcast:
             self._kept.broadcast = parts[STATE]
             return
@@ -332,34 +378,15 @@ class ProcessTableHarness:
             self._kept.timers[key] = parts[TIMERS]
         else:
             self._kept.timers.pop(key, None)
-        self._emit(key, arrived, parts[OUTPUT])
+        rows = self._segments.emitted(key, arrived, parts[OUTPUT])
+        self.output += rows
+        if self._segments.has_state:
+            after_watermark = self._kept.watermarks != [None] * len(self._names)
+            self._kept.histories.add(key, arrived, self._without_time(rows), after_watermark=after_watermark)
 
-    def _broadcast_state(self) -> pa.RecordBatch | None:
-        if self._kept.broadcast is None:
-            return None
-        return pa.RecordBatch.from_struct_array(self._kept.broadcast)
-
-    def _emit(self, key: Key, arrived: Arrived | None, output: pa.ListArray) -> None:
-        names = tuple(each.name for each in self._fields)
-        flat = output.values
-        values = [codec_for_type(each.type).decode(part) for each, part in zip(
-            self._function.spec.result, flat.field("value").flatten(), strict=True)]  # fmt: skip
-        times, kinds = flat.field("time").to_pylist(), flat.field(ROW_KIND).to_pylist()
-        for index in range(len(flat)):
-            row = [*self._prefix(key, arrived), *(column[index] for column in values)]
-            if self._call.on_time:
-                row.append(_time_value(times[index], self._fields[-1].type))
-            self.output.append(row_class(names, RowKind.of(kinds[index] or 0)).of(row))
-
-    def _prefix(self, key: Key, arrived: Arrived | None) -> list[Any]:
-        prefix: list[Any] = []
-        for argument in self._signature.tables:
-            if argument.has(ArgumentTrait.PASS_COLUMNS_THROUGH):
-                assert arrived is not None
-                prefix += [codec_for_type(part.type).decode(part)[0] for part in arrived[1].flatten()]
-            elif argument.has_set_semantics:
-                prefix += key
-        return prefix
+    def _without_time(self, rows: Sequence[Row]) -> list[Row]:
+        """The rows without `rowtime`, which is another one if a row shows what otherwise a timer shows."""
+        return [Row(*row[: len(row) - bool(self._call.on_time)], kind=row.kind) for row in rows]
 
 
 def _key(key: Hashable) -> Key:
@@ -369,12 +396,4 @@ def _key(key: Hashable) -> Key:
 
 
 def _milliseconds(time: int) -> int:
-    return time if time == 2**63 - 1 else time // 1000
-
-
-def _time_value(time: int | None, type_: pa.DataType) -> int | datetime.datetime | None:
-    """Convert a time to a datetime, or return its microseconds if Python has no datetime for it."""
-    try:
-        return codec_for_type(type_).decode(pa.array([time], type_))[0]
-    except OverflowError:
-        return time
+    return time if time == END_OF_TIME else time // 1000

@@ -65,4 +65,4 @@ def service_harness(steps: Sequence[Mapping[str, Any]]) -> ProcessTableHarness:
     FIRED.clear()
     names = {step["table"].removeprefix("table-") for step in steps if step.get("table")} | {"a"}
     given = table("key string, op string, name string, time bigint", partition_by="key")
-    return _Harness(_Two if "b" in names else _One, dict.fromkeys(sorted(names), given))
+    return _Harness(_Two if "b" in names else _One, dict.fromkeys(sorted(names), given), also_batch=False)

@@ -55,7 +55,7 @@ class Driving:
         keys, orders = of_tables.partition_by, of_tables.order_by
         given = {each: _given(frame, _of(keys, each), _of(orders, each)) for each, frame in frames.items()}
         times = [on_time] if isinstance(on_time, str) else list(on_time)
-        harness = ProcessTableHarness(harness_function(bound), given, on_time=times, **scalars)
+        harness = ProcessTableHarness(harness_function(bound), given, on_time=times, also_batch=False, **scalars)
         for argument, row, kind, watermark, phase in self._events(frames):
             if phase != self._phase and self._phase is not None:
                 harness.restore(harness.snapshot())

@@ -108,7 +108,7 @@ class _Driver:
             for name, value in passed_arguments(case.query, bound[0].spec)
             if _SCALAR.fullmatch(value) and name not in ("on_time", "uid")
         }
-        return ProcessTableHarness(harness_function(bound[0]), tables, on_time=on_time, **scalars)
+        return ProcessTableHarness(harness_function(bound[0]), tables, on_time=on_time, also_batch=False, **scalars)
 
     def _arguments(self, spec: FunctionSpec | None = None) -> list[tuple[str, str, list[str] | None]]:
         """Argument, table, keys: from the query; for a declaration, from its tables in order, with their keys."""

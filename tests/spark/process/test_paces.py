@@ -57,7 +57,7 @@ def expected(delays: dict[str, int], batches: list[dict[str, list[tuple[str, int
     given = {name: table(SCHEMA, partition_by="k") for name in delays}
     latest: dict[str, int] = {}
     told: list[tuple[Any, ...]] = []
-    with ProcessTableHarness(Paced, given, on_time=["ts"]) as harness:
+    with ProcessTableHarness(Paced, given, on_time=["ts"], also_batch=False) as harness:
         for batch in [*batches, {}]:
             if latest.keys() == delays.keys():
                 harness.watermark(datetime.fromtimestamp(min(latest[name] - delays[name] for name in delays), UTC))

@@ -70,7 +70,7 @@ class Watching(udf.ProcessTableFunction):
 
 
 def test_the_end_of_time_is_the_last_datetime():
-    harness = ProcessTableHarness(Watching, {"rows": table("k int", partition_by="k")})
+    harness = ProcessTableHarness(Watching, {"rows": table("k int", partition_by="k")}, also_batch=False)
     harness.row("rows", (1,))
     harness.watermark(2_000)
     harness.row("rows", (1,))
@@ -401,13 +401,14 @@ class Ticking(udf.ProcessTableFunction):
 
 
 def test_the_harness_stops_a_timer_that_always_sets_itself_again():
-    with ProcessTableHarness(Ticking, {"r": table("k int, v int", partition_by="k")}, most_timers=50) as harness:
+    given = {"r": table("k int, v int", partition_by="k")}
+    with ProcessTableHarness(Ticking, given, most_timers=50, also_batch=False) as harness:
         harness.row("r", (1, 50))
         harness.row("r", (2, 3))
         harness.watermark(1_000)
         assert harness.take() == [(2, 0), (1, 0)]
         harness.row("r", (3, 51))
-        with pytest.raises(RuntimeError, match=r"ticking@1: 50 timers of the key \(3,\) fired .* 'tick' at 50,"):
+        with pytest.raises(RuntimeError, match=r"ticking@1: 50 timers of the key \(3,\) fired .* 'tick' at 51:"):
             harness.end_of_input()
 
 

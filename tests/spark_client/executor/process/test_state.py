@@ -104,7 +104,9 @@ def test_micro_batches_give_what_the_same_steps_give_in_the_harness(order, batch
         plan, declared = state_plan(Machine, order_by=order)
         stream = Stream(plan, declared)
         words = ["ts", "v DESC NULLS LAST"] if order else []
-        harness = ProcessTableHarness(Machine, {"r": table(ROW, partition_by="k", order_by=words)}, on_time="ts")
+        harness = ProcessTableHarness(
+            Machine, {"r": table(ROW, partition_by="k", order_by=words)}, on_time="ts", also_batch=False
+        )
         watermark = now = 0
         for ahead, later, rows in [*batches, (100, 0, []), (1, 0, [])]:
             watermark, now = watermark + ahead * 1000, now + later * 1000
