@@ -79,7 +79,10 @@ def pytest_collection_finish() -> None:
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     """Names what fails at once, and not only at the end, which a run that is stopped does not reach."""
     if report.failed and "PYTEST_XDIST_WORKER" not in os.environ:
-        said = f"{report.nodeid} ({report.when}, {report.duration:.0f} s): {report.longreprtext[-300:]}"
+        # The beginning names an object that was left to the garbage collector, the end where a test failed.
+        crash = getattr(report.longrepr, "reprcrash", None)
+        text = f"{crash.message[:300] if crash else ''} [...] {report.longreprtext[-300:]}"
+        said = f"{report.nodeid} ({report.when}, {report.duration:.0f} s): {text}"
         print(f"\nFAILED {said}", file=sys.__stderr__, flush=True)
 
 
@@ -183,8 +186,11 @@ def started_spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """The process's Spark session, with two local executors' worth of cores."""
     from pyspark.sql import SparkSession
 
+    from spark_client.planning.aggregate import sizes
     from tests.spark_connect import connect_session
 
+    # No plan depends on how long Spark takes here, or took for the tests before.
+    sizes.SLOW_SECONDS = float("inf")
     os.environ["PYSPARK_PYTHON"] = sys.executable
     if SPARK_MODE == "connect":
         session = connect_session(SparkSession.builder)

@@ -13,12 +13,6 @@ from udf_server.aggregate.declaration import declare_aggregate
 PLANS = ("auto", "one-task", "sorted", "partial")
 
 
-@pytest.fixture(autouse=True)
-def _patient(monkeypatch):
-    """No plan depends on how long Spark takes here."""
-    monkeypatch.setattr(sizes, "SLOW_SECONDS", float("inf"))
-
-
 @pytest.fixture
 def functions(remote):
     return remote(*map(declare_aggregate, ALL))

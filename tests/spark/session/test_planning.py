@@ -7,7 +7,6 @@ from pyspark.sql import functions as F
 
 import udf_server as udf
 from spark_client.base.settings import all_settings
-from spark_client.planning.aggregate import sizes
 from tests.spark_client.executor.aggregate.world import ALL
 from udf_server.aggregate.declaration import declare_aggregate
 from udf_server.process.declaration import declare_process
@@ -60,8 +59,7 @@ def reads(spark, monkeypatch):
 
 @pytest.fixture
 def commands(spark, monkeypatch):
-    """Counts the commands that are sent to the JVM, however long it takes for them."""
-    monkeypatch.setattr(sizes, "SLOW_SECONDS", float("inf"))
+    """Counts the commands that are sent to the JVM."""
     client, counted = spark._jvm._gateway_client, []
     original = client.send_command
 
