@@ -102,15 +102,20 @@ class HttpServer:
     def _run(self) -> None:
         with contextlib.closing(self._loop):
             self._loop.run_until_complete(self._listen())
-            left = asyncio.all_tasks(self._loop)
-            for task in left:
-                task.cancel()
-            if left:
-                self._loop.run_until_complete(asyncio.wait(left, timeout=CLOSE_SECONDS))
 
     async def _listen(self) -> None:
         async with await asyncio.start_server(self._serve, sock=self._socket, limit=HEADER_BYTES):
             await self._stop.wait()
+            # When a server closes, asyncio loses the connections that it has accepted and not begun.
+            self._loop.remove_reader(self._socket)
+            await asyncio.sleep(0)
+        # Connections that were accepted last begin meanwhile.
+        while left := asyncio.all_tasks() - {asyncio.current_task()}:
+            # A task that is cancelled before its first step would not close its connection.
+            await asyncio.sleep(0)
+            for task in left:
+                task.cancel()
+            await asyncio.wait(left, timeout=CLOSE_SECONDS)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Serve one connection, which has one request and one response."""

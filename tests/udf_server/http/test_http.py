@@ -1,5 +1,7 @@
 """The HTTP side: metrics, liveness, readiness."""
 
+import contextlib
+import gc
 import gzip
 import json
 import socket
@@ -166,3 +168,21 @@ def test_observing_nothing_is_nothing():
     bulk = BulkHistogram("b", "B.", ["f"], (0.1,))
     bulk.observe(("x",), [])
     assert json.dumps([sample for family in bulk.collect() for sample in family.samples]) == "[]"
+
+
+def test_a_server_that_stops_closes_connections_that_were_just_accepted():
+    clients = []
+    for _ in range(60):
+        http = HttpServer("127.0.0.1", 0, str, lambda: True, str)
+        address = http.url.removeprefix("http://").split(":")
+        clients += [socket.create_connection((address[0], int(address[1])), timeout=20) for _ in range(3)]
+        http.close()
+    gc.collect()  # a connection that was left to it is a warning, which fails the test
+    for client in clients:
+        with client:
+            assert not _answer(client)
+
+
+def _answer(client):
+    with contextlib.suppress(ConnectionResetError):
+        return client.recv(1)
