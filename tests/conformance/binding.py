@@ -82,14 +82,15 @@ class FileBinder:
         ours = [words for words in case.functions if not words.builtin]
         bound = [each for place, words in enumerate(ours) for each in self._bound(case, words, place, where)]
         names = {each.words.name.lower() for each in bound} | {words.name.lower() for words in case.functions}
-        if not any(is_process(words) for words in case.functions):
-            free = [name for name in called_names(case) if name.lower() not in names and name.lower() not in known]
-            found = self._given.called(free, where)
-            missing = [name for name in free if name not in dict(found)]
-            if missing and not case.functions:
-                raise FunctionMissing(f"{missing[0]}: no function of that name in {self._path.name}")
-            bound += [self._made(FunctionWords(name, "", (), "", ""), each) for name, each in found]
-        return bound
+        # A process table function may have another name in the query.
+        if any(is_process(words) for words in case.functions):
+            names |= {name.lower() for name in called_in_from(" ".join((*case.setup, case.query)))}
+        free = [name for name in called_names(case) if name.lower() not in names and name.lower() not in known]
+        found = self._given.called(free, where)
+        missing = [name for name in free if name not in dict(found)]
+        if missing and not case.functions:
+            raise FunctionMissing(f"{missing[0]}: no function of that name in {self._path.name}")
+        return bound + [self._made(FunctionWords(name, "", (), "", ""), each) for name, each in found]
 
     def server(self, case: Case, bound: Sequence[Bound], fresh: object) -> EmbeddedServer:
         offer = [each.function.reference for each in bound if each.refused is None]

@@ -41,12 +41,15 @@ def process_sql(case: Case, bound: Sequence[Bound]) -> tuple[list[str], dict[str
     names: dict[str, str] = {}
     process = [each for each in bound if is_process(each.words)]
     texts = []
+    helpers = [each for each in bound if not is_process(each.words) and each.name != each.words.name]
     for text in (*case.setup, case.query):
+        for helper in helpers:
+            text = _renamed(text, helper.words.name, helper.name)
+            names[helper.name] = helper.words.name
         for name in called_in_from(text):
             chosen = _chosen(name, process)
             if chosen is not None:
-                written = rf"(?:`{re.escape(name)}`|(?<![\w`.]){re.escape(name)})(?=\s*\()"
-                text = re.sub(written, f"`{chosen.name}`", text)
+                text = _renamed(text, name, chosen.name)
                 names[chosen.name] = name
         for name, own in _BUILT_IN.items():
             text = re.sub(rf"\b{name}(?=\s*\()", own, text, flags=re.IGNORECASE)
@@ -55,6 +58,11 @@ def process_sql(case: Case, bound: Sequence[Bound]) -> tuple[list[str], dict[str
         text = re.sub(r"\bROW\(", "struct(", text, flags=re.IGNORECASE)
         texts.append(re.sub(r"PARSE_JSON\(", "parse_json(", text))
     return texts, names
+
+
+def _renamed(text: str, name: str, own: str) -> str:
+    """Calls a function by another name."""
+    return re.sub(rf"(?:`{re.escape(name)}`|(?<![\w`.]){re.escape(name)})(?=\s*\()", f"`{own}`", text)
 
 
 def _chosen(name: str, bound: Sequence[Bound]) -> Bound | None:

@@ -27,7 +27,7 @@ from tests.conformance.kinds import (
     windows,
 )
 from tests.conformance.mutating import mutations
-from tests.conformance.observation import Observation
+from tests.conformance.observation import Failure, Observation, Run
 from tests.conformance.reading import CaseFile, load_folder
 from tests.conformance.report import Entry
 from tests.conformance.verdict import Status, Verdict
@@ -76,7 +76,8 @@ def _verdict(case: Case, environment: Environment, met: Sequence[Capability], en
     scripted = kind is operators or (kind is process_scripts and process_scripts.is_service(case))
     bound: list[Bound] = [] if scripted else environment.bind(case)
     entry.bound = {each.words.name: each.origin for each in bound}
-    seen = kind.observe(case, environment, bound)
+    refused = next((each.refused for each in bound if each.refused is not None), None)
+    seen = kind.observe(case, environment, bound) if refused is None else _refused(case, environment, bound, refused)
     _CAPABILITIES.leave_out_streams(seen)
     stated = next((each for each in met if each.happened(seen)), None)
     if stated is not None and judge(case.expectation, seen).status is not Status.PASSED:
@@ -87,6 +88,13 @@ def _verdict(case: Case, environment: Environment, met: Sequence[Capability], en
     if mutate and verdict.status in (Status.PASSED, Status.PARTLY):
         _mutate(case, seen, verdict, entry)
     return verdict
+
+
+def _refused(case: Case, environment: Environment, bound: Sequence[Bound], error: Exception) -> Observation:
+    """Observes a function whose declaration raised an error: nothing can be run."""
+    seen = environment.observation(case, bound)
+    seen.runs.append(Run("declaration", failure=Failure(str(error), True, type(error).__name__)))
+    return seen
 
 
 def _mutate(case: Case, seen: Observation, verdict: Verdict, entry: Entry) -> None:

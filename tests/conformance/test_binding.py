@@ -1,11 +1,15 @@
 """Functions of a user's file: by name and arguments, by BINDINGS, and declarations that are refused."""
 
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
 
 from tests.conformance.binding import FileBinder, FunctionMissing
 from tests.conformance.cases import Case, FunctionWords
+from tests.conformance.environment import Environment
+from tests.conformance.flink_tables import process_sql
+from tests.conformance.runner import run_case
 
 FUNCTIONS = """
 from typing import Annotated
@@ -34,19 +38,24 @@ BINDINGS = {
     "special": {"func": "func_of_two"},
     "both": {"f": [func, func_of_two]},
     "other.json": {"late": lambda: udf.scalar(name="late")(lambda: 1)},
+    "with help": {"plus": "func_of_two"},
 }
 """
 
 
 @pytest.fixture
-def bind(tmp_path):
+def bind_all(tmp_path):
     path = tmp_path / "functions.py"
     path.write_text(FUNCTIONS)
-    binder = FileBinder(path, SimpleNamespace())
+    return partial(FileBinder(path, SimpleNamespace()).bind, known=[])
+
+
+@pytest.fixture
+def bind(bind_all):
 
     def bound(name, *arguments, case="any", file="some.json", raw=None, query="SELECT 1", kind="scalar"):
         words = FunctionWords(name, kind, tuple((each, "INT") for each in arguments), "INT", "", raw=raw or {})
-        (found,) = binder.bind(Case(case, file, query, (words,), ()), [])
+        (found,) = bind_all(Case(case, file, query, (words,), ()))
         return found
 
     return bound
@@ -71,6 +80,24 @@ def test_the_calls_of_the_query_say_how_many_arguments_there_are(bind):
 def test_a_process_table_function_may_be_bound_under_the_name_that_the_query_has(bind):
     raw = {"state": [], "timers": "none"}
     assert bind("Some Words", case="called", query="SELECT * FROM f(r => TABLE t)", raw=raw).name == "echo"
+
+
+def test_other_functions_of_a_process_case_are_bound_where_the_file_has_them(bind_all):
+    raw = {"state": [], "timers": "none"}
+    words = FunctionWords("Echo", "", (), "", "", raw=raw)
+    case = Case("with help", "some.json", "SELECT plus(1), other(2) FROM f(r => TABLE t)", (words,), ())
+    assert [(each.words.name, each.name) for each in bind_all(case)] == [("Echo", "echo"), ("plus", "func")]
+    assert process_sql(case, bind_all(case))[0] == ["SELECT `func`(1), other(2) FROM `echo`(r => TABLE t)"]
+
+
+def test_a_declaration_that_is_refused_is_the_outcome_of_any_case(bind_all):
+    case = Case(
+        "any", "other.json", "SELECT late() FROM t", (FunctionWords("late", "scalar", (), "INT", ""),), (),
+        {"expected_error": "no type hint for the result"},
+    )  # fmt: skip
+    environment = SimpleNamespace(bind=bind_all, observation=partial(Environment.observation, None))
+    entry = run_case(case, environment)
+    assert entry.status in ("passed", "refused, wording to be read"), entry.reason
 
 
 def test_bindings_may_have_several_functions_for_a_name(bind):
