@@ -16,7 +16,8 @@ from tests.conformance.cases import Case, FunctionWords, Table
 from tests.conformance.checking import CaseError, described, listed, mapping, named, one_of, text
 from tests.conformance.column_types import UnknownType, parse_type
 from tests.conformance.compare import Change
-from tests.conformance.expectation import KINDS, asserted
+from tests.conformance.expectation import KINDS
+from tests.conformance.fields import asserted
 from tests.conformance.statements import statements_of
 from tests.conformance.values import parse_value
 
@@ -94,13 +95,14 @@ def _case(item: Mapping[str, Any], file: str, shared: Mapping[str, Any]) -> Case
         words,
         refused=any(name in (*item, *expected) for name in _ERRORS),
     )
+    tables = _tables(item, shared)
     return Case(
         id=text("id", item.get("id")),
         file=file,
         query=statements.query,
         functions=words,
-        tables=tuple(_table(name, table) for name, table in _tables(item, shared).items()),
-        expectation=asserted(item),
+        tables=tuple(_table(name, table) for name, table in tables.items()),
+        expectation=asserted(item, tables),
         config={**mapping("config", item.get("config") or {}), **statements.config},
         variants=tuple(mapping(f"config_variants[{number}]", each) for number, each in enumerate(variants)),
         setup=tuple(statements.setup),

@@ -8,7 +8,9 @@ import pytest
 from tests.conformance.allowances import exact_calls
 from tests.conformance.cases import Case
 from tests.conformance.flink_options import session_settings
+from tests.conformance.judging import judge
 from tests.conformance.kinds import scalar
+from tests.conformance.observation import Observation
 from tests.conformance.reading import load_folder
 
 Read = Callable[..., Case]
@@ -180,3 +182,28 @@ def test_calls_are_counted_by_rows_of_an_input():
     assert exact_calls("1 per left row + 1 per right row", units, ["f(a)"]) == (4, 9)
     assert exact_calls("9 per left row + 1 per right row", units, ["f(a)"]) == (41, 41)
     assert exact_calls("", units) is None
+
+
+@pytest.mark.parametrize(
+    ("item", "field"),
+    [
+        ({"also_expected": {"rows": 3}}, "also_expected.rows"),
+        ({"config": {"parallelism": 1, "table.exec.x": 1, "must": "hold"}}, "config.must"),
+        ({"tables": {"t": {"columns": [], "lateness": 1}}}, "tables.lateness"),
+        (
+            {"tables": {"t": {"columns": [{"name": "a", "type": "INT"}], "rows": [{"values": [1], "seen": 2}]}}},
+            "tables.rows.seen",
+        ),
+        ({"steps": [{"op": "row", "table": "t", "values": [], "twice": True}]}, "steps.twice"),
+        (
+            {"expected": {"calls": [{"segments": [{"key": [1], "by": "x"}], "results": []}]}},
+            "expected.calls.segments.by",
+        ),
+        ({"id": "it", "title": "x", "notes": "y", "model_checked": True}, None),
+    ],
+)
+def test_a_field_that_nobody_knows_is_unchecked(read, item, field):
+    verdict = judge(read(**item).expectation, Observation())
+    assert [name for name in verdict.unchecked if not name.startswith("expected.calls.results")] == [field] * bool(
+        field
+    )

@@ -39,10 +39,6 @@ def claims(case: Case) -> bool:
 def observe(case: Case, environment: Environment, bound: Sequence[Bound]) -> Observation:
     """Runs the query once, by `remote.sql` alone or through the harness."""
     seen = environment.observation(case, bound)
-    refused = next((each.refused for each in bound if each.refused is not None), None)
-    if refused is not None:
-        seen.runs.append(Run("declaration", failure=Failure(str(refused), True, type(refused).__name__)))
-        return seen
     texts, names = process_sql(case, bound)
     seen.names = {**seen.names, **names}
     environment.next_run()
