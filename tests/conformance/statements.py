@@ -16,8 +16,12 @@ _SQL = re.compile(r"\s*(SELECT\b|WITH\b|VALUES\b|INSERT\b|EXECUTE\b|CREATE\b|EXP
 _COMMENT = re.compile(r"('(?:[^']|'')*')|--[^\n]*|/\*.*?\*/", re.DOTALL)
 _SET = re.compile(r"^SET\s+'([^']+)'\s*=\s*'([^']*)'$", re.IGNORECASE)
 _FUNCTION = re.compile(r"^(CREATE|DROP|ALTER)\s+(OR\s+REPLACE\s+)?(TEMPORARY\s+)?(SYSTEM\s+)?FUNCTION\b", re.IGNORECASE)
+_THEN = re.compile(
+    r"[\s,.]+then\s*:?\s+(?=(?:SELECT|WITH|INSERT|CREATE|DROP|EXECUTE)\b|SET\s+'|(?:view\s+|table\s+)?\w+\s*:=|[A-Za-z_]\w*\s*\.)",
+    re.IGNORECASE,
+)
 _EXPLAIN = re.compile(r"^EXPLAIN(\s+PLAN\s+FOR|\s+\w+(\s*,\s*\w+)*(?=\s+SELECT))?\s+", re.IGNORECASE)
-_INSERT = re.compile(r"^INSERT\s+INTO\s+[\w.`]+\s*(\([^()]*\)\s*)?(?=SELECT\b|WITH\b|VALUES\b)", re.IGNORECASE)
+_INSERT = re.compile(r"^INSERT\s+INTO\s+([\w.`]+)\s*(\([^()]*\)\s*)?(?=SELECT\b|WITH\b|VALUES\b)", re.IGNORECASE)
 _ASSIGNED = re.compile(r"^(?:view\s+|table\s+)?(\w+)\s*:=\s*(.+)$", re.IGNORECASE | re.DOTALL)
 _CREATED = re.compile(
     r"^CREATE\s+(?:OR\s+REPLACE\s+)?(?:TEMP(?:ORARY)?\s+)?VIEW\s+(?:IF\s+NOT\s+EXISTS\s+)?(`[^`]+`|\w+)(.*?)\sAS\s+(.+)$",
@@ -48,11 +52,11 @@ def statements_of(
         return made
     arguments = {words.name: words.raw.get("arguments") or () for words in functions}
     *before, made.query = texts
-    for text in before:
+    for place, text in enumerate(before):
         if match := _SET.match(text):
             made.config[match[1]] = match[2]
         elif not _FUNCTION.match(text):
-            made.setup += _viewed(text, arguments)
+            made.setup += _viewed(_kept(text, texts[place + 1 :]), arguments)
     *views, made.query = _plain(made.query, arguments)
     made.setup += views
     made.query = _EXPLAIN.sub("", made.query)
@@ -70,6 +74,14 @@ def created_view(statement: str) -> str | None:
 def view_of(name: str, query: str) -> str:
     """Returns a statement that creates a temporary view, since the tables of a case are temporary views, too."""
     return f"CREATE OR REPLACE TEMPORARY VIEW {name} AS {query}"
+
+
+def _kept(text: str, later: Sequence[str]) -> str:
+    """A statement that fills a table which later statements read becomes a view of that name."""
+    match = _INSERT.match(text)
+    name = match[1].strip("`") if match is not None else ""
+    read = match is not None and any(re.search(rf"\b(?:FROM|JOIN|TABLE)\s+`?{name}\b", each, re.I) for each in later)
+    return f"{name} := {text[match.end() :]}" if match is not None and read else text
 
 
 def _viewed(text: str, arguments: Mapping[str, Sequence[Mapping[str, str]]]) -> list[str]:
@@ -90,5 +102,18 @@ def _plain(text: str, arguments: Mapping[str, Sequence[Mapping[str, str]]]) -> l
 
 
 def _split(text: str) -> Iterator[str]:
-    """Statements, at semicolons."""
-    yield from (part for part in parts(text, ";") if part)
+    """Statements, at semicolons, and at "then" between two of them."""
+    for part in parts(text, ";"):
+        start = 0
+        for match in _THEN.finditer(part):
+            if _is_whole(part[start : match.start()]):
+                yield part[start : match.start()].strip()
+                start = match.end()
+        yield part[start:].strip()
+
+
+def _is_whole(text: str) -> bool:
+    """Whether the text ends outside quotes, brackets and CASE, so that `then` after it begins a statement."""
+    plain = re.sub(r"'[^']*'|`[^`]*`", "", text)
+    cases = len(re.findall(r"\bCASE\b", plain, re.IGNORECASE)) - len(re.findall(r"\bEND\b", plain, re.IGNORECASE))
+    return "'" not in plain and plain.count("(") == plain.count(")") and cases <= 0

@@ -80,3 +80,19 @@ def test_comments_explanations_and_declarations_of_functions_do_not_count():
 @pytest.mark.parametrize("text", ["operator test; key = x % 2", "(declaration only)", "call f; then read", ""])
 def test_prose_stays_as_it_is(text):
     assert read(text).query == text
+
+
+def test_statements_with_then_between_them_are_several():
+    told = read("CREATE VIEW v AS SELECT CASE WHEN a THEN b.c ELSE 1 END AS c FROM t then SELECT c FROM v")
+    create = "CREATE OR REPLACE TEMPORARY VIEW"
+    assert told.setup == [f"{create} v AS SELECT CASE WHEN a THEN b.c ELSE 1 END AS c FROM t"]
+    assert told.query == "SELECT c FROM v"
+    chained = read("x := t.select(a), then x.process(f, 1)", ["SELECT ' then SELECT 1'"])
+    assert chained.setup == ["SELECT ' then SELECT 1'", f"{create} x AS SELECT a FROM t"]
+    assert chained.query == "SELECT * FROM f(r => TABLE x, i => 1)"
+
+
+def test_a_table_that_is_filled_and_then_read_is_a_view():
+    told = read("INSERT INTO kept SELECT a FROM t; INSERT INTO s SELECT * FROM kept")
+    assert told.setup == ["CREATE OR REPLACE TEMPORARY VIEW kept AS SELECT a FROM t"]
+    assert told.query == "SELECT * FROM kept"
