@@ -124,6 +124,9 @@ def _mirrored(expected: Expectation, verdict: Verdict, name: str, wanted: Any, f
     verdict.compared += 1
     if name in _UNORDERED and isinstance(wanted, list):
         wanted, found = sorted(wanted, key=str), sorted(found, key=str)
+    if isinstance(wanted, list) and found is None and not any(wanted):
+        # A row without a value, or no row at all.
+        return
     if not same(wanted, found):
         verdict.problems.append(f"{name}: expected {wanted}, found {found}")
 

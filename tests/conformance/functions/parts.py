@@ -21,7 +21,9 @@ def part_functions(cases: Iterable[Case]) -> list[udf.AggregateFunction]:
 
 
 def _made(case: str, part: Mapping[str, Any]) -> udf.AggregateFunction:
-    values = [part["starting_value"][0], *(each[0] for each in part["updated_values_after_each_row"])]
+    told = [part.get("starting_value"), *(part.get("updated_values_after_each_row") or ())]
+    # A part whose value is not included has none to tell.
+    values = [each[0] if each else None for each in told]
     type_ = "string" if any(isinstance(value, str) for value in values) else "bigint"
     made: Any = (_Bundled if part.get("bundled") else _Classic)()
     made.name, made.values, made.returns = part_name(case, part["index"]), values, type_
@@ -41,7 +43,7 @@ class _Classic(udf.AggregateFunction):
         return accumulator + 1
 
     def get_value(self, accumulator: int) -> Any:
-        return self.values[accumulator]
+        return self.values[min(accumulator, len(self.values) - 1)]
 
 
 class _Bundled(udf.BundledAggregateFunction):

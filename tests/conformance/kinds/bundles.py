@@ -25,6 +25,7 @@ from tests.conformance.observation import Observation
 __all__ = ["claims", "observe"]
 
 VALUES = (AppliedField.STARTING_VALUE, AppliedField.FINAL_VALUE)
+INCLUDED = "include_value"
 
 
 def claims(case: Case) -> bool:
@@ -42,17 +43,25 @@ def observe(case: Case, environment: Environment, bound: Sequence[Bound]) -> Obs
     assert chosen.spec is not None
     target = environment.server(case, bound).target
     seen.found["expected.calls"] = [
-        {"results": _applied(chosen.spec, target, call["segments"])} for call in case.expected["calls"]
+        {"results": _applied(chosen.spec, target, _asked(case.expected, call))} for call in case.expected["calls"]
     ]
     return seen
+
+
+def _asked(expected: Mapping[str, Any], call: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Returns the segments, each of which says whether its values are asked for, as it may or its call."""
+    asked = call.get(INCLUDED, expected.get(INCLUDED, True))
+    return [{INCLUDED: asked, **segment} for segment in call["segments"]]
 
 
 def _applied(spec: FunctionSpec, target: str, segments: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Returns the server's answer to segments as cases write it: rows as lists, a value as a row of one."""
     assert spec.accumulator is not None
     config = ClientConfig(target, 10.0)
-    each_row = any(segment.get("updated_values_after_each_row") for segment in segments)
-    applied = tuple(field for field in AppliedField if each_row or field is not AppliedField.UPDATED_VALUES)
+    each_row = any(segment.get(AppliedField.UPDATED_VALUES) and segment[INCLUDED] for segment in segments)
+    valued = any(segment[INCLUDED] for segment in segments)
+    fields = {AppliedField.ACCUMULATOR, *(VALUES if valued else ()), *((AppliedField.UPDATED_VALUES,) * each_row)}
+    applied = tuple(field for field in AppliedField if field in fields)
     call = AggregateCall(spec, len(spec.parameters), {}, uuid.uuid4().hex, config, applied=applied)
     batch = _batch(spec, segments)
     engine = RowEngine([PlannedCall(call, (0, 1, 2), names=(KEY, ACCUMULATORS, ROWS))], RUNTIME, ordered=True)
@@ -64,14 +73,15 @@ def _applied(spec: FunctionSpec, target: str, segments: Sequence[Mapping[str, An
         raise RuntimeError(f"segments failed: {completed.errors[0]}")
     results = []
     for segment, value in zip(segments, completed.values[0].to_pylist(), strict=True):
-        values = (value.get(AppliedField.UPDATED_VALUES) or []) if segment.get(AppliedField.UPDATED_VALUES) else []
+        values = value.get(AppliedField.UPDATED_VALUES) or []
+        values = values if segment.get(AppliedField.UPDATED_VALUES) and segment[INCLUDED] else []
         accumulator = value[AppliedField.ACCUMULATOR]
         results.append(
             {
                 str(AppliedField.ACCUMULATOR): list(accumulator.values())
                 if isinstance(accumulator, dict)
                 else [accumulator],
-                **{str(field): [value[field]] for field in VALUES},
+                **{str(field): [value[field]] if segment[INCLUDED] else None for field in VALUES},
                 str(AppliedField.UPDATED_VALUES): [[each] for each in values],
             }
         )
@@ -114,6 +124,8 @@ def _combined(case: Case, environment: Environment) -> dict[str, Any]:
     parts = sorted(case.expected["parts"], key=lambda part: part["index"])
     settings = {CASES_VARIABLE: str(environment.folder.resolve())}
     target = environment.servers.server(PLUGIN, settings, None).target
+    whole = len(case.expected["combined"]["final_value"]) == len(parts)
+    shown = [place for place, part in enumerate(parts) if whole or part.get(INCLUDED, True)]
     remote = connect(environment.spark, target)
     functions = [remote.function(part_name(case.id, part["index"])) for part in parts]
     names = [f"p{place}" for place in range(len(functions))]
@@ -124,7 +136,9 @@ def _combined(case: Case, environment: Environment) -> dict[str, Any]:
     empty = remote.group_by(frame.where("false")).agg(*(call.alias(name) for name, call in calls.items())).collect()
     window = Window.orderBy("id").rowsBetween(Window.unboundedPreceding, Window.currentRow)
     running = remote.with_columns(frame, {name: call.over(window) for name, call in calls.items()})
-    after = [list(row) for row in running.orderBy("id").select(*names).collect()]
+    after = running.orderBy("id").select(*names).collect()
+    found = {"starting_value": empty[0], "final_value": final[0]}
     return {
-        "starting_value": list(empty[0]), "final_value": list(final[0]), "updated_values_after_each_row": after,
-    }  # fmt: skip
+        **{name: [row[place] for place in shown] for name, row in found.items()},
+        "updated_values_after_each_row": [[row[place] for place in shown] for row in after],
+    }
