@@ -63,10 +63,12 @@ class GroupedRows:
         """
         for name, type_ in zip(self._query.key_names, self._types_of_keys(base), strict=False):
             require_sorting(type_, f"key {name!r}")
+        is_sorted = sort or bool(self._order)
         # `F.col` takes ten requests to the JVM more.
-        keys = [base[self._query.own_names.get(key, key)] for key in self._query.group_keys]
+        used = self._query.group_keys if is_sorted or not one_task else ()
+        keys = [base[self._query.own_names.get(key, key)] for key in used]
         placed = base.coalesce(1) if one_task else base.repartition(*keys) if keys else base.repartition(1)
-        if self._order or (keys and sort):
+        if is_sorted and (keys or self._order):
             placed = placed.sortWithinPartitions(*keys, *self._order)
         return placed if self._rest is None else self._needed(placed)
 
