@@ -3,6 +3,7 @@
 import dataclasses
 import uuid
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, Unpack
 
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -16,9 +17,12 @@ from spark_client.base.calls import AggregateCall
 from spark_client.base.config import ClientConfig
 from spark_client.base.errors import PlanError
 from spark_client.base.options import aggregate_plan_of, call_options, session_options
+from spark_client.base.types import spark_type
+from spark_client.executor.aggregate.column import evaluate_group
+from spark_client.executor.scalar.column import result_type
 from spark_client.functions.arguments import column_of, require_count
 from spark_client.functions.column_values import ColumnValue, is_value, values_in
-from spark_client.functions.scalar import FunctionDoc, ShownFunction
+from spark_client.functions.scalar import FunctionDoc, ShownFunction, SparkFunction, new_spark_aggregate
 from spark_client.functions.window import WindowSpec
 
 __all__ = ["AggregateExpression", "OverExpression", "RemoteAggregate"]
@@ -53,6 +57,39 @@ class RemoteAggregate(ShownFunction):
         now = self.renewed()
         require_count(now.spec, len(arguments))
         return AggregateExpression(now, arguments)
+
+    def column(self, *arguments: object) -> Column:
+        """Return the call as one of Spark's own aggregates, for `df.groupBy("k").agg(...)` and `.over(window)`.
+
+        Spark evaluates it with one request per group, and per row if the frame of the window is bounded, and holds the
+        rows of a group in memory; `remote.group_by` sends many groups in a request. With on-error `column` the value is
+        a struct of `value` and `error`. Types are checked when Spark runs the query.
+
+        Args:
+            *arguments: Columns, names of columns, or literals of any other type.
+
+        Raises:
+            PlanError: The number of arguments is wrong, or one is computed of another remote aggregate.
+        """
+        expression = self(*arguments)
+        function = expression.function.user_defined_function(len(arguments))
+        # Spark has no groups without columns: a constant one provides the number of rows.
+        columns = [column_of(argument) for argument in arguments] or [F.lit("")]
+        return function(*columns)
+
+    def user_defined_function(self, arguments: int | None) -> SparkFunction:
+        """A grouped-aggregate Arrow UDF of Spark for calls with this number of arguments; None if only Spark knows it.
+
+        Raises InvalidOption or PlanError.
+        """
+        call = self.plan(arguments)
+        return new_spark_aggregate(partial(evaluate_group, call), self.spec.name, spark_type(result_type(call)))
+
+    def plan(self, arguments: int | None, applied: tuple[AppliedField, ...] = ()) -> AggregateCall:
+        """A call with the options of call and session. Raises InvalidOption or PlanError."""
+        session = session_options(self.spark, self.spec.kind, self.spec.name)
+        options, policy = call_options(self.options, session, self.spec.key, self.spec.kind)
+        return AggregateCall(self.spec, arguments, options, uuid.uuid4().hex, self.config, policy, applied)
 
     __doc__ = FunctionDoc(__doc__)
 
@@ -148,11 +185,7 @@ class AggregateExpression(ColumnValue):
 
     def plan(self, applied: tuple[AppliedField, ...]) -> AggregateCall:
         """The call with the options of call and session. Raises InvalidOption or PlanError."""
-        function, spec = self.function, self.spec
-        session = session_options(function.spark, spec.kind, spec.name)
-        options, policy = call_options(function.options, session, spec.key, spec.kind)
-        operation = uuid.uuid4().hex
-        return AggregateCall(spec, len(self.arguments), options, operation, function.config, policy, applied)
+        return self.function.plan(len(self.arguments), applied)
 
     @property
     def asked_plan(self) -> AggregatePlan:

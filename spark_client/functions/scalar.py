@@ -25,8 +25,8 @@ from spark_client.functions.arguments import column_of, require_count
 from spark_client.functions.column_calls import ColumnCall, with_call
 
 __all__ = [
-    "AnyFunction", "FunctionDoc", "RemoteFunction", "ShownFunction", "SparkFunction", "new_spark_function", "plan_call",
-    "require_no_dead_letter", "spark_function",
+    "AnyFunction", "FunctionDoc", "RemoteFunction", "ShownFunction", "SparkFunction", "new_spark_aggregate",
+    "new_spark_function", "plan_call", "require_no_dead_letter", "spark_function",
 ]  # fmt: skip
 
 
@@ -211,7 +211,21 @@ def new_spark_function(
     def evaluate(batches: Iterator[tuple[pa.Array, ...]]) -> Iterator[pa.Array]:
         return run(batches)
 
+    function = _arrow_udf(evaluate, name, result)
+    return function if deterministic else function.asNondeterministic()
+
+
+def new_spark_aggregate(run: Callable[..., object], name: str, result: DataType) -> SparkFunction:
+    """An aggregate of Spark, under this name in its plan. `run` gets arrays with the rows of a group."""
+
+    def evaluate(*arrays: pa.Array) -> object:
+        return run(*arrays)
+
+    return _arrow_udf(evaluate, name, result)
+
+
+def _arrow_udf(evaluate: Callable[..., object], name: str, result: DataType) -> SparkFunction:
     evaluate.__name__ = evaluate.__qualname__ = name
     # Spark uses the annotations of `evaluate`, which its overloads do not have.
-    function = F.arrow_udf(evaluate, result)  # type: ignore[call-overload]
-    return function if deterministic else function.asNondeterministic()
+    function: SparkFunction = F.arrow_udf(evaluate, result)  # type: ignore[call-overload]
+    return function

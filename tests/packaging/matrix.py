@@ -36,7 +36,12 @@ UNIT = (
     "tests/udf_server",
     "tests/spark_client",
 )
-SPARK = ("tests/spark/rows/test_scalar.py", "tests/spark/sql/test_registered.py", "tests/spark/process/test_tables.py")
+SPARK = (
+    "tests/spark/rows/test_scalar.py",
+    "tests/spark/aggregate/test_plain.py",
+    "tests/spark/sql/test_registered.py",
+    "tests/spark/process/test_tables.py",
+)
 """The three kinds of functions in DataFrames, in SQL and on streams, in one session of Spark."""
 PANDAS = (
     "tests/spark/windows/test_emitting.py",

@@ -1,13 +1,14 @@
 """Scalar Arrow-iterator UDFs, ordered, arrays in and arrays out: one call, or several calls of a row at once."""
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
 from remote_udf.functions import VALUE
 from remote_udf.options import OnError
+from remote_udf.outcomes import RowError
 from spark_client.base.calls import ScalarCall
 from spark_client.base.errors import PlanError
 from spark_client.executor.engine.groups import Completed
@@ -16,7 +17,7 @@ from spark_client.executor.engine.policy import ERROR_TYPE, PolicyKeeper, error_
 from spark_client.executor.engine.row_engine import PlannedCall, RowEngine
 from spark_client.executor.stream.runtime import RUNTIME
 
-__all__ = ["FusedPlan", "evaluate_fused", "evaluate_last", "evaluate_scalar", "result_type"]
+__all__ = ["FusedPlan", "evaluate_fused", "evaluate_last", "evaluate_scalar", "result_type", "with_errors"]
 
 
 @dataclass(frozen=True)
@@ -49,6 +50,14 @@ def result_type(call: ScalarCall, value: pa.DataType | None = None) -> pa.DataTy
     if call.policy.on_error is not OnError.COLUMN:
         return value
     return pa.struct([pa.field(VALUE, value), pa.field("error", ERROR_TYPE)])
+
+
+def with_errors(call: ScalarCall, values: pa.Array, errors: Mapping[int, RowError]) -> pa.Array:
+    """The call's column, of the type `result_type`. `errors` are those of rows, by position."""
+    if call.policy.on_error is not OnError.COLUMN:
+        return values
+    fields = list(result_type(call, values.type))
+    return pa.StructArray.from_arrays([values, error_array(len(values), errors)], fields=fields)
 
 
 def evaluate_scalar(call: ScalarCall, batches: Iterator[pa.Array | tuple[pa.Array, ...]]) -> Iterator[pa.Array]:
@@ -97,10 +106,7 @@ def _evaluate_last(calls: Sequence[PlannedCall], rows: Iterator[pa.RecordBatch])
     type_ = result_type(call, calls[-1].result_type)
 
     def column(completed: Completed) -> pa.Array:
-        values = completed.values[-1]
-        if call.policy.on_error is not OnError.COLUMN:
-            return values
-        return pa.StructArray.from_arrays([values, error_array(len(values), completed.errors[-1])], fields=list(type_))
+        return with_errors(call, completed.values[-1], completed.errors[-1])
 
     yield from _evaluate(calls, type_, column, rows)
 
