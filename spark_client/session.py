@@ -122,8 +122,13 @@ class RemoteSession:
 
         Raises:
             UnknownFunction: The server has no such function; the message lists the functions that it has.
-            PlanError: The function is of another kind.
+            PlanError: The function is of another kind, or `name` is a Python function.
         """
+        if not isinstance(name, str):
+            raise PlanError(
+                f"remote.function takes the name of a function of the server, not {name!r}: write the function in a "
+                'plugin, and connect(spark, plugins=["my_udfs.py"]) or a server with --plugin my_udfs.py has it'
+            )
         function = self._function(name, options)
         if kind is not None and function.spec.kind != kind:
             raise PlanError(f"function {function.spec.key} is of kind {function.spec.kind}, not {kind}")

@@ -216,6 +216,10 @@ def test_wrong_names_and_counts_are_refused_at_the_call(remote):
     session = remote(plus_ten)
     with pytest.raises(UnknownFunction, match=r"no function 'minus' \(known: plus_ten\)"):
         session.function("minus")
+    with pytest.raises(
+        PlanError, match="takes the name of a function of the server, not <built-in function abs>: write"
+    ):
+        session.function(abs)
     with pytest.raises(UnknownFunction, match=r"has no version '7' \(known: 1\)"):
         session.function("plus_ten@7")
     with pytest.raises(PlanError, match=r"plus_ten@1 takes 1 arguments, got 2: plus_ten\(x int\) -> int"):
