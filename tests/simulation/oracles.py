@@ -238,8 +238,9 @@ def check_leftovers(world: Any) -> None:
         held = {function: rows for function, rows in admission._rows.items() if rows}
         if held or admission.bytes:
             raise Violation(f"{server.process.name}: admission holds {admission.bytes} bytes and rows {held}")
-        if service._by_caller or admission.rooms._waiting:
-            raise Violation(f"{server.process.name}: callers {service._by_caller} or rooms of ended streams are left")
+        if service.open_streams or admission.rooms._waiting:
+            counted = len(service.open_streams)
+            raise Violation(f"{server.process.name}: {counted} streams are counted, or rooms of ended ones are left")
         for hosted in server.host.hosted():
             if (threads := hosted._thread_executor) is not None and threads.waiting:
                 raise Violation(f"{server.process.name}: {threads.waiting} jobs of ended streams are left")

@@ -139,9 +139,10 @@ def main() -> None:
 @click.option("--group-socket", "socket", hidden=True, type=click.Path(path_type=Path), help="Where it listens.")
 @click.option("--group-port", hidden=True, type=int, help="Where it listens for clients.")
 @click.option("--group-routes", "routes", hidden=True, type=click.Path(path_type=Path), help="Where others listen.")
+@click.option("--parent", hidden=True, help="Where the parent process counts for all worker processes.")
 def serve(
     config: ServerConfig, stop_with_stdin: bool, device: str | None, group: str | None, socket: Path | None,
-    group_port: int | None, routes: Path | None,
+    group_port: int | None, routes: Path | None, parent: str | None,
 ) -> None:  # fmt: skip
     """Serve the functions of every plugin until SIGTERM, SIGINT or SIGHUP. With groups, SIGHUP reloads them.
 
@@ -165,7 +166,7 @@ def serve(
     try:
         registry = _registry(config_of_group(config, group))
         part = part_of(config, number, group)
-        server = Server(part, registry, share_port=worker, device=device, membership=membership)
+        server = Server(part, registry, share_port=worker, device=device, membership=membership, parent=parent)
     except RemoteUdfError as error:
         if worker:
             click.echo(json.dumps({"why": str(error)}))  # the parent tells it to who reloads

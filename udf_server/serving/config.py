@@ -146,10 +146,10 @@ class ServerConfig:
     max_streams: int = _setting(
         whole_number, 4_000,
         "Maximum number of open streams; further ones are refused as OVERLOADED.",
-        least=1, divided=True,
+        least=1,
     )  # fmt: skip
     max_streams_per_caller: int = _setting(
-        whole_number, 3_000, "Maximum number of open streams of one caller.", least=1, divided=True
+        whole_number, 3_000, "Maximum number of open streams of one caller.", least=1
     )
     max_connections: int = _setting(
         whole_number, 8_192,

@@ -49,11 +49,10 @@ def _quota(folder: Path, version: int) -> float:
     return int(quota) / int(period)
 
 
-OF_GROUP = ("max_streams", "max_streams_per_caller", "max_connections")
+OF_GROUP = ("max_connections",)
 """Settings that are divided among the processes of a group, and not of all groups."""
 BY_MEMORY = ("max_server_bytes", "cache_max_bytes")
 """Settings that are divided in proportion to the memory of groups, which may have their own."""
-CALLER_LIMITS = ("max_streams", "max_rows_in_flight")
 
 
 def divided_settings() -> list[str]:
@@ -64,8 +63,8 @@ def divided_settings() -> list[str]:
 def part_of(config: ServerConfig, number: int, group: str = DEFAULT_GROUP) -> ServerConfig:
     """The settings of one of the worker processes of a group.
 
-    The limits of callers are divided too. No limit is less than its minimum. A cache in a file is not divided, because
-    the processes share it. Streams are those of a group: those that are passed on are counted in two groups.
+    The rows of callers are divided too. No limit is less than its minimum. A cache in a file is not divided, because
+    the processes share it. Connections are those of a group: each group has a port.
 
     Args:
         config: The settings of the server.
@@ -79,10 +78,7 @@ def part_of(config: ServerConfig, number: int, group: str = DEFAULT_GROUP) -> Se
         for name in divided_settings()
         if name not in shared
     }
-    callers = {
-        name: _part_of_caller(caller, sum(processes.values()), processes[group])
-        for name, caller in config.callers.items()
-    }
+    callers = {name: _part_of_caller(caller, sum(processes.values())) for name, caller in config.callers.items()}
     return ServerConfig(**vars(config) | limits | {"callers": callers})
 
 
@@ -103,11 +99,6 @@ def _part(config: ServerConfig, name: str, processes: Mapping[str, int], group: 
     return int(whole * parts[group] / sum(parts[each] * processes[each] for each in parts))
 
 
-def _part_of_caller(caller: CallerSettings, processes: int, group: int) -> CallerSettings:
-    limits = {name: getattr(caller, name) for name in CALLER_LIMITS}
-    parts = {
-        name: max(limit // (group if name in OF_GROUP else processes), 1)
-        for name, limit in limits.items()
-        if limit is not None
-    }
-    return dataclasses.replace(caller, **parts)
+def _part_of_caller(caller: CallerSettings, processes: int) -> CallerSettings:
+    rows = caller.max_rows_in_flight
+    return caller if rows is None else dataclasses.replace(caller, max_rows_in_flight=max(rows // processes, 1))

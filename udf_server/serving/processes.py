@@ -67,7 +67,7 @@ class Processes:
         self._stopping = threading.Event()
         self._groups: ServerGroups | None = None
         self._ledgers: LedgerServer | None = None
-        """Where the workers share guards and budgets, unless servers do."""
+        """Where the workers count streams, and share guards and budgets unless servers do."""
         self._reloading = threading.Lock()
 
     def start(self) -> ReadyLine:
@@ -77,9 +77,10 @@ class Processes:
         """
         config = self._config
         self._port = None if config.unix_socket else reserved_port(config.host, config.port)
+        self._ledgers = LedgerServer()
         shared = [*self._arguments, "--stop-with-stdin", "--metrics-host", "127.0.0.1", "--metrics-port", "0"]
+        shared += ["--parent", self._ledgers.url]
         if config.coordination_url is None:
-            self._ledgers = LedgerServer()
             shared += ["--coordination-url", self._ledgers.url]
         if config.cache_url == "memory:":
             log.info("each worker process has its own cache: cache_url is memory:", extra={"processes": self._number})

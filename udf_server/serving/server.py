@@ -68,7 +68,7 @@ class Server:
     def __init__(
         self, config: ServerConfig, registry: Registry | None = None, *, share_port: bool = False,
         device: str | None = None, membership: Membership | None = None, edits: Edits | None = None,
-        listening: socket.socket | None = None,
+        listening: socket.socket | None = None, parent: str | None = None,
     ) -> None:  # fmt: skip
         """Without a registry, the plugins are loaded. Raises PluginError or InvalidConfig, before anything listens.
 
@@ -76,7 +76,7 @@ class Server:
         the name that it has in the configuration. `membership` says which of the processes of a server with groups it
         is; None without groups. Then the parent process checks the settings that name functions. `edits` decides
         whether a stream still gets this process, and `listening` is the socket of the HTTP server, if processes that
-        follow each other share it.
+        follow each other share it. `parent` is the URL of the ledgers of the process that has started this one.
         """
         check_exposure(config)
         self._share_port, self._edits, self._listening = share_port, edits, listening
@@ -112,6 +112,8 @@ class Server:
             route="" if membership is None else membership.route,
             # A process of several uses one core, and so does one without a limit: threads share an interpreter.
             load=ReportedLoad(cores=limited_cores() or 1 if alone else 1),
+            # Whether guards are shared with other servers or not, streams are those of this one.
+            coordinator=None if parent is None else Coordinator(ledgers_from_url(parent, ""), ()),
         )
         self._upkeep = Upkeep(self._host, self.service, self._cache, self._budgets, self.metrics)
         self._grpc: GrpcServer | None = None
@@ -197,6 +199,7 @@ class Server:
         await self._host.close()
         await self._cache.close()
         await self._coordinator.close()
+        await self.service.open_streams.close()
         self._upkeep.stop()
         if self._http is not None:
             await asyncio.get_running_loop().run_in_executor(None, self._http.close)

@@ -139,9 +139,8 @@ class Relay:
     def elsewhere(self, group: str, request: pb.Open, caller: Caller) -> pb.Elsewhere | None:
         """Where the client opens its stream of the group; None if the stream is to be passed on."""
         route = self._current()[group]
-        # The streams of a caller who may have a number of them are counted in this group, whichever group serves them.
         port = route.get("port", 0)
-        if not request.takes_port or not port or caller.settings.max_streams is not None:
+        if not request.takes_port or not port:
             return None
         return pb.Elsewhere(port=port, route=name_of_route(Path(route["sockets"][0])))
 

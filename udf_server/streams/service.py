@@ -14,11 +14,13 @@ from remote_udf.messages import encode
 from remote_udf.v1 import message_pb2, service_pb2
 from remote_udf.version import PROTOCOL_VERSION, __version__
 from udf_server.hosting.load import ReportedLoad
+from udf_server.limits.open_streams import OpenStreams
+from udf_server.limits.sharing.coordinator import Coordinator
 from udf_server.security.access import Access, Caller
 from udf_server.security.callers import OTHERS
 from udf_server.streams.entrance import Entrance
 from udf_server.streams.execute_stream import ExecuteStream
-from udf_server.streams.relay import Relay, RelayedStream, RequestContext, StreamedContext, origin_of
+from udf_server.streams.relay import Relay, RelayedStream, RequestContext, StreamedContext, is_at_port, origin_of
 from udf_server.streams.services import StreamServices
 from udf_server.streams.session_progress import SessionProgress, add_other_process
 from udf_server.streams.stream_errors import audit, error_message
@@ -58,11 +60,11 @@ class UdfService:
     def __init__(
         self, services: StreamServices, access: Access | None = None, *, alone: bool = True,
         weights: Mapping[str, float] | None = None, load: ReportedLoad | None = None,
-        relay: Relay | None = None, route: str = "",
+        relay: Relay | None = None, route: str = "", coordinator: Coordinator | None = None,
     ) -> None:  # fmt: skip
         """`alone` is False if other processes serve the same address. `weights` has shares of jobs by
         `name@version`. A relay knows functions of other processes. With a `route`, streams come from such a relay,
-        or are opened for this route at the port that it tells.
+        or are opened for this route at the port that it tells. A coordinator counts streams with other processes.
         """
         self._relay, self._route = relay, route
         self._alone, self._id = alone, uuid.uuid4().hex
@@ -76,7 +78,7 @@ class UdfService:
         self._entrance = Entrance(relay, route, self._metrics, seconds)
         self._open: dict[ExecuteStream, None] = {}
         self._relayed: dict[RelayedStream, None] = {}
-        self._by_caller: collections.Counter[str] = collections.Counter()
+        self.open_streams = OpenStreams(self.admission.limits.streams, coordinator)
         self._lists: weakref.WeakValueDictionary[str, asyncio.Semaphore] = weakref.WeakValueDictionary()
         """By caller, while it has any."""
         self._idle = asyncio.Event()
@@ -98,7 +100,8 @@ class UdfService:
             stream.drain()
 
     def end_idle_streams(self) -> None:
-        """End the streams whose clients are idle. Call about once a second."""
+        """End the streams whose clients are idle, and forget idle callers. Call about once a second."""
+        self.open_streams.sweep()
         idle = self.admission.limits.idle_seconds
         for stream in list(self._open):
             stream.end_if_idle(min(OPEN_SECONDS, idle), idle)
@@ -120,7 +123,7 @@ class UdfService:
         self._metrics.load.set(self._load.load(self.streams))
         for name in self._access.settings:
             if name != OTHERS:
-                self._metrics.caller_holds(name, self._by_caller[name], self.admission.rows_of(name))
+                self._metrics.caller_holds(name, self.open_streams.of(name), self.admission.rows_of(name))
 
     async def wait_idle(self) -> None:
         """Wait until no stream is open."""
@@ -152,22 +155,20 @@ class UdfService:
         answers = _AnswerWriter(context)
         try:
             caller = self._identify(context)
-            self._require_place(caller)
+            counted = await self._enter(context, caller)
         except StreamError as error:
             # The caller is refused before any message of the stream is read.
             await answers.write(encode(error_message(error)))
             return
         who = caller.identity
-        self._by_caller[who] += 1
         try:
             await self._serve(requests, context, caller, answers)
             # A client that does not read still counts as a stream, and holds the message that gRPC has: no other one.
             with self.admission.rooms.holding(answers.unsent, who):
                 await answers.sent()
         finally:
-            self._by_caller[who] -= 1
-            if not self._by_caller[who]:
-                del self._by_caller[who]
+            if counted:
+                self.open_streams.leave(who)
 
     async def _serve(
         self, requests: AsyncIterator[bytes], context: WritingContext, caller: Caller, answers: "_AnswerWriter"
@@ -254,18 +255,20 @@ class UdfService:
             audit.warning("caller refused", extra={"peer": peer, "why": error.message})
             raise
 
-    def _require_place(self, caller: Caller) -> None:
-        """Raise StreamError, after counting it, if the caller gets no further stream here now."""
-        limits, who = self.admission.limits, caller.identity
-        if self.draining:
-            code, message = ErrorCode.SHUTTING_DOWN, "the server is shutting down"
-        elif (streams := self._by_caller.total()) >= limits.streams:
-            code, message = ErrorCode.OVERLOADED, f"the server has {streams} streams open and takes no more"
-        elif self._by_caller[who] >= (caller.settings.max_streams or limits.streams_per_caller):
-            code = ErrorCode.OVERLOADED
-            message = f"{who or 'the caller'} has {self._by_caller[who]} streams open here and gets no more"
-        else:
-            return
+    async def _enter(self, context: RequestContext, caller: Caller) -> bool:
+        """Count a stream, unless the process that has passed it on counts it. Returns whether it was counted here.
+
+        Raises StreamError, after counting it, if the caller gets no further stream now.
+        """
+        most = caller.settings.max_streams or self.admission.limits.streams_per_caller
+        counted = not self._route or is_at_port(context)
+        code, message = ErrorCode.SHUTTING_DOWN, "the server is shutting down"
+        if not self.draining:
+            code, message = ErrorCode.OVERLOADED, ""
+            if counted:
+                message = await self.open_streams.enter(caller.identity, most)
+            if not message:
+                return counted
         self._metrics.rejected.labels(code).inc()
         raise StreamError(ErrorKind.WORKER, code, message, retryable=True, retry_after=RETRY_SECONDS)
 

@@ -63,10 +63,10 @@ async def test_a_message_that_is_not_read_counts_although_its_stream_has_ended(s
             stream = peer.open()
             await peer.send(stream, framed(opening))
             await peer.send(stream, framed(batch(0, 0, range(50))))
-        await eventually(lambda: service._by_caller.total() == 3)
+        await eventually(lambda: len(service.open_streams) == 3)
         await eventually(lambda: not service.streams)
         assert admission.bytes >= 3 * VALUE
-    await eventually(lambda: not admission.bytes and not service._by_caller)
+    await eventually(lambda: not admission.bytes and not service.open_streams)
 
 
 @pytest.mark.parametrize("seed", range(20))

@@ -182,7 +182,7 @@ def test_a_caller_has_no_more_streams_than_its_limit(serve, callers):
     first = threading.Thread(target=lambda: results(serving.target, security["etl"], [0], waits))
     first.start()
     assert began.acquire(timeout=20)
-    with pytest.raises(ServerUnavailable, match="OVERLOADED: etl has 1 streams open here and gets no more"):
+    with pytest.raises(ServerUnavailable, match="OVERLOADED: etl has 1 streams open and gets no more"):
         results(serving.target, security["etl"], [0], waits)
     assert serving.metric("udf_streams_rejected_total", code="OVERLOADED") > 0
     release.set()

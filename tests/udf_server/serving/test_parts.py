@@ -27,26 +27,27 @@ def test_one_process_has_the_settings_of_the_server(config):
     assert part_of(config, 1) == config
 
 
-def test_limits_of_callers_are_divided_and_what_they_share_is_not():
+def test_rows_of_callers_are_divided_and_what_they_share_is_not():
     callers = {"etl": CallerSettings(share=3, max_streams=400, max_rows_in_flight=1001), "*": CallerSettings(share=2)}
     found = part_of(ServerConfig(callers=callers), 4).callers
-    assert found["etl"] == CallerSettings(share=3, max_streams=100, max_rows_in_flight=250)
+    assert found["etl"] == CallerSettings(share=3, max_streams=400, max_rows_in_flight=250)
     assert found["*"] == callers["*"]
-    assert part_of(ServerConfig(callers={"a": CallerSettings(max_streams=2)}), 4).callers["a"].max_streams == 1
+    few = ServerConfig(callers={"a": CallerSettings(max_rows_in_flight=2)})
+    assert part_of(few, 4).callers["a"].max_rows_in_flight == 1
 
 
 def with_groups(**tables):
     return ServerConfig(groups={name: GroupSettings(plugins=("a",), **table) for name, table in tables.items()})
 
 
-def test_streams_are_divided_in_each_group():
+def test_connections_are_divided_in_each_group_and_streams_are_counted_over_all():
     callers = {"etl": CallerSettings(max_streams=400, max_rows_in_flight=1000)}
     config = dataclasses.replace(with_groups(geo={"processes": 2}, old={}), callers=callers)
-    part = part_of(config, 1)
-    assert (part.max_streams, part.max_connections) == (config.max_streams, config.max_connections)
-    assert part.max_server_bytes == config.max_server_bytes // 4
-    assert part.callers["etl"] == CallerSettings(max_streams=400, max_rows_in_flight=250)
-    assert part_of(config, 1, "geo").max_streams == config.max_streams // 2
+    for group, connections in (("default", config.max_connections), ("geo", config.max_connections // 2)):
+        part = part_of(config, 1, group)
+        assert (part.max_streams, part.max_connections) == (config.max_streams, connections)
+        assert part.max_server_bytes == config.max_server_bytes // 4
+        assert part.callers["etl"] == CallerSettings(max_streams=400, max_rows_in_flight=250)
 
 
 GROUPS = st.dictionaries(
@@ -88,7 +89,8 @@ def test_only_a_cache_that_each_process_has_for_itself_is_divided(url, part):
 
 
 def test_every_setting_that_bounds_the_server_is_divided():
-    """Those of a stream, of a message and of a function's calls in a process are not."""
+    """Those of a stream, of a message and of a function's calls in a process are not; streams are counted over all."""
     bounds = {setting.name for setting in settings() if setting.name.startswith(("max_", "cache_max_"))}
     of_a_stream = {"max_message_bytes", "max_stream_rows", "max_stream_bytes", "max_stream_result_bytes"}
-    assert bounds - of_a_stream == set(divided_settings())
+    counted = {"max_streams", "max_streams_per_caller"}
+    assert bounds - of_a_stream - counted == set(divided_settings())

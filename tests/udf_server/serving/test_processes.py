@@ -173,9 +173,8 @@ def test_a_limit_of_streams_is_that_of_all_workers_together(plugin, monkeypatch)
     options = (*channels.CHANNEL_OPTIONS, ("grpc.use_local_subchannel_pool", 1))
     monkeypatch.setattr(channels, "CHANNEL_OPTIONS", options)
     with workers(plugin(PLUGIN), "--max-streams", "2") as (_, ready):
-        streams = []
-        while len(streams) < 2:
-            streams += opened_streams(ready["target"], 1)
+        streams = opened_streams(ready["target"], 2)
+        assert len(streams) == 2
         assert opened_streams(ready["target"], 6) == []
         for stream in streams:
             stream.close()

@@ -163,7 +163,7 @@ def test_one_caller_cannot_have_all_streams(serve, opened):
         assert read_response(next(opened(serving.target, opening("same"))))[0].HasField("opened")
     error = read_response(next(opened(serving.target, opening("same"))))[0].error
     assert (error.code, error.retryable) == ("OVERLOADED", True)
-    assert "ipv4:127.0.0.1 has 2 streams open here" in error.message
+    assert "ipv4:127.0.0.1 has 2 streams open" in error.message
     assert serving.metric("udf_streams_rejected_total", code="OVERLOADED") == 1
 
 

@@ -105,15 +105,16 @@ async def test_the_process_at_a_port_serves_no_stream_of_another_process(groups,
     assert (relayed(server), len(warnings(caplog))) == (1, renamed == "elsewhere")
 
 
-async def test_a_caller_with_a_limit_of_streams_is_counted_in_one_place(groups, access, token_file):
+async def test_a_stream_that_is_passed_on_is_counted_once(groups, access, token_file):
     token = new_token()
     rules = access(f'[etl]\ntoken_sha256 = "{hashed(token)}"\n')
     limited = {"etl": CallerSettings(max_streams=1)}
     server = await groups(port=free_port(), access_file=rules, callers=limited)
     metadata = [("authorization", f"Bearer {token}")]
     async with Client(server.target, metadata=metadata) as first:
-        await first.send(opening("other", takes_port=True))
+        await first.send(opening("other"))
         await first.receive("opened")
+        assert (len(server.main.service.open_streams), len(server.geo.service.open_streams)) == (1, 0)
         async with Client(server.target, metadata=metadata) as second:
             assert (await second.receive("error")).code == "OVERLOADED"
     assert relayed(server) == 1

@@ -75,7 +75,11 @@ class LocalLedgers(Ledgers):
         """Do the same without waiting, on any thread."""
         with self._lock:
             if not claim["lasts"]:
-                return self._ledgers.setdefault(name, Ledger()).exchange(claim, self._clock())
+                ledger = self._ledgers.setdefault(name, Ledger())
+                answer = ledger.exchange(claim, self._clock())
+                if claim["leave"] and not ledger.windows and list(ledger.members) == [claim["member"]]:
+                    del self._ledgers[name]  # places have no past, and callers come and go
+                return answer
             ledger = self._budgets.setdefault(name, Ledger())
             self._budgets.move_to_end(name)
             while len(self._budgets) > MOST_BUDGETS:
