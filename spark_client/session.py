@@ -12,12 +12,12 @@ from spark_client.base.config import ClientConfig
 from spark_client.base.errors import PlanError
 from spark_client.base.identifiers import identifiers_of
 from spark_client.base.notebooks import Explanation, FunctionList, how_connected, session_html
-from spark_client.base.options import note_functions
+from spark_client.base.options import note_functions, options_of
 from spark_client.base.settings import planning, read_once
 from spark_client.embedded import EmbeddedServer
 from spark_client.functions.aggregate import OverExpression, RemoteAggregate
 from spark_client.functions.directory import Functions
-from spark_client.functions.registration import register_function
+from spark_client.functions.registration import register_function, why_unregistered
 from spark_client.functions.scalar import AnyFunction, RemoteFunction, SparkFunction
 from spark_client.planning.aggregate.grouping import RemoteGrouping, positions_of
 from spark_client.planning.dead_letters import replayed
@@ -192,28 +192,35 @@ class RemoteSession:
         return RemoteGrouping(frame, keys, [positions_of(chosen, keys, identifiers) for chosen in sets])
 
     @planning()
-    def register(self, *names: str, prefix: str = "", **options: Unpack[ScalarCallOptions]) -> list[str]:
-        """Register scalar functions as temporary functions of Spark SQL.
+    def register(self, *names: str, prefix: str = "", **options: Unpack[CallOptions]) -> list[str]:
+        """Register scalar and aggregate functions as temporary functions of Spark SQL.
+
+        Spark evaluates a registered aggregate with one request per group, as `RemoteAggregate.column` describes.
 
         Args:
-            *names: "name" or "name@version". Without names every version is registered, and the highest as "name".
+            *names: "name" or "name@version". Without names every version is registered, and the highest as "name", but
+                no function that Spark SQL cannot call.
             prefix: A prefix for each name in SQL.
-            **options: Call options, which the registration fixes.
+            **options: Call options, which the registration fixes. Without names, each applies to the functions that
+                have it.
 
         Returns:
             The names in SQL. Write a version in backticks: `` `name@2`(x) ``.
 
         Raises:
             UnknownFunction: The server has no such function.
-            PlanError: Spark SQL cannot call the function. Aggregates are called through `sql`.
+            PlanError: Spark SQL cannot call a function that `names` has; the message says why.
         """
-        scalars = [spec for spec in self._current() if spec.kind is FunctionKind.SCALAR]
-        wanted = list(names) or [
-            name for spec in scalars for name in (spec.key, *([spec.name] if self._is_chosen(spec) else ()))
-        ]
-        registered = [register_function(self._function(name, options), prefix + name) for name in wanted]
-        self._queries.registered(registered, options)
-        return registered
+        wanted: dict[str, Mapping[str, object]] = dict.fromkeys(names, options) or {
+            name: options_of(spec.kind, options)
+            for spec in self._current() if why_unregistered(spec) is None
+            for name in (spec.key, *([spec.name] if self._is_chosen(spec) else ()))
+        }  # fmt: skip
+        registered = {
+            register_function(self._function(name, given), prefix + name): given for name, given in wanted.items()
+        }
+        self._queries.registered(registered)
+        return list(registered)
 
     @planning()
     def sql(self, text: str, args: Parameters = None, **fields: object) -> DataFrame:

@@ -29,7 +29,7 @@ from spark_client.base.settings import all_settings, read_once
 
 __all__ = [
     "EMIT_PREFIX", "KNOWN_OPTIONS", "SESSION_PREFIXES", "aggregate_plan_of", "buckets_of", "call_options",
-    "note_functions", "session_options",
+    "note_functions", "options_of", "session_options",
 ]  # fmt: skip
 
 log = logging.getLogger(__name__)
@@ -102,6 +102,13 @@ def call_options(
             f"call of {function}: an error budget cannot be combined with on-error 'fail'; choose another policy"
         )
     return {name: text for name, text in merged.items() if name in KNOWN_OPTIONS[kind][0]}, policy
+
+
+def options_of(kind: FunctionKind, options: Mapping[str, object]) -> dict[str, object]:
+    """The options without those that only functions of another kind have."""
+    names = {each: {name for table in tables for name in table} for each, tables in KNOWN_OPTIONS.items()}
+    others = set().union(*names.values()) - names[kind]
+    return {name: value for name, value in options.items() if name.replace("_", "-") not in others}
 
 
 def buckets_of(given: Mapping[str, object], session: Mapping[str, str], function: str) -> int:

@@ -8,6 +8,7 @@ from functools import partial
 
 from pyspark.sql import SparkSession
 
+from remote_udf.functions import FunctionKind, FunctionSpec
 from spark_client.base.calls import ErrorPolicy, ScalarCall
 from spark_client.base.errors import PlanError
 from spark_client.base.identifiers import hidden, quoted
@@ -20,7 +21,7 @@ from spark_client.functions.scalar import RemoteFunction, SparkFunction, new_spa
 
 __all__ = [
     "CallOfColumns", "FusedFunctions", "carrier_of", "register_empty", "register_function", "register_lateral",
-    "register_once",
+    "register_once", "why_unregistered",
 ]  # fmt: skip
 
 _NUMBERS = itertools.count()
@@ -32,16 +33,25 @@ def register_function(function: RemoteFunction | RemoteAggregate, name: str) -> 
 
     Spark passes SQL's arguments by position only. Spark has no scalar Arrow functions without arguments, so a
     function without parameters becomes a SQL function that calls another function with a constant.
-    Raises PlanError for an aggregate, and for an error policy that needs whole rows.
+    Raises PlanError for a function that Spark SQL cannot call, and for an error policy that needs whole rows.
     """
-    if not isinstance(function, RemoteFunction):
-        raise PlanError(f"function {function.spec.key} is an aggregate, which Spark SQL cannot call: use `remote.sql`")
     spec, spark = function.spec, function.spark
+    if (why := why_unregistered(spec)) is not None:
+        raise PlanError(f"function {spec.key} cannot be registered: {why}")
     udf = function.user_defined_function(None if spec.parameters else 0)
     if spec.parameters:
         spark.udf.register(name, udf)
         return name
     return _register_without_arguments(spark, name, udf)
+
+
+def why_unregistered(spec: FunctionSpec) -> str | None:
+    """Why Spark SQL cannot call a function, and what to use; None if it can."""
+    if spec.kind is FunctionKind.AGGREGATE and not spec.parameters:
+        return "Spark passes no rows to an aggregate without arguments; use remote.sql"
+    if spec.kind is FunctionKind.PROCESS:
+        return "it is a process table function; use remote.process or remote.sql"
+    return None
 
 
 def register_empty(function: RemoteFunction, name: str) -> str | None:

@@ -31,9 +31,9 @@ class SqlQueries:
     def __init__(self, session: SqlSession) -> None:
         self.session = session
 
-    def registered(self, names: Iterable[str], options: Mapping[str, object]) -> None:
-        """Remember the options of functions that the user has registered under these names."""
-        self.session.registered |= {name.casefold(): options for name in names}
+    def registered(self, options: Mapping[str, Mapping[str, object]]) -> None:
+        """Remember the options of functions that the user has registered, by their names."""
+        self.session.registered |= {name.casefold(): given for name, given in options.items()}
 
     def run(self, text: Text) -> DataFrame:
         """Run a query, as `RemoteSession.sql` does."""

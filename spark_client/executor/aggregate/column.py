@@ -13,7 +13,7 @@ from spark_client.executor.aggregate.evaluation import Evaluation
 from spark_client.executor.aggregate.frames import recomputed
 from spark_client.executor.aggregate.segment_columns import AggregateInput
 from spark_client.executor.engine.policy import failure_text
-from spark_client.executor.scalar.column import with_errors
+from spark_client.executor.scalar.column import batch_of, with_errors
 from spark_client.executor.stream.runtime import RUNTIME, Runtime
 
 __all__ = ["evaluate_group"]
@@ -30,11 +30,12 @@ def evaluate_group(call: AggregateCall, *arrays: pa.Array, runtime: Runtime = RU
         runtime: What the task uses of its process.
 
     Raises:
+        PlanError: There is no array, because the call has no arguments in SQL.
         FunctionFailed: The function failed, and on-error is `fail`.
         StreamError: The server refused the request.
         ServerUnavailable: No server answers.
     """
-    table = pa.Table.from_arrays(list(arrays), names=[str(place) for place in range(len(arrays))])
+    table = pa.Table.from_batches([batch_of(call, arrays)])
     count = len(arrays) if call.arguments is None else call.arguments
     policy = replace(call.policy, on_error=OnError.COLUMN)
     source = AggregateInput(replace(call, policy=policy), tuple(range(count)))

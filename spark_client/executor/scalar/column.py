@@ -17,7 +17,7 @@ from spark_client.executor.engine.policy import ERROR_TYPE, PolicyKeeper, error_
 from spark_client.executor.engine.row_engine import PlannedCall, RowEngine
 from spark_client.executor.stream.runtime import RUNTIME
 
-__all__ = ["FusedPlan", "evaluate_fused", "evaluate_last", "evaluate_scalar", "result_type", "with_errors"]
+__all__ = ["FusedPlan", "batch_of", "evaluate_fused", "evaluate_last", "evaluate_scalar", "result_type", "with_errors"]
 
 
 @dataclass(frozen=True)
@@ -131,7 +131,7 @@ def _batches(call: ScalarCall, batches: Iterator[pa.Array | tuple[pa.Array, ...]
     """Raises PlanError for arguments that Python cannot read."""
     try:
         for arrays in batches:
-            yield _batch(call, arrays)
+            yield batch_of(call, arrays)
     except KeyError as error:
         # pyarrow has no class for Arrow's month intervals, and raises the number of the type.
         if error.args != (pa.lib.Type_INTERVAL_MONTHS,):
@@ -142,7 +142,7 @@ def _batches(call: ScalarCall, batches: Iterator[pa.Array | tuple[pa.Array, ...]
         ) from None
 
 
-def _batch(call: ScalarCall, arrays: pa.Array | tuple[pa.Array, ...]) -> pa.RecordBatch:
+def batch_of(call: ScalarCall, arrays: pa.Array | tuple[pa.Array, ...]) -> pa.RecordBatch:
     """The arguments as a batch. A call without arguments has one column, for its length. Raises PlanError."""
     columns = list(arrays) if isinstance(arrays, tuple) else [arrays]
     if not columns:

@@ -158,7 +158,7 @@ class SqlFunctions:
 
     def aggregate(self, name: str, *arguments: Column | str) -> AggregateExpression:
         """The call of an aggregate. Raises PlanError for a wrong number of arguments."""
-        function = self.session.function(name, {})
+        function = self.session.function(name, self.session.registered.get(name.casefold(), {}))
         assert isinstance(function, RemoteAggregate)
         return function(*arguments)
 

@@ -2,7 +2,9 @@
 
 import datetime
 import decimal
+import re
 from functools import partial
+from typing import Annotated
 
 import pyarrow as pa
 import pytest
@@ -11,9 +13,11 @@ from pyspark.sql import Row, Window
 from pyspark.sql import functions as F
 
 import udf_server as udf
+from remote_udf.errors import InvalidOption
 from spark_client import PlanError, root_cause
 from tests.spark_client.executor.aggregate.world import Rows, Total, Trail
 from udf_server.aggregate.declaration import declare_aggregate
+from udf_server.process.declaration import declare_process
 
 pytestmark = pytest.mark.connect
 
@@ -285,3 +289,103 @@ def test_what_spark_refuses_or_answers_otherwise_than_for_its_own_aggregates(rem
             stream.writeStream.format("noop").outputMode("complete").start().awaitTermination()
         # Spark's own aggregates have one row here.
         assert frame.where("false").agg(item).collect() == []
+
+
+def test_registered_aggregates_are_called_in_plain_sql_and_by_name(remote, spark, frame):
+    session = remote(declare_aggregate(PlainAvg), declare_aggregate(Products))
+    assert session.register() == ["plain_avg@1", "plain_avg", "products@1", "products"]
+    frame.createOrReplaceTempView("plain_rows")
+    for query in (
+        "SELECT k, plain_avg(v) AS m FROM plain_rows GROUP BY k",
+        "SELECT plain_avg(v + 1) * 2 AS m FROM plain_rows",
+        "SELECT k, plain_avg(v) AS m FROM plain_rows GROUP BY k HAVING plain_avg(v) > 2 ORDER BY plain_avg(v)",
+        "SELECT k, day % 2, plain_avg(v) AS m FROM plain_rows GROUP BY GROUPING SETS ((k), (day % 2), ())",
+        "SELECT k, (SELECT plain_avg(v) FROM plain_rows) AS m FROM plain_rows",
+        "SELECT day, plain_avg(v) OVER (PARTITION BY k ORDER BY day ROWS BETWEEN 1 PRECEDING AND CURRENT ROW) AS m "
+        "FROM plain_rows",
+    ):
+        own = spark.sql(query.replace("plain_avg", "avg"))
+        assert rows(spark.sql(query)) == rows(own), query
+        assert rows(session.sql(query)) == rows(own), query
+    correlated = "SELECT day, (SELECT plain_avg(v) FROM plain_rows AS u WHERE u.k = t.k) AS m FROM plain_rows AS t"
+    assert rows(spark.sql(correlated)) == rows(spark.sql(correlated.replace("plain_avg", "avg")))
+    assert spark.sql("SELECT `plain_avg@1`(v), products(day, 2) FROM plain_rows").first() == Row(4.0, 56)
+    called = frame.groupBy("k").agg(F.call_function("plain_avg", "v").alias("m"))
+    assert rows(called) == rows(frame.groupBy("k").agg(F.avg("v").alias("m")))
+
+
+def test_a_registration_fixes_options_and_each_option_is_for_the_functions_that_have_it(remote, spark, frame):
+    @udf.scalar
+    def plain_half(x: int) -> float:
+        if x == 13:
+            raise ValueError("no thirteens")
+        return x / 2
+
+    frame.createOrReplaceTempView("plain_rows")
+    session = remote(declare_aggregate(PlainAvg), plain_half)
+    session.register(on_error="null", buffer_capacity=3, size=100)
+    assert spark.sql("SELECT plain_avg(13) AS m FROM range(2)").first().m is None
+    assert spark.sql("SELECT plain_half(13) AS m FROM range(2)").first().m is None
+    assert session.sql("SELECT plain_avg(13) AS m FROM range(2)").first().m is None
+    session.register("plain_avg", on_error="fail")
+    for run in (spark.sql, session.sql):
+        with pytest.raises(Exception, match="no thirteens"):
+            run("SELECT plain_avg(13) AS m FROM range(2)").collect()
+    with pytest.raises(InvalidOption, match="buffer_capacity"):
+        session.register("plain_avg", buffer_capacity=3)
+    with pytest.raises(InvalidOption, match="bufer_capacity"):
+        session.register(bufer_capacity=3)
+
+
+def test_what_spark_sql_cannot_call_is_not_registered_and_said_why(remote, spark):
+    @udf.scalar
+    def plain_half(x: int) -> float:
+        return x / 2
+
+    class Copy(udf.ProcessTableFunction):
+        returns = "x bigint"
+
+        def eval(self, ctx: udf.ProcessContext, rows: Annotated[udf.Row, udf.ArgumentTrait.SET_SEMANTIC_TABLE]):
+            yield (rows["id"],)
+
+    session = remote(declare_aggregate(Rows), declare_process(Copy), plain_half)
+    assert session.register() == ["plain_half@1", "plain_half"]
+    with pytest.raises(PlanError, match=r"rows@1 cannot be registered: .*aggregate without arguments; use remote.sql"):
+        session.register("rows")
+    with pytest.raises(PlanError, match=r"is a process table function: call it by remote\.process or in SQL"):
+        session.register("copy")
+
+
+def test_a_call_without_arguments_in_plain_sql_says_what_to_write(remote, spark):
+    class Hits(udf.AggregateFunction):
+        def create_accumulator(self) -> int:
+            return 0
+
+        def accumulate(self, accumulator, weight: int = 1):
+            return accumulator + weight
+
+        def get_value(self, accumulator) -> int:
+            return accumulator
+
+    session = remote(declare_aggregate(Hits))
+    session.register()
+    assert session.sql("SELECT hits() AS n FROM range(3)").first().n == 3
+    ours = r"call of hits@1 without arguments in spark.sql.* remote.sql, or pass an argument"
+    with pytest.raises(Exception, match=ours):
+        spark.sql("SELECT hits() AS n FROM range(3)").collect()
+
+
+def test_syntax_that_spark_refuses_for_registered_aggregates(remote, spark, frame):
+    remote(declare_aggregate(PlainAvg)).register()
+    frame.createOrReplaceTempView("plain_rows")
+    for call, message in (
+        ("plain_avg(DISTINCT v)", "does not support DISTINCT"),
+        ("plain_avg(v) FILTER (WHERE v > 1)", "does not support FILTER CLAUSE"),
+        ("plain_avg(v) WITHIN GROUP (ORDER BY v)", "does not support WITHIN GROUP"),
+        ("plain_avg(v) IGNORE NULLS", "does not support IGNORE NULLS"),
+        ("plain_avg(avg(v))", "NESTED_AGGREGATE_FUNCTION"),
+        ("plain_avg(v), avg(v)", "INVALID_PANDAS_UDF_PLACEMENT"),
+    ):
+        with pytest.raises(PySparkException, match=re.escape(message)):
+            spark.sql(f"SELECT {call} FROM plain_rows").collect()
+    assert spark.sql("SELECT plain_avg(v) FROM plain_rows WHERE false").collect() == []
