@@ -17,6 +17,7 @@ from spark_client import RemoteSession, connect
 from spark_client.embedded import EmbeddedServer
 from tests.conformance.binding import Binder, Bound, FileBinder, called_names
 from tests.conformance.cases import Case
+from tests.conformance.facts import is_applied, takes_deletes
 from tests.conformance.functions.sample import SampleBinder
 from tests.conformance.observation import Emitted, Failure, Observation, Run
 from tests.conformance.reading import CaseFile
@@ -120,7 +121,10 @@ class Environment:
 
     def observation(self, case: Case, bound: Sequence[Bound]) -> Observation:
         """Returns an observation with the facts that are known before anything runs."""
+        remarks = f"{case.raw.get('notes') or ''} {case.config.get('assert') or ''}"
         return Observation(
+            applied=is_applied(remarks),
+            takes_deletes=takes_deletes(remarks),
             named=named_columns(case.query),
             names={each.name: each.words.name for each in bound if each.name != each.words.name},
             own_messages=[each.own_message for each in bound],

@@ -7,7 +7,7 @@ import re
 
 from tests.conformance.observation import Observation
 
-__all__ = ["holds"]
+__all__ = ["holds", "is_applied", "takes_deletes"]
 
 _COLUMNS = re.compile(
     r"(?:output|resolved|result) (?:columns? (?:are|is)|schema has exactly \w+ columns?:?)\s+(.+)$", re.I
@@ -18,6 +18,24 @@ _SCRIPT = re.compile(
     r"^(?:output )?rows are not asserted$|^only the (?:expect_\*|checked) steps are(?: asserted)?$", re.I
 )
 _KINDS = {"retract": {"+I", "-U", "+U", "-D"}, "insert": {"+I"}, "append": {"+I"}, "upsert": {"+I", "+U", "-D"}}
+_APPLIED = re.compile(
+    r"(?:after|once) (?:the |a |its )?changelog (?:is|was|has been) applied|end states? (?:is|are) (?:what|compared)"
+    r"|only the end state|compare (?:the )?end states?|(?:final|materiali[sz]ed) (?:table|rows) (?:is|are) asserted",
+    re.I,
+)
+_DELETES = re.compile(
+    r"-D\b[^.;]*\b(?:for|instead of|in place of|as well as)\b[^.;]*-U\b|-U\b[^.;]*\b(?:may|can|could)\b[^.;]*-D\b", re.I
+)
+
+
+def is_applied(text: str) -> bool:
+    """Whether a remark says that the table counts which a changelog produces, and not its changes."""
+    return _APPLIED.search(text) is not None
+
+
+def takes_deletes(text: str) -> bool:
+    """Whether a remark allows a -D where the case has a -U."""
+    return _DELETES.search(text) is not None
 
 
 def holds(fact: str, seen: Observation, *, script: bool) -> tuple[bool, str]:

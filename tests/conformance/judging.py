@@ -5,8 +5,8 @@ from typing import Any
 
 from tests.conformance import judging_columns, judging_errors, judging_rows
 from tests.conformance.allowances import exact_calls
-from tests.conformance.expectation import Expectation
-from tests.conformance.facts import holds
+from tests.conformance.expectation import Expectation, alternatives, without_alternatives
+from tests.conformance.facts import holds, is_applied
 from tests.conformance.judging_rows import counted
 from tests.conformance.observation import Observation
 from tests.conformance.values import same
@@ -21,8 +21,22 @@ SLACK_MS = 20.0
 
 
 def judge(expectation: Mapping[str, Any], seen: Observation) -> Verdict:
-    """Compares an observation with the expectation, which has the shape of the case's file."""
+    """Compares an observation with the expectation, which has the shape of the case's file, or with an alternative."""
+    others = alternatives(expectation)
+    read = [name for name, _ in others]
+    verdict = _judged(expectation, seen, read)
+    for _, other in others:
+        again = _judged(other, seen, read) if verdict.problems else verdict
+        if not again.problems:
+            verdict = again
+    return verdict
+
+
+def _judged(expectation: Mapping[str, Any], seen: Observation, read: Sequence[str]) -> Verdict:
     expected, verdict = Expectation(expectation), Verdict()
+    verdict.held = without_alternatives(expectation) if read else None
+    for name in read:
+        expected.note_all(name)
     verdict.notes += seen.notes
     verdict.problems += seen.contradictions
     verdict.compared += seen.compared
@@ -40,6 +54,7 @@ def judge(expectation: Mapping[str, Any], seen: Observation) -> Verdict:
         if wanted is not _NOTHING:
             _mirrored(expected, verdict, name, wanted, found)
     _facts(expected, seen, verdict)
+    _remark(expected, seen)
     verdict.unchecked = [*expected.unchecked, *_modes(seen, verdict)]
     verdict.waived = frozenset(expected.waived)
     if seen.refusal and not verdict.problems:
@@ -133,6 +148,13 @@ def _mirrored(expected: Expectation, verdict: Verdict, name: str, wanted: Any, f
 
 def _are_mappings(values: Any) -> bool:
     return isinstance(values, Sequence) and bool(values) and all(isinstance(each, Mapping) for each in values)
+
+
+def _remark(expected: Expectation, seen: Observation) -> None:
+    """Notes what an option says of the comparison, if it is taken into account."""
+    told = expected.peek("config.assert")
+    if told is not None and is_applied(str(told)) and seen.applied:
+        expected.note("config.assert")
 
 
 def _facts(expected: Expectation, seen: Observation, verdict: Verdict) -> None:

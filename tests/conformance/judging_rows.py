@@ -10,12 +10,18 @@ from typing import Any
 
 from tests.conformance.compare import difference, end_state
 from tests.conformance.expectation import Expectation, ExpectedRow
-from tests.conformance.observation import Emitted, Observation, Run
+from tests.conformance.observation import EQUIVALENT, Emitted, Observation, Run
 from tests.conformance.verdict import Verdict
 
 __all__ = ["counted", "judge_rows"]
 
 _MOMENT = re.compile(r"^(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)\.(\d*?)0*$")
+_OF_BATCH = tuple(
+    f"{where}{name}{inside}"
+    for name in ("batch_window_rows", "batch_equivalent") for where in ("", "expected.") for inside in ("", ".rows")
+)  # fmt: skip
+"""Rows that a batch gives in place of those of a stream."""
+_REST = re.compile(r"\b(?:rest|remaining|others?|remainder)\b", re.IGNORECASE)
 
 
 def judge_rows(expected: Expectation, seen: Observation, verdict: Verdict) -> None:
@@ -25,13 +31,36 @@ def judge_rows(expected: Expectation, seen: Observation, verdict: Verdict) -> No
         # These fields say how to read the rows; the comparison takes them into account.
         expected.note("expected.changelog", "materialized")
     for run in ran:
-        wrong = _compared(expected, seen, run, verdict)
+        wrong = _compared(expected, seen, run, verdict) or _phases(expected, run, verdict)
+        if run.under == EQUIVALENT:
+            expected.note("batch_equivalent", "expected.batch_equivalent")
         if wrong is not None:
             verdict.problems.append(f"{run.how}{f' with {run.under}' if run.under else ''}: {wrong}")
     counted(
         expected, seen, verdict, "rows_emitted_before_restart", "before_restart",
         "{0} rows before the restart, {1} expected",
     )  # fmt: skip
+
+
+def _phases(expected: Expectation, run: Run, verdict: Verdict) -> str | None:
+    """Compares the rows before and after a restart. "the rest" are those rows of the case that no other phase has."""
+    given = expected.peek("expected.phases") or []
+    told = [each for one in (given if isinstance(given, list) else [given]) for each in one.items()]
+    if not told or not any(row.phase for row in run.rows or ()):
+        return None
+    left = [list(each.values) for each in expected.rows("expected.rows") or ()]
+    for name, wanted in told:
+        if isinstance(wanted, str) and not _REST.search(wanted):
+            continue
+        rows = left if isinstance(wanted, str) else [list(each.values) for each in expected.rows_of(wanted)]
+        left = left if isinstance(wanted, str) else [row for row in left if row not in rows]
+        found = [_shown(row.values) for row in run.rows or () if row.phase == name]
+        expected.note_all(f"expected.phases.{name}")
+        verdict.compared += max(len(rows), len(found))
+        wrong = difference([_read(row, run) for row in rows], found, ordered=expected.peek("expected.ordered") is True)
+        if wrong is not None:
+            return f"{name}: {wrong}"
+    return None
 
 
 def counted(
@@ -53,14 +82,13 @@ def counted(
 def _compared(expected: Expectation, seen: Observation, run: Run, verdict: Verdict) -> str | None:
     assert run.rows is not None
     if run.how == "changelog":
-        return _changes(expected, run, verdict)
+        return _changes(expected, seen, run, verdict)
     steps = expected.peek("expected.steps")
     if isinstance(steps, list) and steps and "after_event" in steps[0]:
-        return _after_events(expected, run, verdict)
-    if run.how == "batch" and expected.peek("batch_window_rows") is not None:
-        rows: Sequence[ExpectedRow] | None = expected.rows("batch_window_rows")
-    elif run.how == "batch" and expected.peek("expected.batch_window_rows") is not None:
-        rows = expected.rows("expected.batch_window_rows")
+        return _after_events(expected, seen, run, verdict)
+    own = next((name for name in _OF_BATCH if isinstance(expected.peek(name), list)), None)
+    if run.how == "batch" and own is not None:
+        rows: Sequence[ExpectedRow] | None = expected.rows(own)
     elif expected.peek("expected.final_rows") is not None:
         rows = expected.rows("expected.final_rows")
     elif expected.peek("expected.rows") is not None:
@@ -83,10 +111,11 @@ def _rows(expected: Expectation, seen: Observation, run: Run, rows: list[Expecte
         else expected.peek("expected.ordered") is True
     )  # fmt: skip
     ordered = ordered and run.how != "stream"
-    if kinds and (run.has_kinds or all(row.kind in (None, "+I") for row in rows)) and not expected.peek("materialized"):
+    materialized = bool(expected.peek("materialized")) or seen.applied
+    if kinds and (run.has_kinds or all(row.kind in (None, "+I") for row in rows)) and not materialized:
         expected.note("expected.rows.kind", "expected.rows.row_kind")
-        wanted = [[row.kind or "+I", *_read(row.values, run)] for row in rows]
-        have = [[each.kind, *_shown(each.values)] for each in found]
+        wanted = [[_kind(row.kind, seen), *_read(row.values, run)] for row in rows]
+        have = [[_kind(each.kind, seen), *_shown(each.values)] for each in found]
     else:
         state: Any = [(row.kind or "+I", row.values) for row in rows]
         if any(kind != "+I" for kind, _ in state):
@@ -104,14 +133,18 @@ def _rows(expected: Expectation, seen: Observation, run: Run, rows: list[Expecte
     return difference(wanted, have, ordered=ordered, truncated=seen.truncated)
 
 
-def _changes(expected: Expectation, run: Run, verdict: Verdict) -> str | None:
+def _kind(kind: str | None, seen: Observation) -> str:
+    return "-D" if kind == "-U" and seen.takes_deletes else kind or "+I"
+
+
+def _changes(expected: Expectation, seen: Observation, run: Run, verdict: Verdict) -> str | None:
     """Compares the changes of each key in order. Keys are spread over partitions, so the order between keys is free."""
     name = "expected.changes" if expected.peek("expected.changes") is not None else "expected.rows"
     rows = expected.rows(name)
     if rows is None or run.rows is None:
         return None
     expected.note(f"{name}.kind", f"{name}.row_kind")
-    wanted, found = _by_key(rows, run), _by_key(run.rows, run)
+    wanted, found = _by_key(rows, run, seen), _by_key(run.rows, run, seen)
     verdict.compared += len(rows)
     for key in dict.fromkeys((*wanted, *found)):
         wrong = difference(wanted[key], found[key], ordered=True)
@@ -120,15 +153,15 @@ def _changes(expected: Expectation, run: Run, verdict: Verdict) -> str | None:
     return None
 
 
-def _by_key(rows: Sequence[ExpectedRow | Emitted], run: Run) -> defaultdict[str, list[list[Any]]]:
+def _by_key(rows: Sequence[ExpectedRow | Emitted], run: Run, seen: Observation) -> defaultdict[str, list[list[Any]]]:
     grouped: defaultdict[str, list[list[Any]]] = defaultdict(list)
     for row in rows:
         values = _read(row.values, run) if isinstance(row, ExpectedRow) else list(row.values)
-        grouped[str(tuple(str(value) for value in values[: run.keys]))].append([row.kind or "+I", *values])
+        grouped[str(tuple(str(value) for value in values[: run.keys]))].append([_kind(row.kind, seen), *values])
     return grouped
 
 
-def _after_events(expected: Expectation, run: Run, verdict: Verdict) -> str | None:
+def _after_events(expected: Expectation, seen: Observation, run: Run, verdict: Verdict) -> str | None:
     """Compares rows by the event after which they were emitted; the order of rows of one event is free."""
     assert run.rows is not None
     steps = expected.take("expected.steps") or []
@@ -139,10 +172,10 @@ def _after_events(expected: Expectation, run: Run, verdict: Verdict) -> str | No
     if timed:
         expected.note("expected.steps.after_event")
     wanted = [
-        [*([step["after_event"]] if timed else []), each.get("kind", "+I"), *_read(each.get("row"), run)]
+        [*([step["after_event"]] if timed else []), _kind(each.get("kind"), seen), *_read(each.get("row"), run)]
         for step in steps for each in step["rows"]
     ]  # fmt: skip
-    have = [[*([each.after] if timed else []), each.kind, *_shown(each.values)] for each in run.rows]
+    have = [[*([each.after] if timed else []), _kind(each.kind, seen), *_shown(each.values)] for each in run.rows]
     verdict.compared += max(len(wanted), len(have))
     return difference(wanted, have, ordered=False)
 

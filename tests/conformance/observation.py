@@ -4,7 +4,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = ["Emitted", "Failure", "Observation", "Run"]
+__all__ = ["EQUIVALENT", "Emitted", "Failure", "Observation", "Run"]
+
+EQUIVALENT = "its batch equivalent"
+"""`Run.under` of the query that a case gives for a batch."""
 
 
 @dataclass(frozen=True)
@@ -67,6 +70,10 @@ class Observation:
     """Input rows without a time."""
     truncated: bool = False
     """The query averages integers, which the language of the cases truncates."""
+    applied: bool = False
+    """The case compares the table that a changelog produces."""
+    takes_deletes: bool = False
+    """The case allows a -D for a -U."""
     starred: str = "alias"
     """What the names behind a star come from: "alias" if from the function that is called, else "column"."""
     named: Sequence[str] = ()

@@ -2,10 +2,11 @@
 
 import pytest
 
+from tests.conformance.facts import is_applied, takes_deletes
 from tests.conformance.judging import judge
 from tests.conformance.messages import compared
 from tests.conformance.mutating import mutations
-from tests.conformance.observation import Emitted, Failure, Observation, Run
+from tests.conformance.observation import EQUIVALENT, Emitted, Failure, Observation, Run
 from tests.conformance.verdict import Status
 
 COLUMNS = [("k", "string"), ("v", "bigint")]
@@ -155,3 +156,55 @@ def test_every_alteration_is_noticed():
 def test_a_bound_of_time_is_altered_into_one_that_no_run_holds():
     (altered,) = [each for _, each in mutations({"expected": {"minimum_elapsed_ms": 100}}, frozenset())]
     assert altered["expected"]["minimum_elapsed_ms"] > 1_000_000
+
+
+def test_another_outcome_may_be_right_as_well():
+    expected = {"expected": {"rows": [["a", 1]], "alternative": {"rows": [["a", 2]]}}}
+    for value in (1, 2):
+        assert status(expected, batch(("a", value))) is Status.PASSED
+        verdict = judge(expected, Observation(runs=[batch(("a", value))]))
+        made = [altered for _, altered in mutations(verdict.held, verdict.waived)]
+        assert made and all(status(altered, batch(("a", value))) is Status.FAILED for altered in made)
+    assert status(expected, batch(("a", 3))) is Status.FAILED
+    listed = {"expected": {"rows": [["a", 1]]}, "alternatives": [{"rows": [["a", 2]]}, {"rows": [["a", 3]]}]}
+    assert status(listed, batch(("a", 3))) is Status.PASSED
+    in_words = told(rows=[["a", 1]], alternative="or nothing")
+    assert status(in_words, batch(("a", 1))) is Status.PARTLY
+
+
+def test_rows_that_only_a_harness_emits_may_be_missing():
+    expected = told(rows=[["a", 1], ["b", 2]], harness_artefacts=[["b", 2]])
+    assert status(expected, batch(("a", 1), ("b", 2))) is Status.PASSED
+    assert status(expected, batch(("a", 1))) is Status.PASSED
+    assert status(expected, batch(("b", 2))) is Status.FAILED
+
+
+def test_a_remark_allows_deletes_for_updates_or_the_table_alone():
+    rows = [{"kind": "+I", "values": ["a", 1]}, {"kind": "-U", "values": ["a", 1]}, {"kind": "+U", "values": ["a", 2]}]
+    deleted = [Emitted(("a", 1)), Emitted(("a", 1), "-D"), Emitted(("a", 2), "+U")]
+    expected = told(rows=rows)
+    assert status(expected, batch(*deleted, has_kinds=True)) is Status.FAILED
+    assert status(expected, batch(*deleted, has_kinds=True), takes_deletes=True) is Status.PASSED
+    assert status(expected, batch(Emitted(("a", 2)), has_kinds=True), applied=True) is Status.PASSED
+    remarked = {**expected, "config": {"assert": "the end state is compared"}}
+    assert status(remarked, batch(*deleted, has_kinds=True), applied=True) is Status.PASSED
+    assert status({**told(rows=[["a", 1]]), "config": {"assert": "all is well"}}, batch(("a", 1))) is Status.PARTLY
+    assert takes_deletes("A -D is fine in place of a -U.") and not takes_deletes("-U, then +U; -D at the end")
+    assert is_applied("The rows once the changelog is applied.") and not is_applied("The changes of each key.")
+
+
+def test_rows_before_and_after_a_restart_are_compared():
+    expected = told(rows=[["a", 1], ["b", 2], ["c", 3]], phases=[{"before": [["a", 1]]}, {"after": "the rest"}])
+    rows = [Emitted(("a", 1), phase="before"), Emitted(("b", 2), phase="after"), Emitted(("c", 3), phase="after")]
+    assert status(expected, batch(*rows)) is Status.PASSED
+    assert status(expected, batch(Emitted(("a", 1), phase="after"), *rows[1:])) is Status.FAILED
+    assert status(expected, batch(("a", 1), ("b", 2), ("c", 3))) is Status.PARTLY
+
+
+def test_a_batch_may_have_rows_of_its_own():
+    expected = told(rows=[["a", 1]], batch_equivalent={"rows": [["a", 2]]})
+    assert status(expected, batch(("a", 2)), Run("stream", COLUMNS, rows=[Emitted(("a", 1))])) is Status.PASSED
+    assert status(expected, batch(("a", 1))) is Status.FAILED
+    query = told(rows=[["a", 1]], batch_equivalent="SELECT 1")
+    assert status(query, batch(("a", 1))) is Status.PARTLY
+    assert status(query, batch(("a", 1), under=EQUIVALENT)) is Status.PASSED

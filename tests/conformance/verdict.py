@@ -1,7 +1,9 @@
 """Verdicts: the outcome of a case, and its reason."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Any
 
 __all__ = ["Status", "Verdict"]
 
@@ -36,6 +38,8 @@ class Verdict:
     """What the case says, what was said, and what that lacks: for a reader."""
     waived: frozenset[tuple[str, int]] = frozenset()
     decided: Status | None = None
+    held: Mapping[str, Any] | None = None
+    """The expectation of the outcome with which the rest was compared, if the case allows several."""
 
     @property
     def status(self) -> Status:
