@@ -102,4 +102,16 @@ class Case:
         config = self.config
         found = self.mode or config.get("mode") or config.get("runtime_mode") or config.get("execution.runtime-mode")
         known = {"both": {"batch", "stream"}, "streaming": {"stream"}, "batch": {"batch"}}
-        return frozenset(known.get(str(found).lower(), ()))
+        modes = known.get(str(found).lower(), ())
+        return frozenset({*modes, "batch"} if modes and self.batch_equivalent is not None else modes)
+
+    @property
+    def batch_equivalent(self) -> Any:
+        """What the case says of a batch with the same result: a query, or rows; None if it says nothing."""
+        return self.raw.get("batch_equivalent", self.expected.get("batch_equivalent"))
+
+    @property
+    def phases(self) -> list[tuple[str, Any]]:
+        """The rows before and after a restart, by the name of the phase, as the case expects them."""
+        given = self.expected.get("phases") or []
+        return [each for one in (given if isinstance(given, list) else [given]) for each in one.items()]

@@ -5,8 +5,9 @@ import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from pyspark.sql import SparkSession
@@ -27,9 +28,10 @@ from tests.conformance.kinds import (
     windows,
 )
 from tests.conformance.mutating import mutations
-from tests.conformance.observation import Failure, Observation, Run
+from tests.conformance.observation import EQUIVALENT, Failure, Observation, Run
 from tests.conformance.reading import CaseFile, load_folder
 from tests.conformance.report import Entry
+from tests.conformance.statements import is_query, statements_of
 from tests.conformance.verdict import Status, Verdict
 
 __all__ = ["KINDS", "prepared", "run_case", "spark_session"]
@@ -78,6 +80,8 @@ def _verdict(case: Case, environment: Environment, met: Sequence[Capability], en
     entry.bound = {each.words.name: each.origin for each in bound}
     refused = next((each.refused for each in bound if each.refused is not None), None)
     seen = kind.observe(case, environment, bound) if refused is None else _refused(case, environment, bound, refused)
+    if refused is None:
+        seen.runs += _equivalent(case, environment, bound)
     _CAPABILITIES.leave_out_streams(seen)
     stated = next((each for each in met if each.happened(seen)), None)
     if stated is not None and judge(case.expectation, seen).status is not Status.PASSED:
@@ -97,10 +101,23 @@ def _refused(case: Case, environment: Environment, bound: Sequence[Bound], error
     return seen
 
 
+def _equivalent(case: Case, environment: Environment, bound: Sequence[Bound]) -> list[Run]:
+    """Runs the query that a case gives as its equivalent in batch."""
+    given = case.batch_equivalent
+    query = given.get("query") if isinstance(given, Mapping) else given
+    if not isinstance(query, str) or not is_query(query):
+        return []
+    told = statements_of(query, case.raw.get("setup") or (), case.functions, refused=False)
+    other = replace(case, query=told.query, setup=tuple(told.setup), mode="batch")
+    kind = next((kind for kind in KINDS if kind.claims(other)), None)
+    runs = [] if kind is None else kind.observe(other, environment, bound).runs
+    return [replace(run, under=EQUIVALENT) for run in runs if run.how == "batch"]
+
+
 def _mutate(case: Case, seen: Observation, verdict: Verdict, entry: Entry) -> None:
     """Judges every altered expectation; one whose field was not checked does not count as passed."""
     unchecked = tuple(verdict.unchecked)
-    for what, altered in mutations(case.expectation, verdict.waived):
+    for what, altered in mutations(verdict.held or case.expectation, verdict.waived):
         name = what.partition(":")[0]
         if name.startswith(unchecked) or any(each.startswith(f"{name}.") for each in unchecked):
             continue

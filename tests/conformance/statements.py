@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from tests.conformance.cases import FunctionWords
 from tests.conformance.table_api import is_chain, parts, sql_of
 
-__all__ = ["Statements", "created_view", "statements_of", "view_of"]
+__all__ = ["Statements", "created_view", "is_query", "statements_of", "view_of"]
 
 _SQL = re.compile(r"\s*(SELECT\b|WITH\b|VALUES\b|INSERT\b|EXECUTE\b|CREATE\b|EXPLAIN\b|SET\s+'|\()", re.IGNORECASE)
 _COMMENT = re.compile(r"('(?:[^']|'')*')|--[^\n]*|/\*.*?\*/", re.DOTALL)
@@ -63,6 +63,11 @@ def statements_of(
     if not refused:
         made.query = _INSERT.sub("", made.query)
     return made
+
+
+def is_query(text: str) -> bool:
+    """Whether the text is SQL or the table API, and not prose."""
+    return _SQL.match(text) is not None or is_chain(text)
 
 
 def created_view(statement: str) -> str | None:

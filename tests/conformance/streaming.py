@@ -4,6 +4,8 @@ import os
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,7 @@ from pyspark.sql import DataFrame
 from tests.conformance.binding import Bound
 from tests.conformance.cases import Case
 from tests.conformance.environment import REFUSALS, Environment, fill
-from tests.conformance.observation import Failure, Run
+from tests.conformance.observation import Emitted, Failure, Run
 from tests.conformance.tables import changelog_frame, table_frame
 
 __all__ = ["DRAIN_SECONDS", "drain", "streamed", "write_file"]
@@ -28,21 +30,32 @@ def streamed(
 ) -> Run | None:
     """Runs the query; the tables of the case are streams while `query` creates its frame.
 
-    If the result of a query changes, the run has its last result. None if Spark has no streaming query of this shape.
+    If the result of a query changes, the run has its last result. If the case says which rows came out before a
+    restart, the query is restarted after each row until they are there. None if Spark has no streaming query of this
+    shape.
     """
     run = Run("stream", under=under)
+    later: list[Callable[[], None]] = []
+    restarted = len(case.tables) == 1 and bool(case.phases) and isinstance(case.phases[0][1], list)
     with tempfile.TemporaryDirectory(prefix="conformance-stream-") as scratch:
         for table in case.tables:
             frame = (
                 changelog_frame(environment.spark, table) if table.changelog else table_frame(environment.spark, table)
             )
-            _source(environment, frame, Path(scratch) / table.name).createOrReplaceTempView(f"`{table.name}`")
+            source, files = _source(environment, frame, Path(scratch) / table.name)
+            source.createOrReplaceTempView(f"`{table.name}`")
+            later += files
+        for write in () if restarted else later:
+            write()
         started = time.monotonic()
         try:
             frame = query()
             if not frame.isStreaming:
                 return None
-            fill(run, frame, _drained(frame, Path(scratch)))
+            if restarted:
+                _phased(case, frame, Path(scratch), later, run)
+            else:
+                fill(run, frame, _drained(frame, Path(scratch)))
         except AnalysisException:
             return None
         except REFUSALS as error:
@@ -51,12 +64,27 @@ def streamed(
     return run
 
 
-def _source(environment: Environment, frame: DataFrame, folder: Path) -> DataFrame:
+def _phased(case: Case, frame: DataFrame, scratch: Path, later: list[Callable[[], None]], run: Run) -> None:
+    """Restarts the query after each row until the rows of the first phase are there; then it reads all others."""
+    (first, before), *others = case.phases
+    emitted: list[Emitted] = []
+    while later and len(emitted) < len(before):
+        later.pop(0)()
+        fill(run, frame, drain(frame, scratch / "appended"))
+        emitted += [replace(row, phase=first) for row in run.rows or ()]
+    for write in later:
+        write()
+    fill(run, frame, drain(frame, scratch / "appended"))
+    run.rows = emitted + [replace(row, phase=others[0][0] if others else None) for row in run.rows or ()]
+
+
+def _source(environment: Environment, frame: DataFrame, folder: Path) -> tuple[DataFrame, list[Callable[[], None]]]:
+    """Returns the stream of a folder, and what writes the next file of it, for every row."""
     folder.mkdir()
     table = frame.toArrow()
-    for number in range(len(table)):
-        write_file(folder, table.slice(number, 1))
-    return environment.spark.readStream.schema(frame.schema).option("maxFilesPerTrigger", 1).parquet(str(folder))
+    files = [partial(write_file, folder, table.slice(number, 1)) for number in range(len(table))]
+    source = environment.spark.readStream.schema(frame.schema).option("maxFilesPerTrigger", 1)
+    return source.parquet(str(folder)), files
 
 
 def write_file(folder: Path, table: pa.Table) -> None:

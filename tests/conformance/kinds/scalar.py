@@ -91,7 +91,7 @@ class _Runs:
                 self._seen.written_calls = _written_calls(case.query, names)
                 runs[0] = self._without_derived_filters(runs[0])
                 self._against_local(runs[0])
-            if "stream" in case.modes and runs[0].failure is None:
+            if ("stream" in case.modes or case.phases) and runs[0].failure is None:
                 environment.next_run()
                 stream = streamed(case, environment, self._bound, self._frame, self._under)
                 runs += [] if stream is None else [stream]
