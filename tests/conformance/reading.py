@@ -19,6 +19,7 @@ from tests.conformance.compare import Change
 from tests.conformance.expectation import KINDS
 from tests.conformance.fields import asserted
 from tests.conformance.statements import statements_of
+from tests.conformance.time_names import with_time_names
 from tests.conformance.values import parse_value
 
 __all__ = ["CaseFile", "load_folder"]
@@ -28,6 +29,7 @@ MODES = ("batch", "streaming", "both")
 _TABLE_PASSED = re.compile(
     r"\bFROM\s+(?:TABLE\s*\(\s*)?(?!TUMBLE|HOP|CUMULATE|SESSION)`?\w+\W?\s*\([^()]*\bTABLE\b", re.IGNORECASE
 )
+_NO_WATERMARKS = re.compile(r"^(?:none|no|never|off|false)\b|\b(?:no|without(?: any)?) watermarks?\b", re.IGNORECASE)
 _ERRORS = ("expected_error", "error", "message_contains")
 _UNREADABLE = (CaseError, TypeError, KeyError, AttributeError, ValueError, IndexError)
 """What reading an object raises that is not of the shape of a case."""
@@ -101,7 +103,15 @@ def _case(item: Mapping[str, Any], file: str, shared: Mapping[str, Any]) -> Case
         file=file,
         query=statements.query,
         functions=words,
-        tables=tuple(_table(name, table) for name, table in tables.items()),
+        tables=with_time_names(
+            [_table(name, _unmarked(name, table, item.get("config") or {})) for name, table in tables.items()],
+            [*statements.setup, statements.query],
+            [
+                str(each["name"])
+                for each in (item.get("expected_columns") or expected.get("columns") or ())
+                if isinstance(each, Mapping)
+            ],
+        ),
         expectation=asserted(item, tables),
         config={**mapping("config", item.get("config") or {}), **statements.config},
         variants=tuple(mapping(f"config_variants[{number}]", each) for number, each in enumerate(variants)),
@@ -122,6 +132,14 @@ def _tables(item: Mapping[str, Any], shared: Mapping[str, Any]) -> dict[str, Any
         name = text(f"tables[{place}].name", each.get("name") if isinstance(each, Mapping) else each)
         tables[name] = each if isinstance(each, Mapping) else inline.get(name) or named("tables", name, shared)
     return tables
+
+
+def _unmarked(name: str, table: Any, config: Mapping[str, Any]) -> Any:
+    """Returns the table without a watermark if none is emitted, by all tables or by this one."""
+    told = config.get("watermark_emission")
+    told = told.get(name) if isinstance(told, Mapping) else told
+    emitted = told is None or not _NO_WATERMARKS.search(str(told))
+    return table if emitted or not isinstance(table, Mapping) else {**table, "watermark": None}
 
 
 def _of_tables(function: Mapping[str, Any], query: Any) -> Mapping[str, Any]:
@@ -166,7 +184,7 @@ def _table(name: str, given: Any) -> Table:
             raise CaseError(f"{where}.row_kinds", f"{len(kinds)} kinds", f"{len(changes)}, one per row")
         changes = [(kind, values) for kind, (_, values) in zip(kinds, changes, strict=True)]
     _check_values(where, item.get("columns") or (), changes)
-    key = item.get("primary_key") or ()
+    key = item.get("primary_key") or item.get("upsert_key") or ()
     return Table(
         name=name,
         columns=tuple((column["name"], column["type"]) for column in item.get("columns") or ()),

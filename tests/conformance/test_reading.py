@@ -207,3 +207,30 @@ def test_a_field_that_nobody_knows_is_unchecked(read, item, field):
     assert [name for name in verdict.unchecked if not name.startswith("expected.calls.results")] == [field] * bool(
         field
     )
+
+
+def named_times(case):
+    return [([name for name, _ in table.columns], table.raw["time_column"]) for table in case.tables]
+
+
+def test_the_time_of_a_table_has_the_name_that_the_query_has_for_it(read):
+    columns = [{"name": "at", "type": "TIMESTAMP(3)"}, {"name": "v", "type": "INT"}]
+    tables = {"t": {"columns": columns, "rows": [["2020-01-01", 1]], "time_column": "at"}}
+    windows = "SELECT {} FROM TABLE(TUMBLE(TABLE t, DESCRIPTOR({}), INTERVAL '1' DAY))"
+    renamed = read(tables=tables, query=windows.format("v", "rowtime"))
+    assert named_times(renamed) == [(["rowtime", "v"], "rowtime")]
+    both = read(tables=tables, query=windows.format("at", "rowtime"))
+    assert named_times(both) == [(["at", "v", "rowtime"], "rowtime")]
+    assert both.tables[0].end_state() == [["2020-01-01", 1, "2020-01-01"]]
+    shown = {"expected_columns": [{"name": "at"}, {"name": "v"}]}
+    assert named_times(read(tables=tables, query=windows.format("*", "rowtime"), **shown)) == named_times(both)
+    assert named_times(read(tables=tables, query=windows.format("at", "at"))) == [(["at", "v"], "at")]
+    view = "CREATE VIEW w AS SELECT at AS rowtime FROM t"
+    own = read(tables=tables, setup=[view], query=windows.format("v", "rowtime").replace("TABLE t", "TABLE w"))
+    assert named_times(own) == [(["at", "v"], "at")]
+
+
+def test_a_clock_has_the_name_that_the_query_has_for_it(read):
+    event = {"columns": [{"name": "v", "type": "INT"}], "events": [{"op": "row", "row": [5]}], "time_column": "ptime"}
+    query = "SELECT v FROM TABLE(TUMBLE(TABLE e, DESCRIPTOR(proctime), INTERVAL '1' DAY))"
+    assert named_times(read(tables=["e"], inline_tables={"e": event}, query=query)) == [(["v"], "proctime")]

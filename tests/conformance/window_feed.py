@@ -6,7 +6,7 @@ row that advances it. At the end of the input it advances to the end of time, as
 
 import dataclasses
 import datetime
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from tests.conformance.cases import Table
@@ -96,7 +96,10 @@ def _stretched(stage: Stage, length: int) -> Stage:
 
 def time_column(table: Table) -> str:
     """Returns the time attribute; a processing time is recognised only by its name."""
-    return str(table.raw["time_column"]).split()[0]
+    declared = table.raw.get("watermark")
+    told = table.raw.get("time_column") or (declared.get("column") if isinstance(declared, Mapping) else None)
+    times = [name for name, type_ in table.columns if type_.upper().startswith("TIMESTAMP")]
+    return str(told).split()[0] if told else next(iter(times), "")
 
 
 def events_of(table: Table) -> list[Event]:
