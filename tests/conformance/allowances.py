@@ -23,7 +23,7 @@ def exact_calls(text: str, units: Mapping[str, int], written: Sequence[str] = ()
             match = _TERM.match(term.strip().lower())
             if match is None:
                 return None
-            unit = match[2] or ""
+            unit = _unit(match[2] or "")
             unit = f"{side.strip().lower()} {unit}" if colon and unit else unit
             if unit and unit not in units:
                 return None
@@ -33,3 +33,10 @@ def exact_calls(text: str, units: Mapping[str, int], written: Sequence[str] = ()
     told = len(calls) == len(written) or (sides and len(written) < len(calls) <= 2 * len(written))
     least = sum(sorted(calls)[: len(set(written))]) if told else sum(calls)
     return (least if exact else 0), sum(calls)
+
+
+def _unit(text: str) -> str:
+    """Returns one name for rows that conditions without calls leave, and one for those that all conditions leave."""
+    if re.search(r"\brows? (?:that (?:is|are|remains?) )?left\b|\bremaining rows?\b", text):
+        return "row left"
+    return "surviving row" if re.search(r"\bsurviv|\bpass(?:es|ing)\b", text) else text

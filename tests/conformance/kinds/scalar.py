@@ -7,6 +7,7 @@ from typing import Any
 from pyspark import cloudpickle
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
+from sqlglot import exp
 
 from remote_udf.types import alternatives, spelled
 from spark_client.base.types import spark_type
@@ -25,7 +26,7 @@ from tests.conformance.prefixes import prefix_changes
 from tests.conformance.spark_sql import Target, calls, parse, to_spark
 from tests.conformance.statements import created_view
 from tests.conformance.streaming import streamed
-from tests.conformance.tables import create_views
+from tests.conformance.tables import ROW_KIND, changelog_frame, create_views
 
 __all__ = ["claims", "is_plain", "observe", "target_of", "variants"]
 
@@ -85,8 +86,12 @@ class _Runs:
         try:
             create_views(environment.spark, case, sampled=case.kind == "plan")
             runs = [self._run("batch")]
+            if (changed := self._changes_passed_through()) is not None and runs[0].failure is None:
+                # Every change is a row for the functions.
+                runs[0].calls = None
+                runs.append(changed)
             if case.kind == "plan" and runs[0].failure is None:
-                self._seen.units = rows_by_unit(environment.spark, case)
+                self._seen.units = rows_by_unit(self._counted, case)
                 names = {each.words.name.lower() for each in self._bound}
                 self._seen.written_calls = _written_calls(case.query, names)
                 runs[0] = self._without_derived_filters(runs[0])
@@ -108,13 +113,33 @@ class _Runs:
         self._environment.next_run()
         return self._environment.run(how, self._frame, self._case, self._bound, under=self._under)
 
+    def _changes_passed_through(self) -> Run | None:
+        """Runs a query over the changes of its only table; each row of the result has the kind of its own row."""
+        if len(self._case.tables) != 1 or not self._case.tables[0].changelog or self._case.setup:
+            return None
+        tree = parse(self._case.query)
+        if not _maps_rows(tree):
+            return None
+        (table,) = self._case.tables
+        changelog_frame(self._environment.spark, table).createOrReplaceTempView(f"`{table.name}`")
+        query = tree if tree.is_star else tree.select(exp.column(ROW_KIND))
+        self._environment.next_run()
+        return self._environment.run(
+            "batch", lambda: self._environment.remote(self._case, self._bound).sql(self._sql(query)), self._case,
+            self._bound, under=self._under or "its changes",
+        )  # fmt: skip
+
+    def _counted(self, query: exp.Expression) -> int:
+        remote = self._environment.remote(self._case, self._bound)
+        return int(remote.sql(self._sql(query)).collect()[0][0])
+
     def _frame(self) -> DataFrame:
         remote = self._environment.remote(self._case, self._bound)
         for statement in self._case.setup:
             remote.sql(self._sql(statement))
         return remote.sql(self._sql(self._case.query))
 
-    def _sql(self, query: str) -> str:
+    def _sql(self, query: str | exp.Expression) -> str:
         return to_spark(query, lambda name, arguments: target_of(self._bound, name, arguments), inlined=self._inlined())
 
     def _inlined(self) -> frozenset[str]:
@@ -153,6 +178,17 @@ class _Runs:
         self._seen.contradictions += [f"not the rows that local functions give: {wrong}"] if wrong else []
         self._seen.compared += len(wanted)
         self._seen.notes.append(f"{len(wanted)} rows compared with local functions")
+
+
+def _maps_rows(tree: Any) -> bool:
+    """Whether each row of the result comes from one row of the table."""
+    if not isinstance(tree, exp.Select) or any(
+        tree.args.get(part) for part in ("group", "distinct", "having", "order", "limit", "with", "with_")
+    ):
+        return False
+    return not any(isinstance(node, (exp.AggFunc, exp.Window, exp.Subquery)) for node in tree.walk()) and all(
+        isinstance(join.this, exp.Lateral) for join in tree.args.get("joins") or ()
+    )
 
 
 def _written_calls(query: str, names: set[str]) -> list[str]:
