@@ -2,7 +2,7 @@
 
 import re
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,8 @@ FILE = Path(__file__).with_name("capabilities.toml")
 class Capability:
     """A kind of case that does not apply. `refusal` is the expected error; `runs` means that there must be none.
 
-    `absent` is a name that a function of the case needs and that must not exist in udf_server.
+    `absent` is a name that a function of the case needs and that must not exist in udf_server. `shows` is the
+    difference that is found.
     """
 
     field: str
@@ -29,6 +30,7 @@ class Capability:
     refusal: str = ""
     runs: bool = False
     absent: str = ""
+    shows: str = ""
 
     def meets(self, case: Case) -> bool:
         """Whether the case is of the kind."""
@@ -37,7 +39,7 @@ class Capability:
     @property
     def needs_no_run(self) -> bool:
         """Whether the case cannot be run at all."""
-        return not self.refusal and not self.runs
+        return bool(self.absent)
 
     def _is_there(self) -> bool:
         found: Any = udf_server
@@ -45,12 +47,14 @@ class Capability:
             found = getattr(found, part, None)
         return bool(self.absent) and found is not None
 
-    def happened(self, seen: Observation) -> bool:
-        """Whether the declared outcome was observed."""
+    def happened(self, seen: Observation, problems: Sequence[str] = ()) -> bool:
+        """Whether the declared outcome was observed; `problems` are the differences from the expectation."""
+        if self.shows:
+            return any(re.search(self.shows, each) for each in problems)
         failures = [run.failure for run in seen.runs if run.failure is not None]
         if self.runs:
             return bool(seen.runs) and not failures and not seen.contradictions
-        return any(re.search(self.refusal, failure.message) for failure in failures)
+        return any(self.says(failure.message) for failure in failures)
 
     def says(self, message: str) -> bool:
         """Whether a message is the declared refusal."""

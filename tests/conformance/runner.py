@@ -50,11 +50,10 @@ def run_case(case: Case, environment: Environment, *, mutate: bool = False) -> E
     met = _CAPABILITIES.of(case)
     try:
         verdict = _verdict(case, environment, met, entry, mutate)
-    except CaseError as error:
-        verdict = Verdict(problems=[str(error)], decided=Status.MALFORMED)
-    except FunctionMissing as missing:
-        verdict = Verdict(problems=[str(missing)], decided=Status.MISSING)
-        reason = next((each.reason for each in met if each.says(str(missing))), None)
+    except (CaseError, FunctionMissing) as error:
+        decided = Status.MALFORMED if isinstance(error, CaseError) else Status.MISSING
+        verdict = Verdict(problems=[str(error)], decided=decided)
+        reason = next((each.reason for each in met if each.says(str(error))), None)
         if reason is not None:
             verdict = Verdict(notes=[reason], decided=Status.NOT_APPLICABLE)
     except Exception as error:
@@ -83,12 +82,12 @@ def _verdict(case: Case, environment: Environment, met: Sequence[Capability], en
     if refused is None:
         seen.runs += _equivalent(case, environment, bound)
     _CAPABILITIES.leave_out_streams(seen)
-    stated = next((each for each in met if each.happened(seen)), None)
-    if stated is not None and judge(case.expectation, seen).status is not Status.PASSED:
+    verdict = judge(case.expectation, seen)
+    stated = next((each for each in met if each.happened(seen, verdict.problems)), None)
+    if stated is not None and verdict.status is not Status.PASSED:
         seen.refusal = stated.reason
         seen.contradictions = []
         return Verdict(notes=[stated.reason], decided=Status.NOT_APPLICABLE)
-    verdict = judge(case.expectation, seen)
     if mutate and verdict.status in (Status.PASSED, Status.PARTLY):
         _mutate(case, seen, verdict, entry)
     return verdict

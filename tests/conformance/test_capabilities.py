@@ -22,7 +22,7 @@ def test_every_capability_has_a_reason_and_one_thing_to_see(each):
     assert each.reason
     re.compile(each.pattern)
     re.compile(each.refusal)
-    assert sum(map(bool, (each.refusal, each.runs, each.absent))) <= 1
+    assert sum(map(bool, (each.refusal, each.runs, each.absent, each.shows))) == 1
 
 
 @pytest.mark.skipif(not FILES, reason=f"no conformance cases at {FOLDER}")
@@ -43,6 +43,13 @@ def test_a_limit_that_does_not_exist_must_be_seen_not_to_exist():
     assert capability.happened(seen())
     assert not capability.happened(seen("not supported"))
     assert not capability.happened(Observation())
+
+
+def test_a_difference_must_be_the_stated_one():
+    capability = Capability("query", "queue", "no order", shows="in another order")
+    assert capability.happened(seen(), ["batch: expected (1), found (2) (the same rows in another order)"])
+    assert not capability.happened(seen(), ["batch: 1 rows are missing: [(2,)]"])
+    assert not capability.happened(seen("in another order"))
 
 
 def test_a_name_that_is_there_makes_the_case_apply():
