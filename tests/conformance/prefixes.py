@@ -21,8 +21,11 @@ from tests.conformance.tables import table_frame
 __all__ = ["prefix_changes"]
 
 
-def prefix_changes(case: Case, environment: Environment, query: Callable[[], DataFrame]) -> list[Run]:
-    """Runs the query for the changes; not for several tables, many rows, or a result whose rows have no leading key."""
+def prefix_changes(case: Case, environment: Environment, query: Callable[[], DataFrame], bundle: int = 1) -> list[Run]:
+    """Runs the query for the changes after each bundle of rows.
+
+    It does not for several tables, many rows, or a result whose rows have no leading key.
+    """
     keys = _leading_keys(case)
     if len(case.tables) != 1 or len(case.tables[0].changes) > MOST_ROWS or not keys:
         return []
@@ -31,7 +34,7 @@ def prefix_changes(case: Case, environment: Environment, query: Callable[[], Dat
     before: list[tuple[Any, ...]] = []
     changes: list[Emitted] = []
     try:
-        for count in range(1, len(table.changes) + 1):
+        for count in range(bundle, len(table.changes) + bundle, bundle):
             grown = replace(table, changes=table.changes[:count])
             table_frame(environment.spark, grown).createOrReplaceTempView(f"`{table.name}`")
             frame = query()

@@ -15,7 +15,7 @@ from tests.conformance.cases import Case, Table
 from tests.conformance.compare import Change
 from tests.conformance.tables import ROW_KIND, table_frame
 
-__all__ = ["changes_between", "running_changelog", "updating_subquery"]
+__all__ = ["MOST_ROWS", "changes_between", "leading_keys", "running_changelog", "updating_subquery"]
 
 MOST_ROWS = 40
 
@@ -65,3 +65,10 @@ def changes_between(before: Sequence[Any], after: Sequence[Any], keys: int) -> l
         elif new[key] != row:
             changes += [("-U", row), ("+U", new[key])]
     return changes + [("+I", row) for key, row in new.items() if key not in old]
+
+
+def leading_keys(select: Any) -> int:
+    """The number of leading items that are keys of GROUP BY; 0 unless all keys are there."""
+    keys = select.args["group"].expressions
+    items = [item.unalias() for item in select.expressions]
+    return len(keys) if items[: len(keys)] == list(keys) else 0

@@ -15,6 +15,14 @@ import udf_server as udf
 @udf.scalar
 async def twice(v: int) -> int:
     return 2 * v
+
+class Total(udf.AggregateFunction):
+    parameters = "v bigint"
+    returns = accumulator = "bigint"
+    def create_accumulator(self): return 0
+    def accumulate(self, accumulator, v): return accumulator + v
+    def retract(self, accumulator, v): return accumulator - v
+    def get_value(self, accumulator): return accumulator
 """
 COLUMNS = [{"name": "k", "type": "STRING"}, {"name": "v", "type": "INT"}]
 TWICE = {"name": "twice", "kind": "async_scalar", "args": [{"name": "v", "type": "INT"}]}
@@ -53,3 +61,74 @@ def test_the_equivalent_of_a_batch_is_run_as_well(run):
     assert run(["a", 1], ["b", 2], expected=expected, batch_equivalent="SELECT k, v + v AS w FROM t").status == "passed"
     wrong = run(["a", 1], ["b", 2], expected=expected, batch_equivalent="SELECT k, v AS w FROM t")
     assert wrong.reason.startswith("batch with its batch equivalent: ")
+
+
+def test_each_row_of_a_changelog_passes_with_its_kind(run):
+    changes = [
+        {"kind": "+I", "values": ["a", 1]},
+        {"kind": "-U", "values": ["a", 1]},
+        {"kind": "+U", "values": ["a", 3]},
+    ]
+    rows = [{**each, "values": ["a", 2 * each["values"][1]]} for each in changes]
+    entry = run(*changes, expected={"rows": rows})
+    assert (entry.status, entry.unnoticed) == ("passed", []), entry.reason
+    assert run(*changes, expected={"rows": [{**rows[0], "kind": "+U"}, *rows[1:]]}).status == "failed"
+
+
+@pytest.mark.parametrize(
+    ("calls", "status"),
+    [
+        ("1 per row left", "passed"),
+        ("1 per row left + 1 per surviving row", "failed"),
+        ("1 per row", "failed"),
+        ("1 per blue row", "partly checked"),
+    ],
+)
+def test_calls_are_counted_by_the_rows_that_conditions_leave(run, calls, status):
+    rows = [["a", 1], ["b", 2], ["a", 3]]
+    query = "SELECT k FROM t WHERE k = 'a' AND twice(v) > 2"
+    entry = run(*rows, query=query, expected={"kind": "plan", "calls": calls})
+    assert entry.status == status, entry.reason
+
+
+@pytest.mark.parametrize(
+    ("size", "changes"),
+    [
+        (1, [("+I", "a", 1), ("+I", "b", 10), ("-U", "a", 1), ("+U", "a", 3), ("-U", "a", 3), ("+U", "a", 7)]),
+        (2, [("+I", "a", 1), ("+I", "b", 10), ("-U", "a", 1), ("+U", "a", 7)]),
+        (3, [("+I", "a", 3), ("+I", "b", 10), ("-U", "a", 3), ("+U", "a", 7)]),
+    ],
+)
+def test_a_bundle_has_rows_of_all_keys(run, size, changes):
+    entry = run(
+        ["a", 1], ["b", 10], ["a", 2], ["a", 4],
+        functions=[{"name": "Total", "kind": "bundled_aggregate", "args": [{"name": "v", "type": "BIGINT"}]}],
+        query="SELECT k, Total(v) FROM t GROUP BY k",
+        config={"table.exec.bundled-agg.size": size},
+        expected={"kind": "changelog", "changes": [{"row_kind": kind, "row": row} for kind, *row in changes]},
+    )  # fmt: skip
+    assert (entry.status, entry.unnoticed) == ("passed", []), entry.reason
+
+
+@pytest.mark.parametrize(
+    ("query", "given", "windows"),
+    [
+        ("TUMBLE size 1 d", {"time": "03:00:00"}, [("00:00:00", "24:00:00")]),
+        ("tumble size 10 s", {"time": "00:00:14", "offset_ms": 1500}, [("00:00:11.500", "00:00:21.500")]),
+        ("HOP slide 5 s, size 10 s", {"time": "00:00:14"}, [("00:00:05", "00:00:15"), ("00:00:10", "00:00:20")]),
+        (
+            "SESSION gap 5 min",
+            {"times": ["00:00:00", "00:04:00", "01:00:00"]},
+            [("00:00:00", "00:09:00"), ("01:00:00", "01:05:00")],
+        ),
+    ],
+)
+def test_windows_of_times_are_those_of_the_function(run, query, given, windows):
+    def on(day):
+        return f"2020-01-01T{day}" if day != "24:00:00" else "2020-01-02T00:00:00"
+
+    told = {key: on(value) if key == "time" else value for key, value in given.items()}
+    told |= {"times": [on(each) for each in given["times"]]} if "times" in given else {}
+    assignments = [{**told, "windows": [[on(start), on(end)] for start, end in windows]}]
+    entry = run(functions=[], query=query, kind="assignment", expected={"assignments": assignments})
+    assert (entry.status, entry.unnoticed) == ("passed", []), entry.reason

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
 from sqlglot import exp
 
 from tests.conformance.arrival import in_arrival_order, is_averaged
@@ -15,7 +16,7 @@ from tests.conformance.functions.aggregates import is_aggregate
 from tests.conformance.kinds.scalar import is_plain, target_of, variants
 from tests.conformance.observation import Observation, Run
 from tests.conformance.prefixes import prefix_changes
-from tests.conformance.running import running_changelog, updating_subquery
+from tests.conformance.running import leading_keys, running_changelog, updating_subquery
 from tests.conformance.spark_sql import parse, to_spark
 from tests.conformance.statements import created_view
 from tests.conformance.streaming import streamed
@@ -25,6 +26,7 @@ __all__ = ["claims", "observe"]
 
 CHANGES = "changes_of_the_subquery"
 FED = "fed_to_the_aggregates"
+BUNDLE = "bundle__"
 
 
 def claims(case: Case) -> bool:
@@ -52,6 +54,8 @@ class _Runs:
     def __init__(self, case: Case, environment: Environment, bound: Sequence[Bound], under: str) -> None:
         self._case, self._environment, self._bound, self._under = case, environment, bound, under
         self._tree = parse(case.query)
+        # A bundle has rows of all keys, and changes are compared at its end.
+        self._bundle = int(case.config.get("table.exec.bundled-agg.size") or 1)
         self._aggregates = {each.words.name.lower() for each in bound if is_aggregate(each.words)}
 
     def all(self) -> list[Run]:
@@ -101,7 +105,7 @@ class _Runs:
 
     def _subquery(self) -> Any:
         subquery = updating_subquery(self._tree, self._case)
-        return subquery if subquery is not None and _leading_keys(subquery.this) else None
+        return subquery if subquery is not None and leading_keys(subquery.this) else None
 
     def _over_changed_tables(self) -> DataFrame:
         for table in self._case.tables:
@@ -110,7 +114,7 @@ class _Runs:
 
     def _changed_subquery(self, subquery: Any) -> DataFrame:
         create_views(self._environment.spark, self._case)
-        keys = _leading_keys(subquery.this)
+        keys = leading_keys(subquery.this)
         return running_changelog(
             self._environment.spark, self._case.tables[0], lambda: self._query(subquery.this.copy()), keys
         )
@@ -131,8 +135,9 @@ class _Runs:
         self._environment.next_run()
         run = self._changed_groups()
         return (
-            [run] if run is not None else prefix_changes(self._case, self._environment, lambda: self._query(self._tree))
-        )
+            [run] if run is not None
+            else prefix_changes(self._case, self._environment, lambda: self._query(self._tree), self._bundle)
+        )  # fmt: skip
 
     def _changed_groups(self) -> Run | None:
         if self._has_own_aggregates() or self._tree.args.get("joins") or self._tree.args.get("where"):
@@ -156,22 +161,26 @@ class _Runs:
                 columns = [f"a{number}_{place}" for place in range(len(call.expressions))]
                 values.append(function(*columns).alias(f"v{number}"))
             names = [f"k{number}" for number in range(len(keys))]
-            return remote.group_by(fed, *names).changelog(*values)
+            per = F.col(BUNDLE) if self._bundle > 1 else "row"
+            return remote.group_by(fed, *names).changelog(*values, per=per)
 
         return self._environment.run("changelog", frame, self._case, self._bound, under=self._under, keys=len(keys))
 
     def _fed(self, keys: Sequence[Any], calls: Sequence[Any]) -> DataFrame:
-        """The input changes of the aggregates, with keys and arguments by name."""
+        """The input changes of the aggregates, with keys and arguments by name, and the number of their bundle."""
         subquery = self._subquery()
         if subquery is not None:
-            self._changed_subquery(subquery).createOrReplaceTempView(FED)
+            changes = self._changed_subquery(subquery)
         else:
-            changelog_frame(self._environment.spark, self._case.tables[0]).createOrReplaceTempView(FED)
+            changes = changelog_frame(self._environment.spark, self._case.tables[0])
+        # There is one partition, so rows are numbered one by one.
+        bundle = F.floor(F.monotonically_increasing_id() / self._bundle)
+        changes.withColumn(BUNDLE, bundle).createOrReplaceTempView(FED)
         arguments = [(f"a{number}_{place}", each) for number, call in enumerate(calls)
                      for place, each in enumerate(call.expressions)]  # fmt: skip
         items = [exp.alias_(key.copy(), f"k{number}") for number, key in enumerate(keys)]
         items += [exp.alias_(each.copy(), name) for name, each in arguments]
-        select = exp.select(*items, exp.column(ROW_KIND)).from_(FED)
+        select = exp.select(*items, exp.column(BUNDLE), exp.column(ROW_KIND)).from_(FED)
         return self._environment.spark.sql(to_spark(select, lambda name, count: None))
 
     # Calls.
@@ -186,10 +195,3 @@ class _Runs:
         target = target_of(self._bound, name, arguments)
         # Planning checks the argument types of an aggregate, and the arguments are widened later.
         return type(target)(target.name) if target is not None and name.lower() in self._aggregates else target
-
-
-def _leading_keys(select: Any) -> int:
-    """The number of leading items that are keys of GROUP BY; 0 unless all keys are there."""
-    keys = select.args["group"].expressions
-    items = [item.unalias() for item in select.expressions]
-    return len(keys) if items[: len(keys)] == list(keys) else 0
