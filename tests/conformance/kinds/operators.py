@@ -13,8 +13,9 @@ from typing import Any
 
 import udf_server as udf
 from tests.conformance.binding import Bound
-from tests.conformance.cases import Case, Table
+from tests.conformance.cases import Case, FunctionWords, Table
 from tests.conformance.environment import Environment
+from tests.conformance.functions.expressions import NotUnderstood, Scope, read_expression
 from tests.conformance.functions.failures import read_failure
 from tests.conformance.observation import Emitted, Failure, Observation, Run
 from udf_server.testing import FunctionEnvironment
@@ -22,6 +23,7 @@ from udf_server.testing import FunctionEnvironment
 __all__ = ["claims", "observe"]
 
 _OPERATOR = re.compile(r"^operator test|^harness\b", re.IGNORECASE)
+_RETURNS = re.compile(r"\breturns (.+?)(?= (?:when|once|after|as soon|if)\b|[;,.]|$)", re.IGNORECASE)
 PATIENCE_SECONDS = 10.0
 ABSENCE_SECONDS = 0.05
 """How long nothing may begin that must not."""
@@ -45,6 +47,21 @@ def observe(case: Case, environment: Environment, bound: Sequence[Bound]) -> Obs
     return seen
 
 
+def _behaviour(words: FunctionWords) -> Callable[[Any], Any]:
+    """Returns what the words say that the function returns of its argument; else the argument."""
+    match = _RETURNS.search(words.behaviour)
+    names = tuple(name for name, _ in words.arguments) or ("x",)
+    try:
+        expression = read_expression(match[1], names) if match is not None else None
+    except NotUnderstood:
+        expression = None
+    return (lambda x: x) if expression is None else lambda x: expression(Scope({names[0]: x}))
+
+
+def _listed(value: Any) -> list[Any]:
+    return [] if value is None else list(value) if isinstance(value, list) else [value]
+
+
 class _Test:
     """Calls one function, whose answers the case gives, through a stream of calls."""
 
@@ -57,6 +74,7 @@ class _Test:
         self._keys = [values[names.index("key")] for values in self._rows] if "key" in names else []
         self._open: list[Any] = []
         self._answers: dict[Any, concurrent.futures.Future[Any]] = {}
+        self._value = _behaviour(case.functions[0])
         self._begun = 0
         self._most = 0
 
@@ -72,13 +90,14 @@ class _Test:
             running = asyncio.create_task(environment.run(self._function(), self._inputs, buffer_capacity=capacity))
             try:
                 found = [await self._step(step) for step in steps]
-                if all(answer.done() for answer in self._answers.values()):
+                if all(answer.done() and answer.exception() is None for answer in self._answers.values()):
                     result = (await running).to_pylist()
                     results = dict(zip(map(str, self._inputs), result, strict=True))
+                    answers = [self._answers[x].result() for x in self._inputs]
                     if isinstance(self._case.expected.get("results"), Mapping):
                         self._seen.found["expected.results"] = results
-                    elif result != self._inputs:
-                        self._seen.contradictions.append(f"results {self._inputs} expected, found {result}")
+                    elif result != answers:
+                        self._seen.contradictions.append(f"results {answers} expected, found {result}")
             finally:
                 running.cancel()
         self._seen.found["expected.steps"] = found
@@ -97,7 +116,7 @@ class _Test:
                 raise RuntimeError(failure.message)
             if x not in kept:
                 await asyncio.Event().wait()
-            return x
+            return self._value(x)
 
         options: dict[str, Any] = {"timeout": f"{timeout} ms"} if timeout and not words.failure else {}
         async with FunctionEnvironment() as environment:
@@ -116,7 +135,7 @@ class _Test:
 
         @udf.scalar(name=self._case.functions[0].name)
         async def call(x: int) -> int:
-            return x
+            return self._value(x)
 
         async with FunctionEnvironment() as environment:
             result = await environment.run(call, self._inputs)
@@ -136,10 +155,12 @@ class _Test:
 
     async def _step(self, step: Mapping[str, Any]) -> dict[str, Any]:
         """Returns the state after a step, under the names that the step has."""
-        if "release" in step:
-            await self._answer(step["release"], step["release"])
-        if "complete" in step and self._open:
-            await self._answer(self._open[0], step["complete"])
+        for x in _listed(step.get("release")):
+            await self._answer(x, self._value(x))
+        for x, value in self._told(step.get("complete")):
+            await self._answer(x, value)
+        for x, message in self._told(step.get("fail")):
+            await self._answer(x, RuntimeError(message))
         found: dict[str, Any] = {}
         if "calls_started" in step:
             await self._until(lambda: self._begun == step["calls_started"])
@@ -155,7 +176,15 @@ class _Test:
         await self._until(lambda: x in self._open)
         if x in self._open:
             self._open.remove(x)
-            self._answers[x].set_result(value)
+            answer = self._answers[x]
+            answer.set_exception(value) if isinstance(value, Exception) else answer.set_result(value)
+
+    def _told(self, given: Any) -> list[tuple[Any, Any]]:
+        """Returns calls and their answers; answers without calls are those of the calls that have been open longest."""
+        if isinstance(given, Mapping):
+            known = {str(x): x for x in self._inputs}
+            return [(known[str(x)], value) for x, value in given.items()]
+        return list(zip(list(self._open), _listed(given), strict=False))
 
     async def _until(self, condition: Callable[[], bool]) -> bool:
         """Waits for a condition; returns whether it became true in time."""

@@ -26,9 +26,10 @@ from tests.conformance.window_queries import (
 
 __all__ = ["claims", "observe"]
 
-_WORDS = re.compile(r"(slide|size|step|offset) (-?[\d.]+) (s|min)\b")
-_UNITS = {"s": "SECOND", "min": "MINUTE"}
-ORDER = {"TUMBLE": ("size",), "HOP": ("slide", "size"), "CUMULATE": ("step", "size")}
+_WORDS = re.compile(r"\b(slide|size|step|offset|gap) (?:of )?(-?[\d.]+) ?(ms|s|min|h|d)[a-z]*\b", re.IGNORECASE)
+_FIELD = re.compile(r"(slide|size|step|offset|gap)_(ms|s|min|h|d)[a-z]*")
+_UNITS = {"ms": "SECOND", "s": "SECOND", "min": "MINUTE", "h": "HOUR", "d": "DAY"}
+ORDER = {"TUMBLE": ("size",), "HOP": ("slide", "size"), "CUMULATE": ("step", "size"), "SESSION": ("gap",)}
 
 
 def claims(case: Case) -> bool:
@@ -54,7 +55,8 @@ def observe(case: Case, environment: Environment, bound: Sequence[Bound]) -> Obs
 
 def _observe(case: Case, environment: Environment, bound: Sequence[Bound], seen: Observation) -> None:
     if case.expected.get("assignments"):
-        seen.found["expected.assignments"] = _assigned(case, environment, bound)
+        assigned = _assigned(case, environment, bound)
+        seen.found["expected.assignments"] = assigned
         return
     if case.error is not None or "stream" not in case.modes or "batch" in case.modes:
         seen.runs.append(_batch(case, environment, bound))
@@ -86,24 +88,36 @@ def _has_no_time(table: Any) -> int:
 
 
 def _assigned(case: Case, environment: Environment, bound: Sequence[Bound]) -> list[dict[str, Any]]:
-    """Computes the windows of single times: `HOP slide 1 s, size 5 s, offset 0.1 s`."""
+    """Computes the windows of given times, of each alone or of several whose sessions merge.
+
+    `HOP slide 1 s, size 5 s, offset 0.1 s` says the lengths of all; `offset_minutes` beside a time is that of one.
+    """
     remote = environment.remote(case, bound)
-    function = case.query.split()[0]
-    told = {name: f"INTERVAL '{number}' {_UNITS[unit]}" for name, number, unit in _WORDS.findall(case.query)}
+    function = case.query.split()[0].upper()
+    told = {name.lower(): _interval(number, unit.lower()) for name, number, unit in _WORDS.findall(case.query)}
     found = []
     for each in case.expected["assignments"]:
-        lengths = [told[name] for name in ORDER[function]]
-        if "offset_minutes" in each:
-            lengths.append(f"INTERVAL '{each['offset_minutes']}' MINUTE")
-        elif "offset" in told:
-            lengths.append(told["offset"])
+        own = {match[1]: _interval(each[key], match[2]) for key in each if (match := _FIELD.fullmatch(key))}
+        lengths = {**told, **own}
+        names = [*ORDER[function], *(["offset"] if "offset" in lengths else [])]
+        times = each["times"] if "times" in each else [each["time"]]
+        rows = " UNION ALL ".join(f"SELECT {_literal(time)} AS t" for time in times)
         frame = remote.sql(
-            f"SELECT window_start, window_end FROM {function}("
-            f"TABLE (SELECT TIMESTAMP_NTZ '{each['time']}' AS t), DESCRIPTOR(t), {', '.join(lengths)})"
+            "SELECT DISTINCT window_start, window_end FROM (SELECT window_start, window_end FROM "
+            f"{function}(TABLE ({rows}), DESCRIPTOR(t), {', '.join(lengths[name] for name in names)})) AS w"
         )
-        rows = environment.rows(frame)
-        found.append({"windows": [[_written(value) for value in row] for row in sorted(rows)]})
+        windows = sorted(environment.rows(frame))
+        found.append({"windows": [[_written(value) for value in row] for row in windows]})
     return found
+
+
+def _literal(time: str) -> str:
+    return f"TIMESTAMP_LTZ '{time}'" if time.endswith("Z") else f"TIMESTAMP_NTZ '{time}'"
+
+
+def _interval(number: Any, unit: str) -> str:
+    length = float(number) / 1000 if unit == "ms" else number
+    return f"INTERVAL '{length}' {_UNITS[unit]}"
 
 
 def _written(at: Any) -> str:
