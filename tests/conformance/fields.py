@@ -16,7 +16,7 @@ _OPTIONS = re.compile(
     r"|(?:table|execution|pipeline|parallelism|restart-strategy|state|python)\..*"
 )
 _OF_TABLE = re.compile(
-    r"name|kind|columns|rows|events|row_kinds|primary_key|upsert_key|view|watermark|time_column|changelog|changelog_mode"
+    r"name|kind|columns|rows|events|row_kinds|primary_key|upsert_key|partition_by|view|watermark|time_column|changelog|changelog_mode"
     r"|notes?|derived_from|materialised_rows|restart_after_row"
 )
 _OF_ROW = re.compile(r"values|row|kind|row_kind|phase|op|ts|notes?|comments?")

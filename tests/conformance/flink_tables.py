@@ -16,19 +16,22 @@ from tests.conformance.table_api import parts
 __all__ = ["changelog_mode", "passed_arguments", "process_sql", "run_texts"]
 
 _BUILT_IN = {"TO_CHANGELOG": "to_changelog", "FROM_CHANGELOG": "from_changelog"}
+_SHORT = {"I": "+I", "UB": "-U", "UA": "+U", "D": "-D"}
+_NAMED = {
+    "retract": ("+I", "-U", "+U", "-D"), "all": ("+I", "-U", "+U", "-D"), "upsert": ("+I", "+U", "-D"),
+    "append": ("+I",), "insert": ("+I",),
+}  # fmt: skip
 _PASSED = re.compile(r"(\w+)\s*=>\s*(.*)", re.DOTALL)
 _SQL = re.compile(r"\s*(SELECT|WITH|INSERT|EXECUTE)\b", re.IGNORECASE)
 
 
 def changelog_mode(text: str) -> ChangelogMode | None:
-    """The mode of "{+I,+U,-D}, deletes may carry the key only"; None if the text names no kinds."""
-    kinds = re.findall(r"[+-][IUD]", text)
+    """The mode of "{+I,+U,-D}, deletes may carry the key only", "I,UA,D" or "upsert"; None for a text without kinds."""
+    kinds = re.findall(r"[+-][IUD]", text) or [_SHORT[each] for each in re.findall(r"\b(?:I|UB|UA|D)\b", text)]
+    named = next((_NAMED[name] for name in _NAMED if re.search(rf"\b{name}", text, re.IGNORECASE)), None)
     behind = text.partition("}")[2]
-    return (
-        ChangelogMode.of(*kinds, key_only_deletes="key" in behind and "no delete by key" not in behind)
-        if kinds
-        else None
-    )
+    by_key = "key" in behind and "no delete by key" not in behind
+    return ChangelogMode.of(*(kinds or named or ()), key_only_deletes=by_key) if kinds or named else None
 
 
 def process_sql(case: Case, bound: Sequence[Bound]) -> tuple[list[str], dict[str, str]]:

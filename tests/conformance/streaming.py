@@ -82,7 +82,9 @@ def _source(environment: Environment, frame: DataFrame, folder: Path) -> tuple[D
     """Returns the stream of a folder, and what writes the next file of it, for every row."""
     folder.mkdir()
     table = frame.toArrow()
-    files = [partial(write_file, folder, table.slice(number, 1)) for number in range(len(table))]
+    files: list[Callable[[], None]] = [
+        partial(write_file, folder, table.slice(number, 1)) for number in range(len(table))
+    ]
     source = environment.spark.readStream.schema(frame.schema).option("maxFilesPerTrigger", 1)
     return source.parquet(str(folder)), files
 

@@ -16,8 +16,27 @@ class Watermarks(udf.ProcessTableFunction):
     def eval(self, ctx: udf.ProcessContext, step: int, rows: Annotated[
         udf.Row, udf.ArgumentTrait.SET_SEMANTIC_TABLE, udf.ArgumentTrait.REQUIRE_ON_TIME]):
         yield (step * (ctx.time_context(int).current_watermark() or 0),)
+
+class Lowest(udf.ProcessTableFunction):
+    returns = "seen bigint"
+    def eval(self, ctx: udf.ProcessContext, a: Annotated[udf.Row, udf.ArgumentTrait.SET_SEMANTIC_TABLE],
+             b: Annotated[udf.Row, udf.ArgumentTrait.SET_SEMANTIC_TABLE]):
+        yield (ctx.time_context(int).current_watermark() or 0,)
+
+class KindsSET(udf.ProcessTableFunction):
+    returns = "seen string, kind string, n bigint"
+    def eval(self, ctx: udf.ProcessContext, rows: Annotated[
+        udf.Row, udf.ArgumentTrait.SET_SEMANTIC_TABLE, udf.ArgumentTrait.SUPPORT_UPDATES]):
+        yield (rows.k, str(rows.kind), rows.n)
+
+class KindsROW(udf.ProcessTableFunction):
+    returns = "seen string, kind string, n bigint"
+    def eval(self, ctx: udf.ProcessContext, rows: Annotated[
+        udf.Row, udf.ArgumentTrait.ROW_SEMANTIC_TABLE, udf.ArgumentTrait.SUPPORT_UPDATES]):
+        yield (rows.k, str(rows.kind), rows.n)
 """
 ARGUMENTS = [{"name": "step", "kind": "scalar"}, {"name": "rows", "kind": "set-semantic table"}]
+KINDS = {"behaviour": "", "arguments": [{"name": "rows", "kind": "table"}], "state": []}
 COLUMNS = [{"name": "k", "type": "STRING"}, {"name": "ts", "type": "TIMESTAMP_LTZ(3)"}]
 ROWS = [["a", f"2025-01-01T00:00:{second}Z"] for second in (10, 20, 30)]
 START = 1_735_689_600_000
@@ -31,12 +50,12 @@ def driven(spark, tmp_path_factory):
     (folder / "cases").mkdir()
     with prepared(spark.newSession(), folder / "cases", folder / "functions.py", files=[]) as environment:
 
-        def run(*rows, **item):
+        def run(*rows, others=None, **item):
             table = {"columns": COLUMNS, "rows": ROWS, "watermark": "WATERMARK FOR ts AS ts - INTERVAL '1' SECOND"}
             told = {
                 "id": "it",
                 "function": {"name": "Watermarks", "behaviour": "", "arguments": ARGUMENTS, "state": []},
-                "tables": {"t": table},
+                "tables": {"t": table, **(others or {})},
                 "query": "SELECT k, seen FROM Watermarks(step => 1, rows => TABLE t PARTITION BY k, "
                 "on_time => DESCRIPTOR(ts))",
                 "expected": {"rows": [["a", row] for row in rows], "ordered": True},
@@ -54,3 +73,45 @@ def test_each_row_of_a_driven_call_sees_the_watermark_of_the_rows_before_it(driv
     entry = driven(0, START + 9_000, START + 19_000)
     assert entry.status == "passed", entry.reason
     assert driven(0, START + 9_000, START + 20_000).status == "failed"
+
+
+@pytest.mark.slow
+def test_a_case_may_emit_no_watermark(driven):
+    entry = driven(0, 0, 0, config={"watermark_emission": "none before the end of the input"})
+    assert entry.status == "passed", entry.reason
+    assert driven(0, 0, 0).status == "failed"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("watermark", "last"), [("WATERMARK FOR ts AS ts - INTERVAL '2' SECOND", 18), (None, 0)])
+def test_each_table_has_its_own_watermark(driven, watermark, last):
+    """The watermark of the call is the lowest one of its tables; a table without one holds the call back."""
+    late = {"columns": COLUMNS, "rows": [["a", "2025-01-01T00:00:20Z"], ["a", "2025-01-01T00:00:40Z"]]}
+    names = [{"name": name, "kind": "set-semantic table"} for name in "ab"]
+    # By time: t 10, t 20, u 20, t 30, u 40.
+    seen = [0, 0, 0, START + last * 1000 if last else 0, START + last * 1000 if last else 0]
+    entry = driven(
+        others={"u": {**late, "watermark": watermark}},
+        function={"name": "Lowest", "behaviour": "emits the watermark", "arguments": names, "state": []},
+        query="SELECT seen FROM Lowest(a => TABLE t PARTITION BY k, b => TABLE u PARTITION BY k, "
+        "on_time => DESCRIPTOR(ts))",
+        expected={"rows": [[each] for each in seen]},
+    )
+    assert entry.status in ("passed", "partly checked"), entry.reason
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("keys", "kinds"), [("k", ["+I", "+I", "+U"]), (None, ["+I", "+I", "-U", "+U"])])
+def test_the_changes_of_a_view_go_into_a_function(driven, keys, kinds):
+    """A function that is partitioned by the key of the view gets an upsert changelog; else, all changes."""
+    rows = {"columns": [{"name": "k", "type": "STRING"}], "rows": [["a"], ["b"], ["a"]]}
+    counts = {"+I": 1, "-U": 1, "+U": 2}
+    names = ["a", "b", "a", "a"][: len(kinds)]
+    trait = "SET_SEMANTIC_TABLE" if keys else "ROW_SEMANTIC_TABLE"
+    entry = driven(
+        others={"r": rows, "v": {"view": "SELECT k, COUNT(*) AS n FROM r GROUP BY k"}},
+        function={**KINDS, "name": f"Kinds{trait[:3]}"},
+        query=f"SELECT seen, kind, n FROM Kinds{trait[:3]}(rows => TABLE v{' PARTITION BY k' if keys else ''})",
+        expected={"rows": [[name, kind, counts[kind]] for name, kind in zip(names, kinds, strict=True)]},
+    )
+    assert entry.status == "passed", entry.reason

@@ -20,9 +20,11 @@ from tests.conformance.given import Candidate, declared
 from tests.conformance.observation import Emitted
 from udf_server.testing import ProcessTableHarness, table
 
-__all__ = ["Driving", "delay_of", "harness_function", "watermarked"]
+__all__ = ["Driving", "delay_of", "harness_function", "marked", "watermarked"]
 
 _DELAY = re.compile(r"INTERVAL '([\d.]+)' (SECOND|HOUR|MINUTE|DAY)", re.IGNORECASE)
+DELAY = "conformance_delay"
+"""Metadata of a time column: the delay of the watermark in milliseconds."""
 _UNITS = {"SECOND": 1.0, "MINUTE": 60.0, "HOUR": 3600.0, "DAY": 86400.0}
 Steps = list[tuple[tuple[Any, ...] | None, Any]]
 """A row, or the watermark that comes next."""
@@ -103,7 +105,8 @@ class Driving:
         greatest: dict[str, datetime.datetime] = {}
         merged: list[Any] = []
         for number, (argument, frame) in enumerate(tables.items()):
-            column, delay = self._time_column(frame), self._delay(frame)
+            column = self._time_column(frame)
+            delay = _delay(frame, column)
             rows = frame.toArrow().to_pylist()
             chained = self._emitted([tuple(row.values()) for row in rows])
             if chained is not None:
@@ -123,9 +126,9 @@ class Driving:
             yield argument, tuple(row.values()), kind, watermark, phase
 
     def _time_column(self, frame: DataFrame) -> str | None:
-        """Returns the column for which a table of the case declares a watermark, if the frame has it."""
-        declared_for = [watermarked(each) for each in self._case.tables]
-        return next((name for name in frame.columns if name in declared_for or name == "rowtime"), None)
+        """Returns the column with a watermark of its table; also the time of the rows that another call emits."""
+        fields = frame.schema.fields
+        return next((each.name for each in fields if DELAY in each.metadata or each.name == "rowtime"), None)
 
     def _told_phases(self, count: int) -> list[str | None]:
         for each in self._case.tables:
@@ -141,12 +144,19 @@ class Driving:
                 return steps
         return None
 
-    def _delay(self, frame: DataFrame) -> datetime.timedelta:
-        """Returns the delay of the table with the columns of the frame, otherwise of the first one with a watermark."""
-        marked = [each for each in self._case.tables if each.raw.get("watermark")]
-        names = {name for name in frame.columns if name != ROW_KIND}
-        same = [each for each in marked if {column for column, _ in each.columns} == names]
-        return next((delay_of(each) for each in (*same, *marked)), datetime.timedelta())
+
+def marked(frame: DataFrame, table: Table) -> DataFrame:
+    """Returns the frame of a table, its time column with the delay of the table's watermark."""
+    time = watermarked(table)
+    if time is None or time not in frame.columns:
+        return frame
+    delay = delay_of(table) / datetime.timedelta(milliseconds=1)
+    return frame.withMetadata(time, {**frame.schema[time].metadata, DELAY: delay})
+
+
+def _delay(frame: DataFrame, column: str | None) -> datetime.timedelta:
+    delay = frame.schema[column].metadata.get(DELAY, 0.0) if column is not None else 0.0
+    return datetime.timedelta(milliseconds=delay)
 
 
 def watermarked(table: Table) -> str | None:

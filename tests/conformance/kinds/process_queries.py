@@ -6,12 +6,13 @@ Spark runs everything around the call. Columns and errors are those of the query
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from unittest import mock
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from remote_udf.argument_traits import ArgumentTrait
 from remote_udf.table_arguments import ChangelogMode
 from spark_client.base.changelogs import mode_metadata, mode_of
 from spark_client.session import RemoteSession
@@ -20,8 +21,10 @@ from tests.conformance.cases import Case, Table
 from tests.conformance.environment import REFUSALS, Environment, columns_of, fill
 from tests.conformance.flink_tables import changelog_mode, process_sql, run_texts
 from tests.conformance.kinds import process_streams
-from tests.conformance.kinds.process_driving import Driving
+from tests.conformance.kinds.process_driving import Driving, marked
 from tests.conformance.observation import Failure, Observation, Run
+from tests.conformance.running import MOST_ROWS, leading_keys, running_changelog
+from tests.conformance.spark_sql import parse
 from tests.conformance.statements import created_view
 from tests.conformance.tables import ROW_KIND, changelog_frame, read_rows, table_frame
 
@@ -107,20 +110,19 @@ def _create_views(case: Case, environment: Environment, bound: Sequence[Bound]) 
     spark = environment.spark
     for table in case.tables:
         if table.columns:
-            _frame(spark, table).createOrReplaceTempView(f"`{table.name}`")
+            marked(_frame(spark, table), table).createOrReplaceTempView(f"`{table.name}`")
+    remote = environment.remote(case, bound)
     for table in case.tables:
         if not table.columns and table.view:
-            _view(
-                environment.remote(case, bound).sql(_ASIDE.sub("", table.view)), table, spark
-            ).createOrReplaceTempView(f"`{table.name}`")
+            _view(remote.sql, table, case, bound, spark).createOrReplaceTempView(f"`{table.name}`")
 
 
 def _frame(spark: SparkSession, table: Table) -> DataFrame:
-    """Returns a frame; a changelog declares its kinds and its key, as a catalog would."""
-    if not table.changelog:
+    """Returns a frame; a changelog declares its kinds and its key, as a catalog would, even if all its rows are +I."""
+    mode = changelog_mode(str(table.raw.get("changelog_mode") or ""))
+    if not table.changelog and (mode is None or mode.is_insert_only):
         return table_frame(spark, table)
     frame = changelog_frame(spark, table)
-    mode = changelog_mode(str(table.raw.get("changelog_mode") or ""))
     return frame if mode is None else _with_mode(frame, mode, table.primary_key)
 
 
@@ -130,10 +132,31 @@ def _with_mode(frame: DataFrame, mode: ChangelogMode, key: Sequence[str]) -> Dat
     return frame.select(*(F.col(f"`{name}`") for name in names), kind).coalesce(1)
 
 
-def _view(frame: DataFrame, table: Table, spark: SparkSession) -> DataFrame:
-    """Creates a view with the rows of the case; one that groups without windows has updated rows."""
+def _view(
+    sql: Callable[[str], DataFrame], table: Table, case: Case, bound: Sequence[Bound], spark: SparkSession
+) -> DataFrame:
+    """Creates a view with the rows of the case, or with the changes of its query as the rows of its table arrive."""
+    text = _ASIDE.sub("", table.view)
+    frame = sql(text)
     rows = table.raw.get("materialised_rows")
     if rows:
         return spark.createDataFrame(read_rows([row["values"] for row in rows], frame.schema), frame.schema).coalesce(1)
-    grouped = "GROUP BY" in table.view.upper() and "WINDOW_START" not in table.view.upper()
-    return frame.withColumn(ROW_KIND, F.lit("+I")) if grouped else frame
+    if "GROUP BY" not in text.upper() or "WINDOW_START" in text.upper():
+        return frame
+    keys = leading_keys(parse(text))
+    base = next((each for each in case.tables if re.search(rf"\bFROM\s+`?{each.name}\b", text, re.IGNORECASE)), None)
+    if not keys or base is None or base.changelog or len(base.changes) > MOST_ROWS:
+        return frame.withColumn(ROW_KIND, F.lit("+I"))
+    changes = running_changelog(spark, base, lambda: sql(text), keys)
+    key = changes.columns[:keys]
+    if _takes_upserts(table.name, key, case, bound):
+        return _with_mode(changes.where(f"{ROW_KIND} <> '-U'"), ChangelogMode.of("+I", "+U"), key)
+    return _with_mode(changes, ChangelogMode.of("+I", "-U", "+U"), key)
+
+
+def _takes_upserts(view: str, key: Sequence[str], case: Case, bound: Sequence[Bound]) -> bool:
+    """Whether a view is passed by its key, and to a function that does not need the rows that an update replaces."""
+    passed = re.search(rf"\bTABLE\s+`?{view}`?\s+PARTITION\s+BY\s+(\([^)]*\)|\w+)", case.query, re.IGNORECASE)
+    told = re.findall(r"\w+", passed[1]) if passed is not None else []
+    tables = [each for one in bound if one.spec and one.spec.process for each in one.spec.process.tables]
+    return sorted(told) == sorted(key) and not any(each.has(ArgumentTrait.REQUIRE_UPDATE_BEFORE) for each in tables)

@@ -6,6 +6,7 @@ is a script without steps.
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from remote_udf.functions import FunctionSpec
@@ -86,8 +87,11 @@ class _Driver:
         tables = {}
         for argument, name, keys in self._arguments(bound[0].spec):
             columns = ", ".join(f"`{column}` {parse_type(type_).ddl}" for column, type_ in schemas[name].columns)
-            mode = changelog_mode(str(case.config.get(f"{argument}.changelog_mode", "")))
-            tables[argument] = table(columns, partition_by=keys, changelog_mode=mode)
+            mode = changelog_mode(str(self._told(argument, name, "changelog_mode") or ""))
+            given = table(
+                columns, partition_by=keys or _keys(self._told(argument, name, "partition_by")), changelog_mode=mode
+            )
+            tables[argument] = replace(given, upsert_key=_keys(self._told(argument, name, "upsert_key")) or ())
         times = _ON_TIME.search(case.query)
         on_time = [each.strip() for each in times[1].split(",")] if times else case.config.get("on_time") or ()
         scalars = {
@@ -96,6 +100,11 @@ class _Driver:
             if _SCALAR.fullmatch(value) and name not in ("on_time", "uid")
         }
         return ProcessTableHarness(harness_function(bound[0]), tables, on_time=on_time, also_batch=False, **scalars)
+
+    def _told(self, argument: str, name: str, option: str) -> Any:
+        """Returns an option of a table: as an option of the case, for the argument or for all, or as a field of it."""
+        config, table = self._case.config, next(each for each in self._case.tables if each.name == name)
+        return config.get(f"{argument}.{option}", config.get(option, table.raw.get(option)))
 
     def _arguments(self, spec: FunctionSpec | None = None) -> list[tuple[str, str, list[str] | None]]:
         """Argument, table, keys: from the query; for a declaration, from its tables in order, with their keys."""
@@ -255,6 +264,10 @@ def _in_order(told: Sequence[Any], found: Sequence[Any]) -> list[Any]:
 
 def _split(keys: str) -> list[str] | None:
     return [key.strip() for key in keys.strip("()").split(",")] if keys else None
+
+
+def _keys(told: Any) -> list[str] | None:
+    return _split(told) if isinstance(told, str) else list(told) if told else None
 
 
 def _scalar(text: str) -> Any:

@@ -68,9 +68,16 @@ def not_a_stream(case: Case, bound: Sequence[Bound]) -> str:
     if any(table.view or not table.columns for table in case.tables):
         return "a table is the result of another query"
     timed = [table for table in case.tables if watermarked(table) is not None]
+    if not timed and "watermark_emission" in case.config:
+        return "the case has no watermarks, which a stream with times has"
     if not timed and any(_has_timers(words) for words in case.functions):
         return "timers fire at the end of the input, which a stream does not have"
+    broadcast = _ended(bound, " ".join((*case.setup, case.query)))
+    if timed and any(table not in timed and table.name not in broadcast for table in case.tables):
+        return "a table without a watermark holds back the watermark of the call, which Spark does not do"
     told = str(case.expectation.get("expected")) + " ".join(words.behaviour for words in case.functions)
+    if len(timed) > 1 and "watermark" in told and _begin_apart(case):
+        return "a table without rows does not hold back the watermark of the others in Spark"
     if timed and _END_OF_FLINK in told:
         return "the case is about the watermark at the end of the input, which Spark does not have"
     if timed and all(_has_row_semantics(each) for each in bound):
@@ -78,6 +85,17 @@ def not_a_stream(case: Case, bound: Sequence[Bound]) -> str:
     if any(row.watermark is not None and row.watermark <= _EPOCH for row in _rows(case)):
         return "a watermark is not after 1970, and Spark cannot tell such a one from none"
     return ""
+
+
+def _begin_apart(case: Case) -> bool:
+    """Whether a row comes while some tables have a watermark and others have none yet."""
+    timed = {table.name for table in case.tables if watermarked(table) is not None}
+    begun: set[str] = set()
+    for row in _rows(case):
+        if begun and begun != timed:
+            return True
+        begun |= {row.table} if row.watermark is not None else set()
+    return False
 
 
 def _has_timers(words: FunctionWords) -> bool:
@@ -204,9 +222,9 @@ class _Feed:
         return column.cast(TimestampType()).alias(name, metadata={WATERMARK: 0})
 
     def _kind(self) -> list[Any]:
-        if not self._table.changelog:
-            return []
         mode = changelog_mode(str(self._table.raw.get("changelog_mode") or ""))
+        if not self._table.changelog and (mode is None or mode.is_insert_only):
+            return []
         if mode is None:
             mode = ChangelogMode.of(*dict.fromkeys(kind for kind, _ in self._table.changes))
         return [F.col(ROW_KIND).alias(ROW_KIND, metadata=mode_metadata(mode, self._table.primary_key))]
