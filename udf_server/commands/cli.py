@@ -140,11 +140,13 @@ def main() -> None:
 @click.option("--group-port", hidden=True, type=int, help="Where it listens for clients.")
 @click.option("--group-routes", "routes", hidden=True, type=click.Path(path_type=Path), help="Where others listen.")
 @click.option("--parent", hidden=True, help="Where the parent process counts for all worker processes.")
+@click.option("--held", hidden=True, is_flag=True, help="Listen once the parent process says so on standard input.")
 def serve(
     config: ServerConfig, stop_with_stdin: bool, device: str | None, group: str | None, socket: Path | None,
-    group_port: int | None, routes: Path | None, parent: str | None,
+    group_port: int | None, routes: Path | None, parent: str | None, held: bool,
 ) -> None:  # fmt: skip
-    """Serve the functions of every plugin until SIGTERM, SIGINT or SIGHUP. With groups, SIGHUP reloads them.
+    """Serve the functions of every plugin until SIGTERM, SIGINT or SIGHUP. With groups, or several
+    processes, SIGHUP reloads them.
 
     Once ready, prints one line of JSON to standard output: where it listens and what it serves. Logs
     go to standard error.
@@ -172,7 +174,7 @@ def serve(
             click.echo(json.dumps({"why": str(error)}))  # the parent tells it to who reloads
         raise
     tune_process()
-    uvloop.run(serve_alone(server, stop_with_stdin, worker=worker))
+    uvloop.run(serve_alone(server, stop_with_stdin, worker=worker, held=held))
     flush_outputs()
     # Calls that do not return hold threads that cannot be joined.
     os._exit(0)

@@ -22,7 +22,7 @@ from udf_server.serving.control import ControlServer, Reload
 from udf_server.serving.generations import Generations
 from udf_server.serving.processes import Processes
 from udf_server.serving.server import Server
-from udf_server.serving.worker_process import ReadyLine
+from udf_server.serving.worker_process import LEAVE, LISTEN, ReadyLine
 from udf_server.streams.routes import packed_specs
 
 __all__ = ["serve_alone", "serve_by_processes", "serve_edited"]
@@ -44,10 +44,9 @@ def serve_by_processes(config: ServerConfig, number: int, stop_with_stdin: bool)
         except RemoteUdfError as error:
             log.error("not reloaded", extra={"why": str(error)})
 
-    for each in _stop_signals():
+    for each in (signal.SIGTERM, signal.SIGINT):
         signal.signal(each, lambda *_: processes.stop())
-    if config.groups:
-        signal.signal(signal.SIGHUP, lambda *_: threading.Thread(target=reload_all, daemon=True).start())
+    signal.signal(signal.SIGHUP, lambda *_: threading.Thread(target=reload_all, daemon=True).start())
     try:
         ready = processes.start()
     except InvalidConfig:
@@ -55,7 +54,7 @@ def serve_by_processes(config: ServerConfig, number: int, stop_with_stdin: bool)
             raise
         click.echo("udf-server: interrupted while it started", err=True)
         sys.exit(INTERRUPTED)
-    control = _control(ready, reload) if config.groups else None
+    control = _control(ready, reload)
     click.echo(json.dumps(ready))
     if stop_with_stdin:
 
@@ -94,21 +93,44 @@ def _stop_signals() -> list[signal.Signals]:
     return [signal.SIGTERM, signal.SIGINT, *([] if ignored else [signal.SIGHUP])]
 
 
-async def serve_alone(server: Server, stop_with_stdin: bool, *, worker: bool) -> None:
-    """Serve in this process. A worker says in its ready line what its parent has to know."""
-    stop = asyncio.Event()
+async def serve_alone(server: Server, stop_with_stdin: bool, *, worker: bool, held: bool) -> None:
+    """Serve in this process. A worker says in its ready line what its parent has to know.
+
+    With `held`, standard input says when to listen, and when another process has replaced this one.
+    """
+    stop, listen, replaced = asyncio.Event(), asyncio.Event(), asyncio.Event()
     loop = asyncio.get_running_loop()
+
+    def end() -> None:
+        stop.set()
+        listen.set()  # it need not wait any more
+
+    def read() -> None:
+        said = os.read(sys.stdin.fileno(), 4096)
+        if LISTEN in said:
+            listen.set()
+        if LEAVE in said:
+            replaced.set()
+        if LEAVE in said or not said:
+            end()
+
     for number in _stop_signals():
-        loop.add_signal_handler(number, stop.set)
+        loop.add_signal_handler(number, end)
     if stop_with_stdin:
-        loop.add_reader(sys.stdin.fileno(), lambda: None if os.read(sys.stdin.fileno(), 4096) else stop.set())
-    await server.start()
+        loop.add_reader(sys.stdin.fileno(), read)
+    await server.prepare()
+    if not held:
+        await server.listen()
     functions = [function.spec.key for function in server.registry]
     ready = {"target": server.target, "metrics": server.metrics_url, "pid": os.getpid(), "functions": functions}
     if worker:
         ready |= {"version": __version__, "specs": packed_specs(function.spec for function in server.registry)}
     click.echo(json.dumps(ready))
+    if held:
+        await listen.wait()
+        if not stop.is_set():
+            await server.listen()
     await stop.wait()
     if stop_with_stdin:
         loop.remove_reader(sys.stdin.fileno())
-    await server.stop()
+    await server.stop(replaced=replaced.is_set())

@@ -81,8 +81,9 @@ def ask_reload(http_port: int, groups: Sequence[str], *, changed: bool) -> list[
                 answer: _Reply = json.loads(answers.readline(LINE_BYTES))
     except (OSError, ValueError) as error:
         raise InvalidConfig(
-            f"no server with groups and metrics_port={http_port} of this user answers at {path}: {error}; give the "
-            "settings and the TMPDIR of the server"
+            f"no server with worker processes and metrics_port={http_port} of this user answers at {path}: {error}; "
+            "give the settings and the TMPDIR of the server; one without groups, and with `processes` = 1, needs a "
+            "group, or a restart"
         ) from None
     if "error" in answer:
         raise InvalidConfig(answer["error"])

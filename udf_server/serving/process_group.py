@@ -11,10 +11,13 @@ from typing import Literal
 from remote_udf.functions import FunctionSpec
 from remote_udf.version import __version__
 from udf_server.base.errors import InvalidConfig
-from udf_server.serving.worker_process import WorkerProcess
+from udf_server.serving.worker_process import LEAVE, LISTEN, WorkerProcess
 from udf_server.streams.routes import Route, listed_specs
 
 __all__ = ["ProcessGroup"]
+
+SWITCH_SECONDS, LOOK_SECONDS = 10.0, 0.01
+"""How long processes may take to begin or to end listening, and the time between two looks."""
 
 
 class ProcessGroup:
@@ -23,13 +26,13 @@ class ProcessGroup:
     def __init__(
         self, name: str | None, commands: Sequence[Sequence[str]], devices: Sequence[str] = (), *,
         environment: Mapping[str, str] = os.environ, sockets: Sequence[str] = (), port: int = 0,
-        required: bool | Literal["always"] = True, memory: int | None = None,
+        required: bool | Literal["always"] = True, memory: int | None = None, held: bool = False,
     ) -> None:  # fmt: skip
         """There is a command for each process, and a device for each or none.
 
         `name` is None in a server without groups. `sockets` are where the processes listen, unless that is the server's
         address, and `port` is where clients reach them; 0 for none. `memory` is the resident memory that they may have
-        together, in bytes.
+        together, in bytes. Processes that are `held` listen once `listen` was called.
         """
         self.name, self.port, self.required, self.memory = name, port, required, memory
         self.retired = False
@@ -37,6 +40,7 @@ class ProcessGroup:
         self.workers: list[WorkerProcess] = []
         self.devices = devices
         self._commands, self._environment, self._sockets = commands, environment, sockets
+        self._held, self._listening, self._left = held, False, False
         self._lock = threading.Lock()
         self._packed: Sequence[str] = ()
 
@@ -88,6 +92,8 @@ class ProcessGroup:
                 f"{self.source}: its Python has remote-udf {version}, and the server {__version__}; install "
                 "the same version"
             )
+        if self._listening:
+            worker.tell(LISTEN)
         with self._lock:
             before, self._packed = self._packed, worker.ready.get("specs", [])
             return before != self._packed
@@ -107,11 +113,37 @@ class ProcessGroup:
                 return ""
         return why
 
+    def listen(self) -> None:
+        """Have processes that are held listen at their address, and wait until they do."""
+        if not self._held or self._listening:
+            return
+        self._listening = True
+        for worker in self.workers:
+            worker.tell(LISTEN)
+        self._wait_for(ready=True)
+
     def drain(self) -> None:
         """Have all processes drain, after which they end and are not started again. Safe to call twice."""
         self.retired = True
-        for worker in self.workers:
+        for worker in [] if self._left else self.workers:
             worker.process.terminate()
+
+    def leave(self) -> None:
+        """Drain, because other processes have replaced them. Those that were held refuse streams on return."""
+        if self._held:
+            self.retired = self._left = True
+            for worker in self.workers:
+                worker.tell(LEAVE)
+            self._wait_for(ready=False)
+        else:
+            self.drain()
+
+    def _wait_for(self, *, ready: bool) -> None:
+        """Wait until each process accepts streams, or refuses them. One that does not answer is not waited for."""
+        deadline = time.monotonic() + SWITCH_SECONDS
+        for worker in self.workers:
+            while _is_ready(worker) == (not ready) and time.monotonic() < deadline:
+                time.sleep(LOOK_SECONDS)
 
     def end(self, seconds: float = 0.0) -> None:
         """Drain for at most this time, then kill what has not ended."""
@@ -124,3 +156,15 @@ class ProcessGroup:
                 worker.process.kill()
                 worker.process.wait()
             worker.close()
+
+
+def _is_ready(worker: WorkerProcess) -> bool | None:
+    """Whether a process accepts streams; None if it does not answer."""
+    try:
+        worker.ask("/readyz")
+    except urllib.error.HTTPError as error:
+        error.close()
+        return False
+    except OSError:
+        return None
+    return True

@@ -11,7 +11,8 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
+from pathlib import Path
 
 from prometheus_client import CollectorRegistry, Counter
 
@@ -24,7 +25,7 @@ from udf_server.page.sources import ForwardedSource
 from udf_server.serving.config import ServerConfig
 from udf_server.serving.control_groups import limited_memory
 from udf_server.serving.exposure import check_exposure, tokens_allowed
-from udf_server.serving.groups import ALWAYS
+from udf_server.serving.groups import ALWAYS, DEFAULT_GROUP
 from udf_server.serving.memory_watch import MemoryWatch
 from udf_server.serving.ports import reserved_port
 from udf_server.serving.process_group import ProcessGroup
@@ -41,6 +42,8 @@ STEADY_SECONDS = 60.0
 """If a worker ran for this time, its next pause is the shortest again."""
 LOOK_SECONDS, SILENT_LOOKS = 10.0, 4
 """If a worker does not answer for this number of looks, at these intervals, it hangs."""
+OF_DEFAULT = ("plugin", "block", "entry_points")
+"""Settings that belong to the default group, as the table of a group belongs to it."""
 STOP_SECONDS = 15.0
 """Time after the drain timeout before a worker is killed."""
 
@@ -118,19 +121,24 @@ class Processes:
         """
         with self._reloading:
             groups = self._groups
-            if groups is None or groups.default is None or groups.default.name is None:
-                raise InvalidConfig("only groups can be reloaded, and the server has none; see docs/groups.md")
+            if groups is None or groups.default is None:
+                raise InvalidConfig("the server starts")
             if self._stopping.is_set():
                 raise InvalidConfig("the server shuts down")
-            wanted = list(dict.fromkeys(names)) or sorted({*config.groups, *self._config.groups})
+            everything = {*config.groups, *self._config.groups, *([] if self._port is None else [DEFAULT_GROUP])}
+            wanted = list(dict.fromkeys(names)) or sorted(everything)
+            if DEFAULT_GROUP not in wanted and groups.default.name is None:
+                wanted.append(DEFAULT_GROUP)  # its processes know of no other groups
+            if DEFAULT_GROUP in wanted and self._port is None:
+                raise InvalidConfig("at a Unix socket, the default group needs a restart of the server")
             # What is not reloaded stays as it is, whatever its table says now.
             kept = {name: group for name, group in self._config.groups.items() if name not in wanted}
             new = {name: group for name, group in config.groups.items() if name in wanted}
-            self._warn_of_others(config)
+            self._warn_of_others(config, read_again=OF_DEFAULT if DEFAULT_GROUP in wanted else ())
             target = dataclasses.replace(self._config, groups={**kept, **new})
             made = self._replace(groups, wanted, target, changed=changed)
         done = [f"{group.source}: {', '.join(sorted(group.keys))}" for group in made]
-        done += [f"group {name!r} is gone" for name in wanted if name not in new]
+        done += [f"group {name!r} is gone" for name in wanted if name not in {DEFAULT_GROUP, *new}]
         log.info("reloaded", extra={"groups": wanted})
         return done
 
@@ -141,11 +149,11 @@ class Processes:
         seconds = self._config.drain_seconds + STOP_SECONDS
         old = groups.replace(names, config, changed=changed, seconds=seconds)
         self._config = config
-        made = [group for group in groups.others if group.name in names]
+        made = [group for group in groups.all if (group.name or DEFAULT_GROUP) in names]
         self._keep_all(made)
         for group in old:
             groups.retired.append(group)
-            group.drain()
+            group.leave()
             threading.Thread(target=self._end_retired, args=(groups, group), daemon=True).start()
         return made
 
@@ -156,15 +164,16 @@ class Processes:
             with self._reloading:
                 if not group.retired and not self._stopping.is_set():
                     try:
-                        self._replace(groups, [str(group.name)], self._config, changed=False)
+                        self._replace(groups, [group.name or DEFAULT_GROUP], self._config, changed=False)
                     except RemoteUdfError as error:
                         log.error("a group is not replaced", extra={"group": group.name, "why": str(error)})
 
         threading.Thread(target=renew, args=(self._groups,), name="renew", daemon=True).start()
 
-    def _warn_of_others(self, config: ServerConfig) -> None:
-        """Name the settings that have changed and need a restart."""
-        names = [each.name for each in dataclasses.fields(ServerConfig) if each.name != "groups"]
+    def _warn_of_others(self, config: ServerConfig, read_again: Collection[str]) -> None:
+        """Name the settings that have changed and need a restart. Those that are `read_again` do not."""
+        unchanged = {"groups", *read_again}
+        names = [each.name for each in dataclasses.fields(ServerConfig) if each.name not in unchanged]
         if changed := [name for name in names if getattr(config, name) != getattr(self._config, name)]:
             log.warning("settings have changed that need a restart", extra={"settings": changed})
 
@@ -189,10 +198,18 @@ class Processes:
             where = f"{config.metrics_host}:{config.metrics_port}"
             raise InvalidConfig(f"cannot serve metrics at {where}: {error}") from error
 
+    @property
+    def _target(self) -> str:
+        """The address for clients."""
+        if self._port is None:
+            return f"unix:{Path(self._config.unix_socket or '').absolute()}"
+        host = self._config.host
+        return f"{f'[{host}]' if ':' in host else host}:{self._port.getsockname()[1]}"
+
     def _ready_line(self, groups: ServerGroups) -> ReadyLine:
         config = self._config
         ready: ReadyLine = {
-            "target": groups.workers[0].ready["target"], "metrics": self._http.url, "pid": os.getpid(),
+            "target": self._target, "metrics": self._http.url, "pid": os.getpid(),
             "functions": sorted(key for group in groups.all for key in group.keys),
             "processes": [worker.process.pid for worker in groups.workers],
         }  # fmt: skip

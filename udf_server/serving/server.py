@@ -126,6 +126,11 @@ class Server:
 
     async def start(self) -> None:
         """Listen and become ready. Raises InvalidConfig if the server cannot listen on an address."""
+        await self.prepare()
+        await self.listen()
+
+    async def prepare(self) -> None:
+        """Do all that can be done before clients come. Call `listen` next. Raises InvalidConfig."""
         try:
             await self._cache.open()
             await self._coordinator.open()
@@ -144,6 +149,13 @@ class Server:
             prepare_tracing("udf-server")
             self._http = self._start_http()
             self.metrics_url = self._http.url
+        except BaseException:
+            await self._give_up()
+            raise
+
+    async def listen(self) -> None:
+        """Listen and become ready. Raises InvalidConfig if the server cannot listen on an address."""
+        try:
             self._grpc = GrpcServer(
                 self.config, self.service, reflects=not self._access.restricted, share_port=self._share_port,
                 on_reload=functools.partial(self.metrics.reloads, "tls"), loops=self._host.loops,
@@ -151,13 +163,7 @@ class Server:
             )  # fmt: skip
             self.target = await self._grpc.start()
         except BaseException:
-            if self._grpc is not None:
-                await self._grpc.stop(grace=0)
-            if self._http is not None:
-                self._http.close()
-            await self._cache.close()
-            await self._coordinator.close()
-            self._grpc = self._http = None
+            await self._give_up()
             raise
         self._check_files()
         self._upkeep.start()
@@ -166,8 +172,20 @@ class Server:
         device = {} if self._device is None else {"device": self._device}
         log.info("server started", extra={"target": self.target, "metrics": self.metrics_url, **device})
 
-    async def stop(self, drain_seconds: float | None = None) -> None:
-        """Refuse new streams, let open ones end within the limit, then stop. Safe to call twice."""
+    async def _give_up(self) -> None:
+        if self._grpc is not None:
+            await self._grpc.stop(grace=0)
+        if self._http is not None:
+            self._http.close()
+        await self._cache.close()
+        await self._coordinator.close()
+        self._grpc = self._http = None
+
+    async def stop(self, drain_seconds: float | None = None, *, replaced: bool = False) -> None:
+        """Refuse new streams, let open ones end within the limit, then stop. Safe to call twice.
+
+        If the process is `replaced` by another one at its address, it listens no longer from the beginning.
+        """
         if self._stopped or self._grpc is None:
             return
         self._stopped = True
@@ -175,7 +193,7 @@ class Server:
         await self._set_ready(False)
         self.service.drain()
         closing = None
-        if self._membership is not None and self._membership.socket is not None:
+        if replaced or (self._membership is not None and self._membership.socket is not None):
             # Clients that move, or open a stream, reach the process that replaces this one, at the same port.
             closing = asyncio.create_task(self._grpc.stop(grace=limit + FLUSH_SECONDS))
         log.info("draining", extra={"streams": self.service.streams, "seconds": limit})

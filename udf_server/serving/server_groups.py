@@ -73,14 +73,15 @@ class ServerGroups:
         for group in self.others:
             self._wait_ready(group, group.workers[:1])
         self.publish()
-        default = self.default = self._make_default()
+        default = self.default = self._make_default(self._config)
         default.launch(first=True)
         self._wait_ready(default, default.workers)
-        self._check(self._config, self.others)
+        self._check(self._config, self.others, default)
         for group in self.all:
             group.launch(first=False)
         for group in self.all:
             self._wait_ready(group, group.workers[1:])
+        default.listen()
 
     def publish(self) -> None:
         """Tell the processes of the default group which functions the others have, and where.
@@ -102,16 +103,20 @@ class ServerGroups:
         InvalidConfig or PluginError if the new ones do not start or may not replace the old ones; then nothing has
         changed.
         """
+        known = {DEFAULT_GROUP, *config.groups, *self._config.groups}
         for name in names:
-            if name not in {*config.groups, *self._config.groups}:
-                raise InvalidConfig(unknown("group", name, {*config.groups, *self._config.groups}))
-        old = [group for group in self.others if group.name in names]
+            if name not in known:
+                raise InvalidConfig(unknown("group", name, known))
+        old = [group for group in self.all if (group.name or DEFAULT_GROUP) in names]
         kept = [group for group in self.others if group not in old]
+        default = self._make_default(config) if DEFAULT_GROUP in names else self.default
+        assert default is not None
         made: list[ProcessGroup] = []
         try:
             ports = self._ports.reserve(config, {str(group.name): group.port for group in kept})
             made += [self._make(name, config, ports[name]) for name in names if name in config.groups]
             others = [*kept, *made]
+            made += [default] if default is not self.default else []
             for first in (True, False):
                 for group in made:
                     group.launch(first=first)
@@ -120,7 +125,7 @@ class ServerGroups:
                         group.wait_ready(worker)
             if not changed:
                 _require_types(old, made)
-            self._check(config, others)
+            self._check(config, others, default)
         except BaseException:
             for group in made:
                 group.end()
@@ -129,8 +134,9 @@ class ServerGroups:
         for group in old:
             if group.devices:
                 group.end(seconds)
-        self.others, self._config = others, config
+        self.others, self._config, self.default = others, config, default
         self.publish()
+        default.listen()
         self._ports.keep(group.port for group in others)
         return old
 
@@ -144,11 +150,11 @@ class ServerGroups:
                     raise
                 log.error("worker does not start", extra={**worker.named, "why": str(error)})
 
-    def _check(self, config: ServerConfig, others: Sequence[ProcessGroup]) -> None:
-        if others and self.default is not None:
+    def _check(self, config: ServerConfig, others: Sequence[ProcessGroup], default: ProcessGroup) -> None:
+        if others:
             elsewhere = functions_of({str(group.name): group.route for group in others})
             lacking = [group.source for group in others if not group.is_known]
-            check_whole(config, self.default.specs, elsewhere, lacking=lacking)
+            check_whole(config, default.specs, elsewhere, lacking=lacking)
 
     def _make(self, name: str, config: ServerConfig, port: int) -> ProcessGroup:
         group, place = config.groups[name], next(self._made)
@@ -162,13 +168,15 @@ class ServerGroups:
             required=group.required, memory=group.memory,
         )  # fmt: skip
 
-    def _make_default(self) -> ProcessGroup:
+    def _make_default(self, config: ServerConfig) -> ProcessGroup:
         command = [sys.executable, *self._command, "--group", DEFAULT_GROUP]
-        command += [] if self._port is None else ["--port", str(self._port)]
-        groups = self._config.groups
-        if groups:
+        # A Unix socket belongs to one process; at a port the new processes wait until the old ones may leave.
+        held = self._port is not None
+        command += ["--port", str(self._port), "--held"] if held else []
+        if config.groups:
             command += ["--group-routes", str(self._routes)]
-        return ProcessGroup(DEFAULT_GROUP if groups else None, [command] * self._number, self._config.devices)
+        name = DEFAULT_GROUP if config.groups else None
+        return ProcessGroup(name, [command] * self._number, config.devices, held=held)
 
     def close(self) -> None:
         """Remove the sockets, release the ports, and leave the environments. Call it when the processes have ended."""

@@ -1,5 +1,6 @@
 """WorkerProcess is one of several processes of a server: it is launched, restarted, and asked over HTTP."""
 
+import contextlib
 import json
 import logging
 import os
@@ -20,11 +21,13 @@ from udf_server.http.exposition import joined, page_of
 from udf_server.page.site import Credentials
 from udf_server.serving.devices import environment_of
 
-__all__ = ["WorkerProcess", "page_of_workers"]
+__all__ = ["LEAVE", "LISTEN", "WorkerProcess", "page_of_workers"]
 
 log = logging.getLogger(__name__)
 
 SCRAPE_SECONDS = 5.0
+LISTEN, LEAVE = b"listen\n", b"leave\n"
+"""What a process is told on its standard input: to listen at its address, and that another one listens there."""
 CALL_SECONDS = 70.0
 """Timeout of a test call from the web UI. The worker's own timeout is shorter."""
 
@@ -120,6 +123,13 @@ class WorkerProcess:
                 self._print(line)
         self.process.stdout.close()
         raise InvalidConfig(f"{self._source} ended with status {self.process.wait()} before it was ready{why}")
+
+    def tell(self, what: bytes) -> None:
+        """Write LISTEN or LEAVE to the process. One that has ended hears nothing."""
+        assert self.process.stdin is not None
+        with contextlib.suppress(OSError, ValueError):  # the pipe is closed
+            self.process.stdin.write(what)
+            self.process.stdin.flush()
 
     def ask(self, path: str, credentials: Credentials = (), body: bytes | None = None) -> str:
         """The response of its HTTP server. If there is a body, it is posted as JSON. Raises OSError."""

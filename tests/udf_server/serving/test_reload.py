@@ -59,6 +59,12 @@ def site(tmp_path_factory):
     return Reloaded(tmp_path_factory.mktemp("reload"))
 
 
+@pytest.fixture
+def processes(monkeypatch):
+    """Lets a file say how many processes a server has."""
+    monkeypatch.delenv("UDF_CONFIG_PROCESSES", raising=False)
+
+
 @pytest.fixture(scope="module")
 def server(site):
     with serving(site, site.set("geo")) as (process, ready):
@@ -124,6 +130,66 @@ def test_a_version_that_may_not_replace_the_old_one_changes_nothing_and_says_why
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("groups", [(), ("geo",)])
+def test_the_servers_own_python_is_reloaded_under_load_and_a_broken_version_changes_nothing(
+    tmp_path, groups, processes
+):
+    site = Reloaded(tmp_path)
+    own = f"{tmp_path}/own.py"
+    site.write(0, file="own", name="mine")
+    # Each reload is checked beside the old processes, of which only one at a time gets streams.
+    with serving(site, site.set(*groups, plugin=[own], processes=2)) as (_, ready):
+        target, source = ready["target"], "group 'default'" if groups else "the server"
+        stream, answers, stopped = opened(target, "mine"), [], threading.Event()
+
+        def call():
+            while not stopped.is_set():
+                stream.submit(chunk_of([1, 2, 3], len(answers)))
+                answers.extend(everything(stream).values())
+
+        calling = threading.Thread(target=call)
+        calling.start()
+        try:
+            for version in range(1, 3):
+                site.write(version, file="own", name="mine")
+                assert site.reload("default") == (0, f"{source}: mine@1")
+                assert [called(target, "mine")[0] for _ in range(5)] == [str(version)] * 5
+                wait_until(lambda version=version: str(version) in answers[-1:])
+            Path(own).write_text("def f(:\n")
+            status, told = site.reload()
+            assert (status, "SyntaxError" in told) == (1, True)
+            site.write("bad", file="own", name="mine", type="str")
+            assert "function mine@1 was mine(x bigint)" in site.reload("default")[1]
+            assert called(target, "mine") == ["2"]
+        finally:
+            stopped.set()
+            calling.join(60)
+        stream.finish()
+        stream.close()
+        assert answers == sorted(answers)
+        site.write("last", file="own", name="mine")
+        assert site.reload() == (0, "\n".join([f"{source}: mine@1", *(["group 'geo': place@1"] if groups else [])]))
+        assert called(target, "mine") == ["last"]
+
+
+@pytest.mark.slow
+def test_groups_come_to_a_server_that_had_none_and_at_a_unix_socket_the_default_group_stays(tmp_path, processes):
+    site = Reloaded(tmp_path)
+    with serving(site, site.set(processes=2)) as (_, ready):
+        site.set("geo", processes=2)
+        assert site.reload("geo") == (0, "group 'default': plus@1\ngroup 'geo': place@1")
+        assert called(ready["target"], "place") == ["0"]
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:
+        settings = site.set("geo", unix_socket=f"{folder}/udf.sock")
+        with serving(site, settings) as (_, ready):
+            site.write(1)
+            assert site.reload() == (0, "group 'geo': place@1")
+            assert called(ready["target"], "place") == ["1"]
+            status, told = site.reload("default")
+            assert (status, "at a Unix socket, the default group needs a restart" in told) == (1, True)
+
+
+@pytest.mark.slow
 def test_a_function_changes_its_types_only_if_that_is_wanted(server, site):
     _, ready = server
     target = ready["target"]
@@ -179,7 +245,9 @@ def test_only_the_own_user_can_open_the_socket_for_commands(temporary):
         (path,) = folder.iterdir()
         assert (folder.stat().st_mode & 0o777, path.stat().st_mode & 0o777) == (0o700, 0o600)
     assert not list(folder.iterdir())
-    with pytest.raises(InvalidConfig, match="no server with groups and metrics_port=9464 of this user answers"):
+    with pytest.raises(
+        InvalidConfig, match="no server with worker processes and metrics_port=9464 of this user answers"
+    ):
         ask_reload(9464, [], changed=False)
     folder.chmod(0o755)
     with pytest.raises(InvalidConfig, match="is not a folder that only this user can open"):
