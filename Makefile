@@ -9,6 +9,8 @@ RUN := $(VENV)/bin/python
 # What builds packages, apart from what develops them.
 BUILD := .venv-build
 PLUGINS := $(wildcard plugins/*/pyproject.toml)
+# The plugins that the demo and the other examples call. The tests install all of them.
+DEMO_PLUGINS := udf_aggregates udf_embeddings udf_geo udf_http udf_process
 USABLE := import sys; sys.exit(sys.version_info < (3, 11))
 
 # The Python that makes .venv: `make PYTHON=python3.12 ...` chooses another one.
@@ -204,11 +206,11 @@ jdk:
 	@:
 
 # What the demo needs; the tests need more. Python compiles the few modules that it imports, pip would compile all.
-$(VENV)/.run-stamp: pyproject.toml constraints.txt $(PLUGINS)
+$(VENV)/.run-stamp: pyproject.toml constraints.txt $(DEMO_PLUGINS:%=plugins/%/pyproject.toml)
 	$(if $(PYTHON),,$(error no Python 3.11 or later: install one, or name it: make PYTHON=...))
 	@test -x $(RUN) || $(PYTHON) -m venv $(VENV)
 	@echo 'installing into $(VENV), once'
-	@$(RUN) -m pip install -q --no-compile -c constraints.txt -e '.[server,spark,demo]' $(PLUGINS:%/pyproject.toml=-e %)
+	@$(RUN) -m pip install -q --no-compile -c constraints.txt -e '.[server,spark,demo]' $(DEMO_PLUGINS:%=-e plugins/%)
 	@touch $@
 
 $(BUILD)/.stamp: pyproject.toml constraints.txt
@@ -218,6 +220,6 @@ $(BUILD)/.stamp: pyproject.toml constraints.txt
 		'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]["release"])')
 	@touch $@
 
-$(VENV)/.dev-stamp: $(VENV)/.run-stamp
-	@$(RUN) -m pip install -q --no-compile -c constraints.txt -e '.[server,spark,demo,dev,tracing]'
+$(VENV)/.dev-stamp: $(VENV)/.run-stamp $(PLUGINS)
+	@$(RUN) -m pip install -q --no-compile -c constraints.txt -e '.[server,spark,demo,dev,tracing]' $(PLUGINS:%/pyproject.toml=-e %)
 	@touch $@
