@@ -2,9 +2,15 @@
 
 PySpark's daemon ignores that its workers end, so the time of such a worker becomes nobody's. Therefore the times of all
 processes are read while the work runs. What a process uses between the last reading and its end is not counted.
+
+`python -m benchmarks.cpu COMMAND` runs a command and prints its time; `make test` is run so.
 """
 
 import contextlib
+import os
+import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -19,6 +25,8 @@ from benchmarks.spark import run_query
 __all__ = ["Used", "cpu_by_process", "cpu_seconds", "query_cpu_seconds"]
 
 READING_SECONDS = 0.05
+RARELY_SECONDS = 0.5
+"""For a command of minutes, of whose time reading more often would be a part."""
 
 
 class Used(NamedTuple):
@@ -38,15 +46,18 @@ def cpu_seconds(work: Callable[[], object]) -> float:
     return sum(used.seconds for used in cpu_by_process(work).values())
 
 
-def cpu_by_process(work: Callable[[], object]) -> dict[psutil.Process, Used]:
-    """CPU seconds of this process and each of its descendants, also those that end, while `work` runs."""
+def cpu_by_process(work: Callable[[], object], every: float = READING_SECONDS) -> dict[psutil.Process, Used]:
+    """CPU seconds of this process and each of its descendants, also those that end, while `work` runs.
+
+    `every` is the time between readings, in seconds.
+    """
     before = _spent()
     last, ended = dict(before), threading.Event()
     reading = 0.0
 
     def read() -> None:
         nonlocal reading
-        while not ended.wait(READING_SECONDS):
+        while not ended.wait(every):
             last.update(_spent())
         reading = time.thread_time()
 
@@ -75,3 +86,20 @@ def _spent() -> dict[psutil.Process, Used]:
             times = process.cpu_times()
             found[process] = Used(process.name(), times.user + times.system)
     return found
+
+
+def main(command: list[str]) -> int:
+    """Runs a command, prints the CPU seconds of all its processes, and returns its status."""
+    # What this package sets for itself is not for the command.
+    environment = {name: each for name, each in os.environ.items() if name != "GRPC_ENABLE_FORK_SUPPORT"}
+    child = subprocess.Popen(command, env=environment)
+    # Ctrl-C reaches the command, too, which says what it has done so far.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    used = cpu_by_process(child.wait, RARELY_SECONDS)
+    total = sum(each.seconds for process, each in used.items() if process != psutil.Process())
+    print(f"{total:,.0f} CPU seconds, user and system, of all processes", flush=True)
+    return child.returncode
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -33,6 +33,22 @@ def test_a_child_that_ends_takes_no_time_away():
         assert -LEAST <= cpu_seconds(lambda: child.communicate(b"\n")) < 0.5
 
 
+def test_a_command_has_its_status_its_environment_and_the_time_of_its_descendants():
+    burn = BURN.replace("< 1", "< 2")
+    code = f"""
+import os, subprocess, sys
+
+subprocess.run([sys.executable, "-c", {burn!r}])
+sys.exit(3 if "GRPC_ENABLE_FORK_SUPPORT" not in os.environ else 4)
+"""
+    command = [sys.executable, "-m", "benchmarks.cpu", sys.executable, "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 3
+    seconds, words = done.stdout.split(" ", 1)
+    assert words == "CPU seconds, user and system, of all processes\n"
+    assert 1 <= int(seconds) <= 4
+
+
 def test_no_process_has_used_less_than_before_while_children_end():
     def begin_and_end() -> None:
         for child in [subprocess.Popen([sys.executable, "-S", "-c", ""]) for _ in range(10)]:
