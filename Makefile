@@ -205,12 +205,16 @@ jdk:
 		(Debian, Ubuntu: apt-get install default-jdk-headless), or set JAVA_HOME))
 	@:
 
+# Otherwise pip installs an environment for building each of them.
+INSTALL_PLUGINS = $(RUN) -m pip install -q --no-compile -c constraints.txt --no-build-isolation
+
 # What the demo needs; the tests need more. Python compiles the few modules that it imports, pip would compile all.
 $(VENV)/.run-stamp: pyproject.toml constraints.txt $(DEMO_PLUGINS:%=plugins/%/pyproject.toml)
 	$(if $(PYTHON),,$(error no Python 3.11 or later: install one, or name it: make PYTHON=...))
 	@test -x $(RUN) || $(PYTHON) -m venv $(VENV)
 	@echo 'installing into $(VENV), once'
-	@$(RUN) -m pip install -q --no-compile -c constraints.txt -e '.[server,spark,demo]' $(DEMO_PLUGINS:%=-e plugins/%)
+	@$(RUN) -m pip install -q --no-compile -c constraints.txt hatchling editables -e '.[server,spark,demo]'
+	@$(INSTALL_PLUGINS) $(DEMO_PLUGINS:%=-e plugins/%)
 	@touch $@
 
 $(BUILD)/.stamp: pyproject.toml constraints.txt
@@ -221,5 +225,6 @@ $(BUILD)/.stamp: pyproject.toml constraints.txt
 	@touch $@
 
 $(VENV)/.dev-stamp: $(VENV)/.run-stamp $(PLUGINS)
-	@$(RUN) -m pip install -q --no-compile -c constraints.txt -e '.[server,spark,demo,dev,tracing]' $(PLUGINS:%/pyproject.toml=-e %)
+	@$(RUN) -m pip install -q --no-compile -c constraints.txt -e '.[server,spark,demo,dev,tracing]'
+	@$(INSTALL_PLUGINS) $(PLUGINS:%/pyproject.toml=-e %)
 	@touch $@
