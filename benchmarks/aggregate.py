@@ -34,6 +34,7 @@ def run_aggregate(results: Results, quick: bool) -> None:
             size = (rows // 1000, keys // 1000 or 1) if quick else (rows, keys)
             _measure_shape(results, spark, remote, shape, size, quick)
         _measure_few_rows(results, spark, remote, quick)
+        _measure_unique_keys(results, spark, remote, quick)
         _measure_hot_key(results, spark, server, remote, quick)
 
 
@@ -79,6 +80,26 @@ def _measure_few_rows(results: Results, spark: SparkSession, remote: RemoteSessi
     for other in ("arrow_udf", "pandas_udf"):
         ratio = time_[other] / time_["vectorized"]
         results.add(f"vectorized_20k_rows_100_keys_vs_{other}", ratio, "rows/s over theirs, planning included")
+    frame.unpersist()
+
+
+def _measure_unique_keys(results: Results, spark: SparkSession, remote: RemoteSession, quick: bool) -> None:
+    """Measures rows that each have a key of their own, under the plan of `auto` and under `sorted`."""
+    rows = 6_000 if quick else 6_000_000
+    # A row's place tells nothing of its key.
+    frame = spark.range(0, rows, 1, TASKS).select(F.xxhash64("id").alias("k"), F.rand(1).alias("v")).cache()
+    frame.count()
+    average = remote.function("vectorized_average", kind="aggregate")
+    sides = {
+        "vectorized": remote.group_by(frame, "k").agg(average("v")),
+        "sorted": remote.group_by(frame, "k").agg(average.with_options(aggregate_plan="sorted")("v")),
+        "builtin": _native(frame)["builtin"],
+    }
+    found = alternating({name: partial(run_query, side) for name, side in sides.items()}, 1 if quick else 5)
+    time_ = results.medians("unique_keys", found)
+    for name in ("vectorized", "sorted"):
+        ratio = time_["builtin"] / time_[name]
+        results.add(f"{name}_unique_keys_vs_builtin", ratio, f"rows/s over theirs, {rows:,} rows, each its own key")
     frame.unpersist()
 
 

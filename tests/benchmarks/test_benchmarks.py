@@ -22,9 +22,12 @@ PROMISED = {
     "rss_growth_1m_to_20m",
     "chain_of_two_vs_one",
     "three_calls_vs_pyspark_three_udfs",
+    "forty_calls_select_vs_sql",
 }
 PROMISED_OF_AGGREGATES = {
     "hot_key_50m_rows_rss_growth",
+    "vectorized_unique_keys_vs_builtin",
+    "sorted_unique_keys_vs_builtin",
     *(
         f"{way}_{shape}_vs_{other}"
         for way in ("vectorized", "bundled", "classic")
