@@ -136,7 +136,7 @@ monitoring: $(VENV)/.dev-stamp ## write the Grafana dashboard, the rules for Kub
 	@$(RUN) -m deploy
 
 .PHONY: bench
-bench: jdk $(VENV)/.dev-stamp ## benchmarks: SUITE=scalar, aggregate, window, process, parquet, peers, growth, limits, planning, cache, batching, fleet, models, http, groups, udfbench or all
+bench: jdk $(VENV)/.dev-stamp ## benchmarks: SUITE=scalar, aggregate, window, process, parquet, peers, growth, limits, planning, plain_sql, cache, batching, fleet, models, http, groups, udfbench or all
 	@$(RUN) -m benchmarks --suite $(SUITE)
 
 .PHONY: bench-quick

@@ -18,6 +18,7 @@ from benchmarks.limits import run_limits
 from benchmarks.models import run_models
 from benchmarks.parquet import run_parquet
 from benchmarks.peers.suite import run_peers
+from benchmarks.plain_sql import run_plain_sql
 from benchmarks.planning import run_planning
 from benchmarks.process import run_process
 from benchmarks.results import Results
@@ -36,6 +37,7 @@ SUITES: dict[str, Callable[[Results, bool], None]] = {
     "groups": run_groups,
     "limits": run_limits,
     "planning": run_planning,
+    "plain_sql": run_plain_sql,
     "cache": run_cache,
     "batching": run_batching,
     "fleet": run_fleet,

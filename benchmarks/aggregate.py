@@ -17,7 +17,7 @@ from benchmarks.spark import TASKS, local_spark, run_query
 from benchmarks.timing import alternating, seconds
 from spark_client import RemoteSession, connect
 
-__all__ = ["run_aggregate"]
+__all__ = ["FUNCTIONS", "per_group", "run_aggregate"]
 
 FUNCTIONS = Path(__file__).with_name("aggregate_functions.py")
 OURS = ("vectorized", "bundled", "classic")
@@ -47,12 +47,12 @@ def _measure_shape(
     frame = frame.cache()
     frame.count()
     sides = {name: remote.group_by(frame, "k").agg(remote.function(f"{name}_average")("v")) for name in OURS}
-    sides |= _native(frame) if large else _native(frame) | _per_group(frame)
+    sides |= _native(frame) if large else _native(frame) | per_group(frame)
     found = alternating({name: partial(run_query, side) for name, side in sides.items()}, 1 if quick else 3)
     time_ = results.medians(shape, found)
     if large:
         # This takes minutes, so it runs once; Spark's Python workers are warm by now.
-        time_["pandas_udf"] = run_query(_per_group(frame)["pandas_udf"])
+        time_["pandas_udf"] = run_query(per_group(frame)["pandas_udf"])
     for name in OURS:
         for other in sorted(time_.keys() - set(OURS)):
             results.add(f"{name}_{shape}_vs_{other}", time_[other] / time_[name], f"rows/s over theirs, {rows:,} rows")
@@ -68,8 +68,8 @@ def _measure_few_rows(results: Results, spark: SparkSession, remote: RemoteSessi
     average = remote.function("vectorized_average")
     sides: dict[str, Callable[[], DataFrame]] = {
         "vectorized": lambda: remote.group_by(frame, "k").agg(average("v")),
-        "arrow_udf": lambda: _per_group(frame)["arrow_udf"],
-        "pandas_udf": lambda: _per_group(frame)["pandas_udf"],
+        "arrow_udf": lambda: per_group(frame)["arrow_udf"],
+        "pandas_udf": lambda: per_group(frame)["pandas_udf"],
     }
 
     def run(plan: Callable[[], DataFrame]) -> float:
@@ -115,7 +115,7 @@ def _native(frame: DataFrame) -> dict[str, DataFrame]:
     }
 
 
-def _per_group(frame: DataFrame) -> dict[str, DataFrame]:
+def per_group(frame: DataFrame) -> dict[str, DataFrame]:
     """The same average by Python code that Spark calls for each group."""
 
     def mean_pandas(v: pd.Series) -> float:

@@ -214,6 +214,13 @@ def test_the_suite_of_planning_writes_its_numbers(tmp_path: Path):
     assert numbers["cold_seconds_scalar"] > 0
 
 
+def test_the_suite_of_plain_spark_writes_its_numbers(tmp_path: Path):
+    done = run("--suite", "plain_sql", "--quick", "--output", str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    numbers = json.loads((tmp_path / "plain_sql.json").read_text())
+    assert set(numbers) >= {"group_by_100_keys_vs_arrow_udf", "group_by_100_keys_vs_remote_group_by"}
+
+
 def test_the_queries_of_udfbench_have_equal_rows_on_both_sides(tmp_path: Path):
     done = run("--suite", "udfbench", "--quick", "--output", str(tmp_path))
     assert done.returncode == 0, done.stderr
