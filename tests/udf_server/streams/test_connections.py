@@ -203,7 +203,8 @@ def test_silent_connections_leave_health_checks_and_later_calls_alone(plugin):
             stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=20))
         with urllib.request.urlopen(ready["metrics"] + "/livez", timeout=20) as answer:
             assert answer.status == 200
-        wait_until(lambda: _is_ready(ready["metrics"]))  # on a busy machine it is not until connections have been closed
+        # On a busy machine the server is not ready until it has closed connections.
+        wait_until(lambda: _is_ready(ready["metrics"]))
         call = call_of(same, ready["target"])
         stream = stream_of(call, transport_for(call.config))
         stream.submit(chunk_of([1]))
