@@ -111,7 +111,8 @@ class AggregateExpression(ColumnValue):
         """Who the call is, and what to do where Spark cannot evaluate it."""
         return (
             f"function {self.function.spec.key} is a remote aggregate, which Spark cannot evaluate, alone or in an "
-            "expression: write it in remote.group_by(df, ...).agg(...), or remote.sql in place of spark.sql"
+            "expression: write it in remote.group_by(df, ...).agg(...), or remote.sql in place of spark.sql; "
+            "df.groupBy(...).agg(...) takes the function's column(...)"
         )
 
     def given_name(self) -> str | None:
