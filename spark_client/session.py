@@ -198,8 +198,8 @@ class RemoteSession:
         Spark evaluates a registered aggregate with one request per group, as `RemoteAggregate.column` describes.
 
         Args:
-            *names: "name" or "name@version". Without names every version is registered, and the highest as "name", but
-                no function that Spark SQL cannot call.
+            *names: "name" or "name@version". Without names every version is registered, and the highest as "name" if
+                Spark has no function with this name, but no function that Spark SQL cannot call.
             prefix: A prefix for each name in SQL.
             **options: Call options, which the registration fixes. Without names, each applies to the functions that
                 have it.
@@ -215,6 +215,7 @@ class RemoteSession:
             name: options_of(spec.kind, options)
             for spec in self._current() if why_unregistered(spec) is None
             for name in (spec.key, *([spec.name] if self._is_chosen(spec) else ()))
+            if name == spec.key or not self._queries.is_built_in(prefix + name)
         }  # fmt: skip
         registered = {
             register_function(self._function(name, given), prefix + name): given for name, given in wanted.items()

@@ -35,6 +35,10 @@ class SqlQueries:
         """Remember the options of functions that the user has registered, by their names."""
         self.session.registered |= {name.casefold(): given for name, given in options.items()}
 
+    def is_built_in(self, name: str) -> bool:
+        """Whether a name is a function of Spark's, which precedes remote functions of this name."""
+        return SqlFunctions(self.session).is_built_in(name)
+
     def run(self, text: Text) -> DataFrame:
         """Run a query, as `RemoteSession.sql` does."""
         return run_text(SqlFunctions(self.session), self._as_session(text))

@@ -6,6 +6,7 @@ import pyspark
 import pytest
 from packaging.version import Version
 from pyspark.sql import Row
+from pyspark.sql import functions as F
 
 import udf_server as udf
 from spark_client import PlanError
@@ -72,6 +73,35 @@ def test_functions_are_registered_under_their_names_and_versions(remote, spark):
     assert session.register() == ["plus_ten@1", "plus_ten@2", "plus_ten"]
     row = spark.sql("SELECT plus_ten(1) AS newest, `plus_ten@1`(1) AS first").first()
     assert row == Row(newest=11.5, first=11)
+
+
+@pytest.mark.connect
+def test_without_names_no_function_of_spark_is_replaced(remote, spark):
+    class Median(udf.AggregateFunction):
+        name = "Median"
+
+        def create_accumulator(self) -> list[int]:
+            return [0]
+
+        def accumulate(self, acc, v: int) -> None:
+            acc[0] += v
+
+        def merge(self, acc, others) -> None:
+            acc[0] += sum(other for (other,) in others)
+
+        def get_value(self, acc) -> int:
+            return -acc[0]
+
+    @udf.scalar
+    async def upper(text: str) -> str:
+        return text[::-1]
+
+    session = remote(declare_aggregate(Median), upper, plus_ten)
+    assert set(session.register()) == {"Median@1", "upper@1", "plus_ten@1", "plus_ten"}
+    assert set(session.register(prefix="my_")) >= {"my_Median", "my_upper"}
+    assert spark.range(4).agg(F.median("id")).first()[0] == 1.5
+    assert spark.sql("SELECT `Median@1`(id), my_median(id) FROM range(4)").first()[:] == (-6, -6)
+    assert spark.sql("SELECT upper('abc'), `upper@1`('abc'), my_upper('abc')").first()[:] == ("ABC", "cba", "cba")
 
 
 @pytest.mark.connect
