@@ -310,12 +310,6 @@ def test_what_is_unknown_is_left_to_spark(session, spark):
     )
 
 
-def test_register_without_names_leaves_aggregates_out(session):
-    assert session.register(prefix="all_") == ["all_plus_ten@1", "all_plus_ten"]
-    with pytest.raises(PlanError, match="is an aggregate"):
-        session.register("my_sum")
-
-
 @st.composite
 def queries(draw):
     """Queries over the table `numbers` with SUM, which means Spark's or the remote sum."""
