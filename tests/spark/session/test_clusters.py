@@ -43,7 +43,7 @@ def run(arguments, **environment):
         env={**os.environ, "PYSPARK_PYTHON": sys.executable, **environment},
         capture_output=True,
         text=True,
-        timeout=900,
+        timeout=1500,
         check=False,
     )
 
@@ -57,7 +57,7 @@ def test_executors_with_processes_of_their_own_reach_the_embedded_server(plugin,
     assert "done" in done.stdout
 
 
-@pytest.mark.timeout(930)
+@pytest.mark.timeout(1530)
 def test_every_test_marked_so_passes_on_spark_connect():
     """It runs in a separate process, since one process has either a classic session or a Connect one.
 
