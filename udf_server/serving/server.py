@@ -186,6 +186,8 @@ class Server:
 
         If the process is `replaced` by another one at its address, it listens no longer from the beginning.
         """
+        if self._grpc is None and self._http is not None:
+            await self._give_up()  # it was prepared, and did not listen
         if self._stopped or self._grpc is None:
             return
         self._stopped = True

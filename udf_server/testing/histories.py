@@ -21,7 +21,7 @@ Arrived = tuple[int, pa.StructArray, RowKind]
 
 
 @dataclass
-class _History:
+class _KeySteps:
     """What a key received and emitted."""
 
     rows: list[Arrived] = field(default_factory=list)
@@ -38,11 +38,11 @@ class Histories:
 
     possible: bool = True
     """False once a step was taken that no batch query has."""
-    _keys: dict[Key, _History] = field(default_factory=dict)
+    _keys: dict[Key, _KeySteps] = field(default_factory=dict)
 
     def copied(self) -> "Histories":
         keys = {
-            key: _History(list(each.rows), list(each.emitted), each.after_watermark, each.compared)
+            key: _KeySteps(list(each.rows), list(each.emitted), each.after_watermark, each.compared)
             for key, each in self._keys.items()
         }
         return Histories(self.possible, keys)
@@ -52,7 +52,7 @@ class Histories:
         self.possible &= not self._keys
 
     def add(self, key: Key, arrived: Sequence[Arrived], emitted: Sequence[Row], *, after_watermark: bool) -> None:
-        history = self._keys.setdefault(key, _History())
+        history = self._keys.setdefault(key, _KeySteps())
         history.rows += arrived
         history.emitted += emitted
         history.after_watermark |= bool(arrived) and after_watermark

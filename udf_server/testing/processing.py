@@ -26,7 +26,7 @@ from udf_server.process.declaration import ProcessFunction, declare_process
 from udf_server.process.timers import from_author
 from udf_server.stores.opening import KeyValueStores
 from udf_server.testing.histories import Arrived
-from udf_server.testing.segments import Segments
+from udf_server.testing.segments import SegmentSteps
 from udf_server.testing.steps import Kept, StateEntries
 from udf_server.testing.tables import SortBuffer, table
 from udf_server.values.values import Key, codec_for_type
@@ -107,7 +107,7 @@ class ProcessTableHarness:
         self._fields = [
             each for each in fields if self._signature.changelog_mode.is_insert_only or each is not fields[-1]
         ]
-        self._segments = Segments(self._function.spec, self._call, self._fields)
+        self._segments = SegmentSteps(self._function.spec, self._call, self._fields)
         self._taken = 0
         self._most_timers = most_timers
         self._kept.histories.possible = also_batch and not self._function.takes_store

@@ -19,10 +19,10 @@ from udf_server.testing.histories import Arrived
 from udf_server.testing.steps import Kept
 from udf_server.values.values import Key, codec_for_type
 
-__all__ = ["Segments"]
+__all__ = ["SegmentSteps"]
 
 
-class Segments:
+class SegmentSteps:
     """Processes the segments of one call."""
 
     def __init__(self, spec: FunctionSpec, call: ProcessCall, fields: Sequence[pa.Field]) -> None:

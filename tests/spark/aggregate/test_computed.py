@@ -10,30 +10,11 @@ from pyspark.sql import functions as F
 import udf_server as udf
 from spark_client import PlanError, Window, connect, root_cause
 from tests.conftest import serving
+from tests.spark.aggregate.mean import MyMean
 from tests.spark.sql.test_as_spark import MySum
 from udf_server.aggregate.declaration import declare_aggregate
 
 pytestmark = pytest.mark.connect
-
-
-class MyMean(udf.AggregateFunction):
-    """Equals Spark's avg of bigints, but fails for 13."""
-
-    nulls = "skip"
-
-    def create_accumulator(self) -> list[int]:
-        return [0, 0]
-
-    def accumulate(self, accumulator, v: int):
-        if v == 13:
-            raise ValueError("no thirteens")
-        return [accumulator[0] + v, accumulator[1] + 1]
-
-    def merge(self, accumulator, others):
-        return [sum(each) for each in zip(accumulator, *others, strict=True)]
-
-    def get_value(self, accumulator) -> float:
-        return accumulator[0] / accumulator[1] if accumulator[1] else None
 
 
 @udf.scalar

@@ -15,6 +15,7 @@ from pyspark.sql import functions as F
 import udf_server as udf
 from remote_udf.errors import InvalidOption
 from spark_client import PlanError, root_cause
+from tests.spark.aggregate.mean import MyMean
 from tests.spark_client.executor.aggregate.world import Rows, Total, Trail
 from udf_server.aggregate.declaration import declare_aggregate
 from udf_server.process.declaration import declare_process
@@ -22,25 +23,8 @@ from udf_server.process.declaration import declare_process
 pytestmark = pytest.mark.connect
 
 
-class PlainAvg(udf.AggregateFunction):
-    """Equals Spark's avg of bigints, but fails for 13."""
-
+class PlainAvg(MyMean):
     name = "plain_avg"
-    nulls = "skip"
-
-    def create_accumulator(self) -> list[int]:
-        return [0, 0]
-
-    def accumulate(self, accumulator, v: int):
-        if v == 13:
-            raise ValueError("no thirteens")
-        return [accumulator[0] + v, accumulator[1] + 1]
-
-    def merge(self, accumulator, others):
-        return [sum(each) for each in zip(accumulator, *others, strict=True)]
-
-    def get_value(self, accumulator) -> float:
-        return accumulator[0] / accumulator[1] if accumulator[1] else None
 
 
 class Products(udf.AggregateFunction):

@@ -54,6 +54,28 @@ class Reloaded(Site):
         return done.returncode, (done.stdout + done.stderr).strip()
 
 
+@contextlib.contextmanager
+def calling(target, function):
+    """Calls a function all the time in one stream; no answer may follow that of a later version."""
+    stream, answers, stopped = opened(target, function), [], threading.Event()
+
+    def call():
+        while not stopped.is_set():
+            stream.submit(chunk_of([1, 2, 3], len(answers)))
+            answers.extend(everything(stream).values())
+
+    thread = threading.Thread(target=call)
+    thread.start()
+    try:
+        yield answers
+    finally:
+        stopped.set()
+        thread.join(60)
+    stream.finish()
+    stream.close()
+    assert answers == sorted(answers)
+
+
 @pytest.fixture(scope="module")
 def site(tmp_path_factory):
     return Reloaded(tmp_path_factory.mktemp("reload"))
@@ -74,31 +96,16 @@ def server(site):
 @pytest.mark.slow
 def test_reloads_under_load_lose_and_repeat_nothing_and_leave_no_old_answer(server, site):
     _, ready = server
-    target, answers, stopped = ready["target"], [], threading.Event()
+    target = ready["target"]
     site.write(0)
     assert site.reload("geo") == (0, "group 'geo': place@1")
     before = len(site.log)
-    stream = opened(target, "place")
-
-    def call():
-        while not stopped.is_set():
-            stream.submit(chunk_of([1, 2, 3], len(answers)))
-            answers.extend(everything(stream).values())
-
-    calling = threading.Thread(target=call)
-    calling.start()
-    try:
+    with calling(target, "place") as answers:
         for version in range(1, 4):
             site.write(version)
             assert site.reload("geo") == (0, "group 'geo': place@1")
             assert called(target, "place", range(20)) == [str(version)] * 20
             wait_until(lambda version=version: str(version) in answers[-1:])
-    finally:
-        stopped.set()
-        calling.join(60)
-    stream.finish()
-    stream.close()
-    assert answers == sorted(answers)
 
     def parts():
         """The ends of the streams, one on each process that had it, whose numbers of rows are multiples of 3."""
@@ -140,16 +147,7 @@ def test_the_servers_own_python_is_reloaded_under_load_and_a_broken_version_chan
     # Each reload is checked beside the old processes, of which only one at a time gets streams.
     with serving(site, site.set(*groups, plugin=[own], processes=2)) as (_, ready):
         target, source = ready["target"], "group 'default'" if groups else "the server"
-        stream, answers, stopped = opened(target, "mine"), [], threading.Event()
-
-        def call():
-            while not stopped.is_set():
-                stream.submit(chunk_of([1, 2, 3], len(answers)))
-                answers.extend(everything(stream).values())
-
-        calling = threading.Thread(target=call)
-        calling.start()
-        try:
+        with calling(target, "mine") as answers:
             for version in range(1, 3):
                 site.write(version, file="own", name="mine")
                 assert site.reload("default") == (0, f"{source}: mine@1")
@@ -161,12 +159,6 @@ def test_the_servers_own_python_is_reloaded_under_load_and_a_broken_version_chan
             site.write("bad", file="own", name="mine", type="str")
             assert "function mine@1 was mine(x bigint)" in site.reload("default")[1]
             assert called(target, "mine") == ["2"]
-        finally:
-            stopped.set()
-            calling.join(60)
-        stream.finish()
-        stream.close()
-        assert answers == sorted(answers)
         site.write("last", file="own", name="mine")
         assert site.reload() == (0, "\n".join([f"{source}: mine@1", *(["group 'geo': place@1"] if groups else [])]))
         assert called(target, "mine") == ["last"]

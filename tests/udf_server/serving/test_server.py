@@ -311,6 +311,17 @@ async def test_a_server_that_never_started_may_be_stopped():
     await Server(ServerConfig(), Registry([])).stop()
 
 
+async def test_a_server_that_was_prepared_and_does_not_listen_stops():
+    server = Server(ServerConfig(port=0, metrics_port=0), Registry([]))
+    await server.prepare()
+    port = int(server.metrics_url.rpartition(":")[2])
+    with socket.create_connection(("127.0.0.1", port), timeout=20):
+        pass
+    await server.stop()
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.1", port), timeout=20)
+
+
 def test_a_lost_client_frees_the_stream(serve, channel):
     started, release = threading.Event(), threading.Event()
     serving = serve(wait_function(started, release))
