@@ -7,7 +7,7 @@ computes the call as a column of that name, and then the expressions around it.
 
 import itertools
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from typing import Any, TypeGuard, TypeVar
 
@@ -18,6 +18,7 @@ from pyspark.sql import functions as F
 from spark_client.base.errors import PlanError
 from spark_client.base.identifiers import column_named, error_column
 from spark_client.base.root_cause import COLUMN_VALUE
+from spark_client.functions.column_calls import call_of
 
 __all__ = ["ColumnValue", "computed", "error_of", "is_value", "shown", "values_in"]
 
@@ -104,16 +105,24 @@ def values_in(expression: object, kind: type[Named]) -> dict[str, Named]:
     Raises PlanError for a call of another kind, and for one that is not known any more.
     """
     found: dict[str, Named] = {}
-    if not _known or not isinstance(expression, Column) or is_value(expression):
-        return found
-    for match in COLUMN_VALUE.finditer(str(expression)):
-        call = _known.get(int(match[2]))
-        if call is None or call.place() != match[0]:
-            raise PlanError(f"a call of a remote aggregate was followed by {_MOST} others: make it again")
+    for call in _calls_in(expression):
         if not is_value(call, kind):
             raise PlanError(call.instead())
-        found[match[0]] = call
+        found[call.place()] = call
     return found
+
+
+def _calls_in(expression: object) -> Iterator[ColumnValue]:
+    if (written := call_of(expression)) is not None:
+        # Its arguments tell what its text does, for which Spark needs a request.
+        for argument in written.arguments:
+            yield from [argument] if is_value(argument) else _calls_in(argument)
+    elif _known and isinstance(expression, Column) and not is_value(expression):
+        for match in COLUMN_VALUE.finditer(str(expression)):
+            call = _known.get(int(match[2]))
+            if call is None or call.place() != match[0]:
+                raise PlanError(f"a call of a remote aggregate was followed by {_MOST} others: make it again")
+            yield call
 
 
 def is_value(column: object, kind: type[Named] = ColumnValue) -> TypeGuard[Named]:  # type: ignore[assignment]

@@ -129,8 +129,9 @@ def test_what_cannot_be_computed_after_the_calls_says_what_to_write(remote, fram
             grouped.agg(expression).collect()
     with pytest.raises(PlanError, match=r"around my_mean\(v\) cannot be computed"):
         remote.group_by(frame).agg(F.sum(mean("v"))).collect()
+    triple = remote.function("tripled")
     for attempt in (
-        lambda: grouped.agg(over + 1), lambda: remote.select(frame, mean("v") + 1),
+        lambda: grouped.agg(over + 1), lambda: grouped.agg(triple(over)), lambda: remote.select(frame, mean("v") + 1),
         lambda: remote.with_columns(frame, {"y": mean("v") + 1}),
         lambda: remote.group_by(frame, total("v") + 1).agg(mean("v")),
         lambda: grouped.agg(mean("v").filter(total("v") > 1)),
