@@ -14,6 +14,7 @@ from tests.chaos.jobs import Job, Tally
 from tests.chaos.proxy import Proxy
 from tests.chaos.servers import ChaosServer
 from tests.chaos.strangers import Strangers, open_streams
+from tests.udf_server.secured import Pki
 from udf_server.security.access import hashed
 
 __all__ = ["FAULTS"]
@@ -211,6 +212,28 @@ def rolling_restart(scale, seed):
         return counted(job.wait(), count, "{count} restarts")
 
 
+def reloaded(scale, seed):
+    """`udf-server reload` again and again, with TLS, half of the times with SIGKILL of a process of the server"""
+    rng, failed = random.Random(seed), []
+    with ExitStack() as stack:
+        pki = Pki(Path(stack.enter_context(tempfile.TemporaryDirectory())))
+        certificate, key = pki.issue("server")
+        server = ChaosServer("--processes", "2", "--tls-certificate", certificate, "--tls-key", key)
+        stack.callback(server.kill)
+
+        def reload():
+            after = rng.choice([None, rng.uniform(0.0, 3.0)])
+            if (said := server.reload(after, rng)) and after is None:
+                failed.append(said)
+
+        security = Security(tls=True, ca_file=pki.ca)
+        job = Job(server.target, "slow", 1_000_000 // scale, security=security).start()
+        count = harm(job, 0.5, rng, reload)
+        tally = counted(job.wait(), count, "{count} reloads")
+        tally.failures += failed
+        return tally
+
+
 def left_open(scale, seed):
     """clients that vanish without closing, leave streams idle, or send nothing: they hold all slots but a few"""
     environment = {"UDF_CONFIG_KEEPALIVE_SECONDS": "1", "UDF_CONFIG_IDLE_SECONDS": "2", "UDF_CONFIG_MAX_STREAMS": "40"}
@@ -321,6 +344,5 @@ def disk_full(scale, seed):
 
 FAULTS = (
     killed, frozen, frozen_from_the_start, cut, delayed, black_holed, another_version, versions_differ, rolling_restart,
-    out_of_memory, disk_full, left_open,
-    greedy,
+    reloaded, out_of_memory, disk_full, left_open, greedy,
 )  # fmt: skip

@@ -1,11 +1,13 @@
 """Server processes that are killed, stopped and started again on the same ports."""
 
+import contextlib
 import json
 import os
 import signal
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import psutil
@@ -73,6 +75,17 @@ class ChaosServer:
             self._process.kill()
             self._process.wait()
             self._process.stdout.close()
+
+    def reload(self, kill_after=None, rng=None):
+        """Reload it; after so many seconds, kill one of its processes. Returns what is said if that fails, else ""."""
+        command = [sys.executable, "-m", "udf_server", "reload", "--metrics-port", self.metrics.rpartition(":")[2]]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+            if kill_after is not None:
+                time.sleep(kill_after)
+                with contextlib.suppress(psutil.NoSuchProcess, IndexError):
+                    rng.choice(psutil.Process(self.pid).children()).kill()
+            said = process.communicate(timeout=120)[0]
+        return said if process.returncode else ""
 
     def terminate(self):
         """End it as an orchestrator does; return at once."""

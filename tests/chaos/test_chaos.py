@@ -1,6 +1,7 @@
 """The short form of `make chaos`: fewer rows, the same faults."""
 
 import itertools
+import random
 import socket
 import threading
 
@@ -27,30 +28,39 @@ def test_no_row_is_lost_doubled_or_wrong(fault):
     assert tally.rows > 0
 
 
+def killed_in_turn(servers, stop):
+    for server in itertools.cycle(servers):
+        if stop.wait(0.5):
+            return
+        server.kill()
+        server.start()
+
+
+def reloaded_in_turn(servers, stop):
+    rng = random.Random(7)
+    for server in itertools.cycle(servers):
+        if stop.wait(0.5):
+            return
+        server.reload(rng.uniform(0.0, 3.0), rng)
+
+
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("job", [aggregated, processed])
-def test_keys_are_whole_though_servers_go(job):
-    servers = [ChaosServer(), ChaosServer()]
+@pytest.mark.parametrize(("faults", "processes"), [(killed_in_turn, 1), (reloaded_in_turn, 2)])
+def test_keys_are_whole_though_servers_go(job, faults, processes):
+    servers = [ChaosServer("--processes", str(processes)) for _ in range(2)]
     target, stop = ",".join(server.target for server in servers), threading.Event()
-
-    def faults():
-        for server in itertools.cycle(servers):
-            if stop.wait(0.5):
-                return
-            server.kill()
-            server.start()
-
-    killing = threading.Thread(target=faults)
-    killing.start()
+    harming = threading.Thread(target=faults, args=(servers, stop))
+    harming.start()
     try:
-        replays = 0
-        while not replays:
+        moved = 0
+        while not moved:
             tally = job(target, 20_000, 300)
             assert tally.good, tally
-            replays += tally.replays
+            moved += tally.replays + tally.reconnects
     finally:
         stop.set()
-        killing.join()
+        harming.join()
         for server in servers:
             server.kill()
 
