@@ -1,8 +1,10 @@
 """A local server of Spark Connect at a port of its own: PySpark starts all of them at 15002, so that two clash."""
 
 import os
+from typing import Any
 
 import pytest
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from tests.ports import free_port
@@ -20,4 +22,23 @@ def connect_session(builder: SparkSession.Builder) -> SparkSession:
         # PySpark would tell the session, too, of a port that is configured otherwise, and puts none into the URL.
         patched.setenv("PYSPARK_SUBMIT_ARGS", arguments)
         patched.setattr(DefaultChannelBuilder, "default_port", staticmethod(lambda: port))
-        return builder.remote("local[2]").getOrCreate()
+        session = builder.remote("local[2]").getOrCreate()
+    _wait_for_workers()
+    return session
+
+
+def _wait_for_workers() -> None:
+    """Start a streaming query again whose foreachBatch had no worker within Spark's ten seconds, which are fixed."""
+    from pyspark.sql.connect.streaming.readwriter import DataStreamWriter
+
+    original = DataStreamWriter.start
+
+    def start(self: Any, *arguments: Any, **options: Any) -> Any:
+        while True:
+            try:
+                return original(self, *arguments, **options)
+            except PySparkException as error:
+                if "Timed out while waiting for the Python worker to connect back" not in str(error):
+                    raise
+
+    DataStreamWriter.start = start
