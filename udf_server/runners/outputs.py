@@ -3,7 +3,7 @@
 import collections
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
@@ -24,7 +24,6 @@ __all__ = ["Emit", "Mask", "Output", "OutputWriter", "Taken", "error_bytes"]
 
 ROW = "row"
 NOTHING = (0, 0, 0)
-NO_COUNTS = (0, 0, NOTHING)
 ERROR_BYTES = 100
 TEXT = 200
 """Characters of a message that are shown to operators."""
@@ -86,6 +85,16 @@ class Taken(NamedTuple):
     cached: tuple[int, int, int] = NOTHING
     """As in Output."""
 
+    def between(self, start: int, end: int) -> "Taken":
+        """Some of the rows. Only sums of calls, retries and rows of the cache matter: the first row has them all."""
+        return Taken(
+            self.first + start, self.values.slice(start, end - start),
+            {row - start: self.errors[row] for row in range(start, end) if row in self.errors} if self.errors else {},
+            {row - start: count for row, count in self.parts.items() if start <= row < end},
+            0 if start else self.calls, 0 if start else self.retries,
+            None if self.skipped is None else self.skipped[start:end], NOTHING if start else self.cached,
+        )  # fmt: skip
+
     def cut(self, size: int) -> "Iterator[Taken]":
         """The same outcomes in pieces of about `size` bytes, in order."""
         rows = len(self.values)
@@ -94,18 +103,8 @@ class Taken(NamedTuple):
         if rows <= step:
             yield self
             return
-        failed, cut = sorted(self.errors), 0
         for start in range(0, rows, step):
-            errors, end = {}, min(start + step, rows)
-            while cut < len(failed) and failed[cut] < end:
-                errors[failed[cut] - start] = self.errors[failed[cut]]
-                cut += 1
-            yield Taken(
-                self.first + start, self.values.slice(start, end - start), errors,
-                {row - start: count for row, count in self.parts.items() if start <= row < end},
-                0 if start else self.calls, 0 if start else self.retries,
-                None if self.skipped is None else self.skipped[start:end], NOTHING if start else self.cached,
-            )  # fmt: skip
+            yield self.between(start, min(start + step, rows))
 
 
 class OutputWriter:
@@ -125,8 +124,9 @@ class OutputWriter:
         self._room = room or Room()
         self._ordered = ordered
         self._shared = shared
-        self._limit = max_message_bytes - _HEADROOM
-        self.piece_bytes = min(self._room.piece_bytes, self._limit // 2)
+        self.limit = max_message_bytes - _HEADROOM
+        """Maximum size of the data of one message, in bytes."""
+        self.piece_bytes = min(self._room.piece_bytes, self.limit // 2)
         """The approximate number of bytes to send together."""
         value = pa.field(VALUE, result)
         self._schema = pa.schema([value] if ordered else [pa.field(ROW, pa.int64(), nullable=False), value])
@@ -139,19 +139,8 @@ class OutputWriter:
         of the rows in the stream; otherwise they are consecutive. If a row has parts, a new Result begins with it. If
         a value is too large for a message, its row gets an error.
         """
-        outputs = []
         starts = sorted({0, *taken.parts})
-        for start, end in itertools.pairwise([*starts, len(taken.values)]):
-            errors = {row - start: error for row, error in taken.errors.items() if start <= row < end}
-            counts = (taken.calls, taken.retries, taken.cached) if start == 0 else NO_COUNTS
-            skipped = None if taken.skipped is None else taken.skipped[start:end]
-            outputs += self._write(
-                _Piece(
-                    batch, batch + taken.first + start, taken.values.slice(start, end - start), errors,
-                    counts, skipped, rows and rows[start:end], taken.parts.get(start, 0),
-                )
-            )  # fmt: skip
-        return outputs
+        return self._write_between(batch, taken, rows, [*starts, len(taken.values)])
 
     def write_pieces(self, batch: int, taken: Taken, rows: Sequence[int] | None = None) -> Iterator[Output]:
         """The Results as `write` makes them, one piece of `piece_bytes` after the other."""
@@ -163,35 +152,36 @@ class OutputWriter:
     def write_part(self, batch: int, row: int, part: int, value: pa.Array) -> Output | None:
         """A part of the value of one row of the batch; None if it is too large for a message."""
         data = self._writer.write(pa.RecordBatch.from_arrays([value], schema=self._schema))
-        if sum(map(len, data)) > self._limit:
+        if sum(map(len, data)) > self.limit:
             return None
         response = pb.ExecuteResponse(result=pb.Result(first_row=row, part=part))
         message = encode(response, data, self._shared)
         return self._counted(Output(message, batch, 0, 0, {}, len(message) + response.shared.bytes))
 
-    @property
-    def limit(self) -> int:
-        """Maximum size of the data of one message, in bytes."""
-        return self._limit
+    def _write_between(self, batch: int, taken: Taken, rows: Sequence[int] | None, ends: Sequence[int]) -> list[Output]:
+        outputs = []
+        for start, end in itertools.pairwise(ends):
+            outputs += self._write(batch, taken.between(start, end), rows and rows[start:end])
+        return outputs
 
-    def _write(self, piece: "_Piece") -> list[Output]:
-        values, errors = piece.values, piece.errors
-        columns = [values] if self._ordered else [_positions(piece.rows), values]
+    def _write(self, batch: int, taken: Taken, rows: Sequence[int] | None) -> list[Output]:
+        values, errors = taken.values, taken.errors
+        columns = [values] if self._ordered else [_positions(rows), values]
         data = self._writer.write(pa.RecordBatch.from_arrays(columns, schema=self._schema))
         failed = write_errors(errors) if errors else b""
         count, size = len(values), sum(map(len, data))
-        if size + len(failed) > self._limit:
+        if size + len(failed) > self.limit:
             if count > 1:
-                low, high = piece.halves()
-                return [*self._write(low), *self._write(high)]
+                return self._write_between(batch, taken, rows, [0, count // 2, count])
             if not errors:
                 error = RowError(ErrorCode.RESULT_TOO_LARGE, self._too_large(size), attempts=1)
-                return self._write(replace(piece, values=pa.nulls(1, values.type), errors={0: error}))
-        calls, retries, cached = piece.counts
-        skipped = 0 if piece.skipped is None else int(np.count_nonzero(piece.skipped))
+                return self._write(batch, taken._replace(values=pa.nulls(1, values.type), errors={0: error}), rows)
+        calls, retries, cached = taken.calls, taken.retries, taken.cached
+        skipped = 0 if taken.skipped is None else int(np.count_nonzero(taken.skipped))
         result = pb.Result(
-            first_row=piece.first_row, rows=count, skipped=skipped, parts=piece.parts, calls=calls, retries=retries
-        )
+            first_row=batch + taken.first, rows=count, skipped=skipped, parts=taken.parts.get(0, 0), calls=calls,
+            retries=retries,
+        )  # fmt: skip
         if any(cached):
             result.cache_hits, result.cache_misses, result.cache_shared = cached
         for unit, amount in self._spending.take().items():
@@ -205,47 +195,16 @@ class OutputWriter:
         response = pb.ExecuteResponse(result=result)
         message = encode(response, data, self._shared)
         size = len(message) + response.shared.bytes
-        return [self._counted(Output(message, piece.batch, count, skipped, codes, size, calls, retries, cached, texts))]
+        return [self._counted(Output(message, batch, count, skipped, codes, size, calls, retries, cached, texts))]
 
     def _counted(self, output: Output) -> Output:
         self._room.take(output.size)
         return output
 
     def _too_large(self, size: int) -> str:
-        return f"{self._what} {size} bytes; a message holds {self._limit}"
+        return f"{self._what} {size} bytes; a message holds {self.limit}"
 
 
 def _positions(rows: Sequence[int] | None) -> pa.Array:
     # Arrow would read a range number by number.
     return pa.array(np.arange(rows.start, rows.stop) if isinstance(rows, range) else rows, pa.int64())
-
-
-@dataclass(frozen=True, slots=True)
-class _Piece:
-    """Outcomes of consecutive rows of one batch."""
-
-    batch: int
-    first_row: int
-    values: pa.Array
-    errors: Mapping[int, RowError]
-    counts: tuple[int, int, tuple[int, int, int]]
-    """Calls, retries, rows of the cache. Only sums matter: `halves` keeps them in the first half, like `parts`."""
-    skipped: Mask | None
-    rows: Sequence[int] | None
-    parts: int
-
-    def halves(self) -> "tuple[_Piece, _Piece]":
-        half = len(self.values) // 2
-        low = {row: error for row, error in self.errors.items() if row < half}
-        high = {row - half: error for row, error in self.errors.items() if row >= half}
-        skipped = (None, None) if self.skipped is None else (self.skipped[:half], self.skipped[half:])
-        return (
-            replace(
-                self, values=self.values.slice(0, half), errors=low, skipped=skipped[0],
-                rows=self.rows and self.rows[:half],
-            ),
-            replace(
-                self, first_row=self.first_row + half, values=self.values.slice(half), errors=high, counts=NO_COUNTS,
-                skipped=skipped[1], rows=self.rows and self.rows[half:], parts=0,
-            ),
-        )  # fmt: skip
