@@ -42,7 +42,7 @@ class _File:
     """Whether another content would have another mark."""
 
 
-class Sources:
+class Sources(MetaPathFinder):
     """The files of plugins. Safe to use from any thread.
 
     Create it before the plugins are imported. If it is `watched`, it stays in `sys.meta_path` and hashes what is
@@ -59,9 +59,8 @@ class Sources:
         """The folders of plugins that are a file."""
         self._files: dict[Path, _File] = {}
         self._lock = threading.Lock()
-        self._finder = _Finder(self)
         if watched:
-            sys.meta_path.insert(0, self._finder)
+            sys.meta_path.insert(0, self)
 
     def add_file(self, path: Path) -> None:
         """Take in the file of a plugin, which may import what is in its folder, as a script may."""
@@ -103,8 +102,8 @@ class Sources:
 
     def forget(self) -> None:
         """Remove the modules of the files, so that they are imported again. This object is then of no more use."""
-        if self._finder in sys.meta_path:
-            sys.meta_path.remove(self._finder)
+        if self in sys.meta_path:
+            sys.meta_path.remove(self)
         names = tuple(path.name for path in self._files)
         for name, module in list(sys.modules.items()):
             file = getattr(module, "__file__", None)
@@ -113,34 +112,32 @@ class Sources:
             if Path(file).resolve() in self._files:
                 sys.modules.pop(name, None)
 
-    def read(self, path: Path) -> bytes:
-        """The content of a file that is imported, which is hashed. Raises OSError."""
+    def read(self, path: Path) -> tuple[bytes, bool]:
+        """The content of a file that is imported, which is hashed, and whether any edit shows in its time.
+
+        Raises OSError.
+        """
         path = path.resolve()
         mark, now = _mark(path), time.time_ns()
         content = path.read_bytes()
         file = _File(hashlib.sha256(content).digest(), mark, _is_settled(mark, now))
         with self._lock:
             # The first hash stays: if a file is imported later with another content, it counts as edited.
-            self._files.setdefault(path, file)
-        return content
+            return content, self._files.setdefault(path, file).settled
 
-    def is_settled(self, path: Path) -> bool:
-        """Whether a file that was read has not been edited for so long that any edit shows in its time."""
-        with self._lock:
-            file = self._files.get(path.resolve())
-            return file is not None and file.settled
-
-    def found(self, name: str, path: Sequence[str] | None, target: ModuleType | None) -> ModuleSpec | None:
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
         """How a module is imported, if it is a file of a plugin; otherwise None."""
-        if not self._places(name.partition(".")[0]):
+        if not self._places(fullname.partition(".")[0]):
             return None
-        others = (each for each in sys.meta_path if not isinstance(each, _Finder))
-        spec = next((found for each in others if (found := each.find_spec(name, path, target)) is not None), None)
+        others = (each for each in sys.meta_path if not isinstance(each, Sources))
+        spec = next((found for each in others if (found := each.find_spec(fullname, path, target)) is not None), None)
         if spec is None or spec.origin is None or not isinstance(spec.loader, SourceFileLoader):
             return None
         if self._folder(Path(spec.origin).resolve()) is None:
             return None
-        spec.loader = _Loader(name, spec.origin, self)
+        spec.loader = _Loader(fullname, spec.origin, self)
         return spec
 
     def _add(self, path: Path) -> None:
@@ -162,7 +159,7 @@ class Sources:
             if path in self._files or self._folder(path) is None:
                 continue
             try:
-                content = self.read(path)
+                content, _ = self.read(path)
             except OSError:
                 continue  # importing it says why
             waiting += _imported(content, path, self._places)
@@ -186,16 +183,6 @@ class Sources:
         return path.relative_to(folder).as_posix() if folder is not None else path.name
 
 
-class _Finder(MetaPathFinder):
-    def __init__(self, sources: Sources) -> None:
-        self._sources = sources
-
-    def find_spec(
-        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
-    ) -> ModuleSpec | None:
-        return self._sources.found(fullname, path, target)
-
-
 class _Loader(SourceFileLoader):
     """Hashes what it reads. It uses Python's cache of bytecode only where that cannot be of older code."""
 
@@ -205,8 +192,8 @@ class _Loader(SourceFileLoader):
 
     def get_code(self, fullname: str) -> CodeType:
         path = self.get_filename(fullname)
-        content = self._sources.read(Path(path))
-        if self._sources.is_settled(Path(path)) and _is_newer(cache_from_source(path), path):
+        content, settled = self._sources.read(Path(path))
+        if settled and _is_newer(cache_from_source(path), path):
             code = super().get_code(fullname)
             assert code is not None
             return code
