@@ -7,8 +7,9 @@ import logging
 import math
 import sqlite3
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from udf_server.base.errors import InvalidConfig
 from udf_server.base.store import (
@@ -145,24 +146,21 @@ class FileStore(Store):
         return await self._outcomes.run(lambda db: db.execute(text, (function, function)).rowcount, math.inf)
 
     async def export(self) -> AsyncIterator[tuple[str, bytes, bytes]]:
-        rows = await self._outcomes.run(lambda db: self._page(db, "", b""), math.inf)
-        while rows:
+        function, key = "", b""
+        while rows := await self._outcomes.run(functools.partial(self._page, function=function, key=key), math.inf):
             for row in rows:
                 yield row
             function, key, _ = rows[-1]
-            rows = await self._outcomes.run(functools.partial(self._page, function=function, key=key), math.inf)
 
     # The methods below run on the threads of the files.
 
     def _get(self, db: sqlite3.Connection, function: str, keys: Sequence[bytes]) -> list[bytes | None]:
         now = self._wall()
         found: dict[bytes, bytes | None] = {}
-        for marks, part in parts(keys):
-            text = f"{_ENTRIES} AND key IN ({marks})"
-            for key, entry, used in db.execute(text, (LARGEST_ENTRY + 1, function, now, *part)):
-                found[key] = None if entry is None else bounded_entry(entry)
-                if used < now - TOUCH_SECONDS:
-                    self._touched.append((now, function, key))
+        for key, entry, used in _rows_of(db, _ENTRIES, keys, LARGEST_ENTRY + 1, function, now):
+            found[key] = None if entry is None else bounded_entry(entry)
+            if used < now - TOUCH_SECONDS:
+                self._touched.append((now, function, key))
         if len(self._touched) > TOUCHED_AT_ONCE:
             # What was read counts, although the disk may be full.
             with contextlib.suppress(sqlite3.Error):
@@ -204,23 +202,19 @@ class FileStore(Store):
     def _claim(
         self, db: sqlite3.Connection, function: str, keys: Sequence[bytes], useless: Mapping[bytes, bytes]
     ) -> list[bool]:
-        now, mine = self._wall(), set()
+        now, name = self._wall(), self._beats.name
         with transaction(db):
-            self._renew(db, self._beats.name)
+            self._renew(db, name)
             db.execute(
                 "DELETE FROM claims WHERE server NOT IN (SELECT server FROM servers WHERE until > ? AND until < ?)",
                 (now, now + LONGEST_SECONDS),
             )
-            for marks, part in parts(keys):
-                text = f"{_BEGINNINGS} AND key IN ({marks})"
-                found = db.execute(text, (BEGINNING_BYTES, function, now, *part))
-                there = {key for key, beginning in found if beginning and beginning != useless.get(key)}
-                rows = [(function, key, self._beats.name) for key in part if key not in there]
-                db.executemany("INSERT OR IGNORE INTO claims VALUES (?, ?, ?)", rows)
-                text = f"{_CLAIMS} AND key IN ({marks})"
-                claims = db.execute(text, (function, self._beats.name, *part))
-                mine |= {key for (key,) in claims if key not in there}
-        return [key in mine for key in keys]
+            found = _rows_of(db, _BEGINNINGS, keys, BEGINNING_BYTES, function, now)
+            there = {key for key, beginning in found if beginning and beginning != useless.get(key)}
+            rows = [(function, key, name) for key in keys if key not in there]
+            db.executemany("INSERT OR IGNORE INTO claims VALUES (?, ?, ?)", rows)
+            mine = {key for (key,) in _rows_of(db, _CLAIMS, keys, function, name)}
+        return [key in mine and key not in there for key in keys]
 
     async def _beat(self, name: str) -> None:
         await self._outcomes.run(lambda db: self._renew(db, name))
@@ -229,10 +223,7 @@ class FileStore(Store):
         db.execute("INSERT OR REPLACE INTO servers VALUES (?, ?)", (name, self._wall() + LEASE_SECONDS))
 
     def _get_own(self, db: sqlite3.Connection, function: str, keys: Sequence[bytes]) -> list[bytes | None]:
-        found: dict[bytes, bytes] = {}
-        for marks, part in parts(keys):
-            text = f"{_OWN_ENTRIES} AND key IN ({marks})"
-            found.update(db.execute(text, (LARGEST_OWN + 1, function, self._wall(), *part)).fetchall())
+        found = dict(_rows_of(db, _OWN_ENTRIES, keys, LARGEST_OWN + 1, function, self._wall()))
         return [found.get(key) for key in keys]
 
     def _change(self, db: sqlite3.Connection, function: str, changes: Sequence[Change], seconds: float) -> list[bool]:
@@ -251,3 +242,9 @@ class FileStore(Store):
                 [(function, change.key, change.after, now + seconds) for change in made],
             )
         return same
+
+
+def _rows_of(db: sqlite3.Connection, text: str, keys: Sequence[bytes], *values: object) -> Iterator[tuple[Any, ...]]:
+    """The rows of a query that have one of the keys. `values` are those of its other parameters."""
+    for marks, part in parts(keys):
+        yield from db.execute(f"{text} AND key IN ({marks})", (*values, *part))
