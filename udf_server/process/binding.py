@@ -73,21 +73,21 @@ class ProcessBinding:
     """Processes segments, given as columns, and returns the results as a struct array."""
 
     def __init__(self, function: ProcessFunction, call: ProcessCall, metrics: ProcessMetrics | None = None) -> None:
-        self._function = function
-        self._metrics = metrics
-        self._names = segments_schema(function.spec, call).names
-        self._call = call
+        self.function = function
+        self.metrics = metrics
+        self.names = segments_schema(function.spec, call).names
+        self.is_broadcast = call.broadcast
         facts = CallFacts(function.spec, call, tuple(entry.name for entry in function.states))
         self._engine = Engine(function, facts, _scalars(function, call), _broadcast_state(function, call))
-        self._reader = SegmentReader(function, call)
-        self._result = processed_type(function.spec, broadcast=call.broadcast)
+        self.reader = SegmentReader(function, call)
+        self.result = processed_type(function.spec, broadcast=call.broadcast)
 
     def place(self, position: int, path: Sequence[str]) -> str:
         """What messages call a field of a segment."""
-        column = self._names[position]
+        column, signature = self.names[position], self.function.spec.process
         if column == ROWS and path:
-            assert self._function.spec.process is not None
-            return place_of(f"table {self._function.spec.process.tables[int(path[0])].name!r}", path[1:])
+            assert signature is not None
+            return place_of(f"table {signature.tables[int(path[0])].name!r}", path[1:])
         return place_of(column, path)
 
     def call(self, emission: Emission | None, *columns: pa.Array) -> pa.Array:
@@ -134,34 +134,12 @@ class ProcessBinding:
             raise failed.exceptions[0] from None
         return results.rest()
 
-    # Used by _CallResults.
-
-    @property
-    def names(self) -> list[str]:
-        return self._names
-
-    def read(self, columns: Sequence[pa.Array]) -> list[Segment]:
-        return self._reader.read(columns)
-
-    def encoded(self, processed: Sequence[Processed]) -> pa.Array:
-        return processed_array(self._function, processed, broadcast=self._call.broadcast)
-
-    def encoded_output(self, emitted: Sequence[Emitted]) -> pa.StructArray:
-        return output_array(self._function, emitted, self._result.field(OUTPUT).type.value_type)
-
-    def part_of(self, output: pa.StructArray) -> pa.Array:
-        return part_of(output, self._result)
-
-    @property
-    def metrics(self) -> ProcessMetrics | None:
-        return self._metrics
-
 
 class _CallResults:
     """The results of the segments of one call, in order. They are sent early if they are large, or else at the end."""
 
     def __init__(self, binding: ProcessBinding, emission: Emission | None, columns: Sequence[pa.Array]) -> None:
-        self.segments = binding.read(columns)
+        self.segments = binding.reader.read(columns)
         self._binding = binding
         self._emission = emission
         self._rows = [len(segment.rows) for segment in self.segments]
@@ -178,7 +156,8 @@ class _CallResults:
             return None
 
         def rows(emitted: list[Emitted]) -> None:
-            emission.part(index, binding.encoded_output(emitted), binding.part_of)
+            output = output_array(binding.function, emitted, binding.result.field(OUTPUT).type.value_type)
+            emission.part(index, output, lambda part: part_of(part, binding.result))
 
         return Flush(emission.part_bytes // share, rows, emission.wait, emission.available)
 
@@ -202,7 +181,7 @@ class _CallResults:
     def rest(self) -> pa.Array:
         """The results that were added and not sent."""
         pending, self._pending, self._size = self._pending, [], 0
-        result = self._binding.encoded(pending)
+        result = processed_array(self._binding.function, pending, broadcast=self._binding.is_broadcast)
         metrics = self._binding.metrics
         if metrics is not None and pending:
             first, self._added = self._added, self._added + len(pending)

@@ -56,23 +56,19 @@ class CallFacts:
         assert self.spec.process is not None
         return {
             table.name: TableSemantics(
-                given.schema,
-                given.partition_by,
-                given.order_by,
-                given.time_column,
-                given.changelog_mode,
+                given.schema, given.partition_by, given.order_by, given.time_column, given.changelog_mode,
                 given.upsert_key,
             )
             for table, given in zip(self.spec.process.tables, self.call.tables, strict=True)
-        }
+        }  # fmt: skip
 
 
 class ProcessContext:
     """The context of a call. All calls for one segment get the same object; do not keep it."""
 
     __slots__ = (
-        "_collect", "_facts", "_key", "_kind", "_name", "_refused", "_table_watermark", "_time_context", "_timers",
-        "_watermark", "cleared", "row_time",
+        "_collect", "_facts", "_key", "_kind", "_name", "_refused", "_time_context", "_timers", "cleared", "row_time",
+        "table_watermark", "watermark",
     )  # fmt: skip
 
     def __init__(self, facts: CallFacts, key: Key, timers: Timers, collect: Callable[[Any], None]) -> None:
@@ -82,9 +78,10 @@ class ProcessContext:
         self._collect = collect
         self._refused = facts.timers_refused
         self.row_time: int | None = None
-        """The time of the row or the timer, in microseconds. For the server only."""
-        self._watermark: int | None = None
-        self._table_watermark: int | None = None
+        self.watermark: int | None = None
+        self.table_watermark: int | None = None
+        """The time of the row or the timer, and the watermarks of all tables and of the row's table, in microseconds.
+        For the server only."""
         self._name: str | None = None
         self._kind: type = int
         self._time_context = TimeContext(self, int)
@@ -95,7 +92,7 @@ class ProcessContext:
         self, time: int | None, watermark: int | None, table_watermark: int | None, timer: str | None = None
     ) -> None:
         """Begin a call. For the server only."""
-        self.row_time, self._watermark, self._table_watermark, self._name = time, watermark, table_watermark, timer
+        self.row_time, self.watermark, self.table_watermark, self._name = time, watermark, table_watermark, timer
 
     def end(self) -> None:
         """End the segment. For the server only."""
@@ -151,14 +148,6 @@ class ProcessContext:
         found: datetime.datetime | None = to_author(self.row_time, datetime.datetime)
         return found
 
-    def read_watermark(self, kind: type) -> Any:
-        """The least watermark of all tables, for TimeContext."""
-        return to_author(self._watermark, kind)
-
-    def read_table_watermark(self, kind: type) -> Any:
-        """The watermark of the row's table, for TimeContext."""
-        return to_author(self._table_watermark, kind)
-
     def register_on_time(
         self, name_or_time: str | int | datetime.datetime, time: int | datetime.datetime | None = None
     ) -> None:
@@ -175,14 +164,13 @@ class ProcessContext:
             ValueError: The call cannot have timers.
             TypeError: The name or the time has another type.
         """
-        if self._refused is not None:
-            raise ValueError(self._refused)
+        timers = self.timers()
         if time is None:
-            self._timers.register(None, from_author(name_or_time))
+            timers.register(None, from_author(name_or_time))
         elif not isinstance(name_or_time, str):
             raise TypeError(f"the name of a timer is text, not {name_or_time!r}")
         else:
-            self._timers.register(name_or_time, from_author(time))
+            timers.register(name_or_time, from_author(time))
 
     def clear_timer(self, name_or_time: str | int | datetime.datetime) -> None:
         """Delete the timer of a name, or the unnamed timer at a time, if it exists.
@@ -240,11 +228,11 @@ class TimeContext:
 
     def current_watermark(self) -> Any:
         """Return the least watermark of all tables. None until each table has one."""
-        return self._context.read_watermark(self._kind)
+        return to_author(self._context.watermark, self._kind)
 
     def table_watermark(self) -> Any:
         """Return the watermark of the table that the row belongs to. None in `on_timer`."""
-        return self._context.read_table_watermark(self._kind)
+        return to_author(self._context.table_watermark, self._kind)
 
     def register_on_time(
         self, name_or_time: str | int | datetime.datetime, time: int | datetime.datetime | None = None

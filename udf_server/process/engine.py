@@ -6,18 +6,17 @@ import sys
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from types import GeneratorType
-from typing import Any, TypeVar
+from typing import Any
 
 from remote_udf.row_kinds import RowKind
 from udf_server.process.context import CallFacts, ProcessContext
 from udf_server.process.declaration import ProcessFunction
-from udf_server.process.states import KeyState, StateEntry
+from udf_server.process.states import KeyState
 from udf_server.process.timers import Timer, Timers
 from udf_server.values.values import Key
 
 __all__ = ["Emitted", "Engine", "Flush", "Incoming", "Processed", "Segment"]
 
-T = TypeVar("T")
 Incoming = tuple[int, Any, int | None]
 """An input row: the number of its table, the row as the function receives it, and its time."""
 Emitted = tuple[int | None, RowKind, int | None, Sequence[Any]]
@@ -79,15 +78,15 @@ class Engine:
         self, function: ProcessFunction, facts: CallFacts, scalars: Sequence[Any], broadcast_state: Sequence[Any] | None
     ) -> None:
         """`scalars` has a value per scalar argument, `broadcast_state` the stored value of each broadcast entry."""
-        self._function = function
-        self._facts = facts
+        self.function, self.facts = function, facts
         self._broadcast = facts.call.broadcast
-        self._own = [entry for entry in function.states if entry.broadcast is self._broadcast]
+        self.own = [entry for entry in function.states if entry.broadcast is self._broadcast]
+        """The state entries that are stored with the segments."""
+        self._is_own = [entry.broadcast is self._broadcast for entry in function.states]
         self._others = [entry for entry in function.states if entry.broadcast is not self._broadcast]
         self.states_last = self._broadcast or not self._others
         """Whether the function receives the same state objects for every row."""
         self._other_stored = list(broadcast_state or [None] * len(self._others))
-        self._places = _Places(function.states, self._own)
         values = iter(scalars)
         arguments = [None if argument.table is not None else next(values) for argument in function.arguments]
         self.binding = _BoundEval(function, arguments)
@@ -132,17 +131,6 @@ class Engine:
 
     # Used by _RunningSegment.
 
-    @property
-    def function(self) -> ProcessFunction:
-        return self._function
-
-    @property
-    def facts(self) -> CallFacts:
-        return self._facts
-
-    def own_state(self, segment: Segment) -> KeyState:
-        return KeyState(self._own, segment.state, segment.now)
-
     def states(self, own: KeyState, now: int) -> list[Any]:
         """The state entries for the function. While broadcast rows are processed, the state of the key is None."""
         if not self._others:
@@ -154,11 +142,12 @@ class Engine:
                 entry.load(stored, now, writable=False)
                 for entry, stored in zip(self._others, self._other_stored, strict=True)
             ]
-        return self._places.merged(own.values, others)
+        mine, theirs = iter(own.values), iter(others)
+        return [next(mine) if is_own else next(theirs) for is_own in self._is_own]
 
     def own_indexes(self, names: set[str]) -> list[int]:
         """The entries of these names that may be cleared: broadcast state only while broadcast rows are processed."""
-        return [index for index, entry in enumerate(self._own) if entry.name in names]
+        return [index for index, entry in enumerate(self.own) if entry.name in names]
 
 
 class _BoundEval:
@@ -191,17 +180,6 @@ class _BoundEval:
         return self._code(*((context,) if self._has_context else ()), *self._values, **self._named)
 
 
-class _Places:
-    """Merges own and other state entries in the order of the declaration."""
-
-    def __init__(self, entries: Sequence[StateEntry], own: Sequence[StateEntry]) -> None:
-        self._order = [entry in own for entry in entries]
-
-    def merged(self, own: Sequence[T], others: Sequence[T]) -> list[T]:
-        mine, theirs = iter(own), iter(others)
-        return [next(mine) if is_own else next(theirs) for is_own in self._order]
-
-
 class _RunningSegment:
     """One segment in flight."""
 
@@ -210,7 +188,7 @@ class _RunningSegment:
     ) -> None:
         self._engine = engine
         self._segment = segment
-        self._state = engine.own_state(segment)
+        self._state = KeyState(engine.own, segment.state, segment.now)
         self._timers = Timers(segment.timers)
         self._output: list[Emitted] = []
         self._size = 0
