@@ -1,20 +1,50 @@
-"""Reads dead letters back as the rows that they contain."""
+"""Plans what dead letters contain, and reads them back as the rows that they contain."""
 
+import os
 import re
+from collections.abc import Sequence
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.types import StructField, StructType
 
 from spark_client.base.errors import PlanError
 from spark_client.base.grouped import grouped
+from spark_client.base.identifiers import Identifiers
 from spark_client.base.targets import require_no_credentials
+from spark_client.base.types import spark_type
 from spark_client.executor.scalar.dead_letter import LETTER_COLUMNS
 
-__all__ = ["replayed"]
+__all__ = ["letter_schema", "replayed"]
 
 RUNS_SHOWN = 10
 _RUN = re.compile(r"[0-9a-f-]+")
+_CONNECT_WORKER = "SPARK_CONNECT_LOCAL_URL"
+"""The variable of the environment that Spark sets where it runs functions of foreachBatch on Spark Connect."""
+
+
+def letter_schema(
+    names: Sequence[str], fields: Sequence[StructField], identifiers: Identifiers,
+    micro_batch: tuple[str, int] | None,
+) -> str:  # fmt: skip
+    """Spark's schema of the dead letters of input rows with these columns, as JSON. Raises PlanError."""
+    if micro_batch is None and _CONNECT_WORKER in os.environ:
+        raise PlanError(
+            "dead letters in a function of foreachBatch on Spark Connect: a micro-batch that runs again would "
+            "write its letters twice, because Spark does not say there which query it belongs to. Write "
+            'connect(..., micro_batch=("a name of the query", number)), with the number that the function gets'
+        )
+    own = [StructField(field.name, spark_type(field.type)) for field in LETTER_COLUMNS]
+    taken = {identifiers.key(field.name) for field in own}
+    for name in names:
+        if identifiers.key(name) in taken:
+            raise PlanError(
+                f"column {name!r}: a dead letter has a column of that name besides those of the input. "
+                "If the input is dead letters, read them by `replay` of the session; otherwise rename the column"
+            )
+    given = [StructField(name, field.dataType) for name, field in zip(names, fields, strict=False)]
+    return StructType([*given, *own]).json()
 
 
 def replayed(spark: SparkSession, path: str, run: str | None) -> DataFrame:

@@ -1,7 +1,6 @@
 """CallPlanner plans all remote calls of a `select` or `with_columns` as one mapInArrow operator."""
 
 import dataclasses
-import os
 import uuid
 from collections.abc import Mapping, Sequence
 from typing import TypeGuard
@@ -13,25 +12,23 @@ from pyspark.sql.types import StructField, StructType
 from remote_udf.options import OnError, OutputMode
 from spark_client.base.calls import ErrorPolicy, ScalarCall
 from spark_client.base.config import ClientConfig
-from spark_client.base.errors import PlanError
 from spark_client.base.identifiers import are_plain, error_column, hidden, identifiers_of
 from spark_client.base.types import spark_type
 from spark_client.executor.engine.planned_calls import EarlierAnswers
 from spark_client.executor.engine.policy import ERROR_TYPE
 from spark_client.executor.engine.row_engine import PlannedCall
-from spark_client.executor.scalar.dead_letter import LETTER_COLUMNS, Operator
+from spark_client.executor.scalar.dead_letter import Operator
 from spark_client.executor.scalar.rows import ColumnSource, OutputColumn, RowPlan, map_rows, of_partition
 from spark_client.functions.arguments import column_of, require_arguments
 from spark_client.functions.column_calls import ColumnCall, call_of
 from spark_client.functions.scalar import plan_call
+from spark_client.planning.dead_letters import letter_schema
 from spark_client.planning.operators import apply_operator, with_names
 from spark_client.planning.scans import renamed, selected
 
 __all__ = ["CallNode", "CallPlanner", "Item", "columns_of"]
 
 _DRIVER = uuid.uuid4().hex
-_CONNECT_WORKER = "SPARK_CONNECT_LOCAL_URL"
-"""The variable of the environment that Spark sets where it runs functions of foreachBatch on Spark Connect."""
 
 
 @dataclasses.dataclass(eq=False)
@@ -194,34 +191,15 @@ class CallPlanner:
             columns.append(OutputColumn(name, source, of.index))
             type_ = of.result if source is ColumnSource.VALUE else ERROR_TYPE
             schema.append(StructField(name, spark_type(type_)))
-        letters = self._letter_schema(letter, fields)
+        letters = ""
+        if any(node.call.policy.on_error is OnError.DEAD_LETTER for node in self._nodes):
+            letters = letter_schema(letter, fields, self._identifiers, self._config.micro_batch)
         operator = Operator(self._operation, _DRIVER, micro_batch=self._config.micro_batch)
         plan = RowPlan(tuple(planned), tuple(columns), letter, ordered, operator, letters)
         return apply_operator(
             frame, map_rows, plan, StructType(schema), calls=[node.shown for node in self._nodes],
             of_partition=of_partition if letters else None,
         )  # fmt: skip
-
-    def _letter_schema(self, names: Sequence[str], fields: Sequence[StructField]) -> str:
-        """Spark's schema of the dead letters as JSON; empty if no call writes dead letters. Raises PlanError."""
-        if all(node.call.policy.on_error is not OnError.DEAD_LETTER for node in self._nodes):
-            return ""
-        if self._config.micro_batch is None and _CONNECT_WORKER in os.environ:
-            raise PlanError(
-                "dead letters in a function of foreachBatch on Spark Connect: a micro-batch that runs again would "
-                "write its letters twice, because Spark does not say there which query it belongs to. Write "
-                'connect(..., micro_batch=("a name of the query", number)), with the number that the function gets'
-            )
-        own = [StructField(field.name, spark_type(field.type)) for field in LETTER_COLUMNS]
-        taken = {self.same(field.name) for field in own}
-        for name in names:
-            if self.same(name) in taken:
-                raise PlanError(
-                    f"column {name!r}: a dead letter has a column of that name besides those of the input. "
-                    "If the input is dead letters, read them by `replay` of the session; otherwise rename the column"
-                )
-        given = [StructField(name, field.dataType) for name, field in zip(names, fields, strict=False)]
-        return StructType([*given, *own]).json()
 
     def _planned(self, node: CallNode, fields: Sequence[StructField], ordered: bool) -> PlannedCall:
         """The call with the positions of its arguments. Checks the types of the arguments."""
