@@ -1,5 +1,7 @@
 """JobTags marks Spark's jobs, so that those of one purpose can be cancelled."""
 
+import contextlib
+from collections.abc import Iterator
 from typing import Any
 
 from pyspark import SparkContext
@@ -21,3 +23,14 @@ class JobTags:
             self.add, self.remove, self.cancel = owner.addJobTag, owner.removeJobTag, owner.cancelJobsWithTag
         else:
             self.add, self.remove, self.cancel = owner.addTag, owner.removeTag, owner.interruptTag
+
+    @contextlib.contextmanager
+    def tagging(self, tag: str) -> Iterator[None]:
+        """Add the tag to the jobs that the block starts."""
+        self.add(tag)
+        try:
+            yield
+        finally:
+            # Spark may have been stopped meanwhile, and the reason is more useful.
+            with contextlib.suppress(Exception):
+                self.remove(tag)

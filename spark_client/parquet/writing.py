@@ -9,7 +9,7 @@ import contextlib
 import re
 import time
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, TypeVar, get_args
 
@@ -20,6 +20,7 @@ from pyspark.sql import types as T
 
 from remote_udf.durations import parse_seconds
 from remote_udf.errors import InvalidOption, UnsupportedType
+from remote_udf.raw_texts import replaced
 from spark_client.base.errors import PlanError, WriteFailed
 from spark_client.base.identifiers import identifiers_of
 from spark_client.base.job_tags import JobTags
@@ -90,8 +91,8 @@ def write(spark: SparkSession, frame: DataFrame, path: str, options: WriteOption
     committing = False
     tags, tag = JobTags(spark), f"remote-udf-write-{staging.write}"
     try:
-        with _tagged(tags, tag):
-            answer = run_once(spark, begin, BeginPlan(staging, options.mode in ("error", "ignore")))
+        with tags.tagging(tag):
+            (answer,) = run_once(spark, begin, BeginPlan(staging, options.mode in ("error", "ignore")))
             if answer == "ready":
                 rows = apply_after_operator(frame, write_files, plan, FILES).collect()
         if answer == "ready":
@@ -114,9 +115,7 @@ def write(spark: SparkSession, frame: DataFrame, path: str, options: WriteOption
         raise WriteFailed(f"write_parquet: {path!r} has files; write elsewhere, or with another mode")
     if answer != "ready":
         raise WriteFailed(f"write_parquet: {answer}")
-    # Spark may have no file system for the path, and so no caches. It says so by errors of many classes.
-    with contextlib.suppress(Exception):
-        spark.catalog.refreshByPath(path)
+    _refresh(spark, path)
     return [ParquetFile(f"{file.folder}/{file.name}".lstrip("/"), file.rows, file.bytes) for file in files]
 
 
@@ -126,25 +125,17 @@ def recovered(spark: SparkSession, path: str, unchanged_for: str) -> list[str]:
         plan = RecoverPlan(_checked_path(path), parse_seconds(unchanged_for), time.time())
     except InvalidOption as error:
         raise PlanError(f"recover_parquet: unchanged_for: {error}") from None
-    rows = apply_operator(spark.range(0, 1, 1, 1), recover, plan, "answer string").collect()
-    answers = [str(row["answer"]) for row in rows]
+    answers = run_once(spark, recover, plan)
     if answers and answers[0].startswith(FAILED):
         raise WriteFailed(answers[0].removeprefix(FAILED))
-    with contextlib.suppress(Exception):
-        spark.catalog.refreshByPath(path)
+    _refresh(spark, path)
     return answers
 
 
-@contextlib.contextmanager
-def _tagged(tags: JobTags, tag: str) -> Iterator[None]:
-    """The jobs of the block have the tag."""
-    tags.add(tag)
-    try:
-        yield
-    finally:
-        # Spark may have been stopped meanwhile, and the reason is more useful.
-        with contextlib.suppress(Exception):
-            tags.remove(tag)
+def _refresh(spark: SparkSession, path: str) -> None:
+    # Spark may have no file system for the path, and so no caches. It says so by errors of many classes.
+    with contextlib.suppress(Exception):
+        spark.catalog.refreshByPath(path)
 
 
 def _clean_up(spark: SparkSession, staging: Staging, tags: JobTags, tag: str) -> None:
@@ -163,10 +154,10 @@ def _clean_up(spark: SparkSession, staging: Staging, tags: JobTags, tag: str) ->
         raise
 
 
-def run_once(spark: SparkSession, run: Callable[[Plan, Batches], Batches], plan: Plan) -> str:
-    """The answer of an operator over one row."""
-    (row,) = apply_operator(spark.range(0, 1, 1, 1), run, plan, "answer string").collect()
-    return str(row["answer"])
+def run_once(spark: SparkSession, run: Callable[[Plan, Batches], Batches], plan: Plan) -> list[str]:
+    """Run an operator over one row, and return its answers."""
+    rows = apply_operator(spark.range(0, 1, 1, 1), run, plan, "answer string").collect()
+    return [str(row["answer"]) for row in rows]
 
 
 def _checked_path(path: str) -> str:
@@ -221,23 +212,10 @@ def _schema(spark: SparkSession, fields: Sequence[T.StructField]) -> pa.Schema:
             type_ = pa.null()
         if _has_void(type_):
             raise PlanError(f"write_parquet: {where} has type {field.dataType.simpleString()}, which cannot be written")
-        written.append(pa.field(field.name, _stored(type_)))
+        # Spark reads times in microseconds only.
+        written.append(pa.field(field.name, replaced(type_, pa.time64("ns"), pa.time64("us"))))
     metadata = {_SPARK_SCHEMA: T.StructType(list(fields)).json(), _SPARK_VERSION: spark.version}
     return pa.schema(written, metadata)
-
-
-def _stored(type_: pa.DataType) -> pa.DataType:
-    """The type with times in microseconds, which is all that Spark reads."""
-    if pa.types.is_time64(type_):
-        return pa.time64("us")
-    if pa.types.is_struct(type_):
-        return pa.struct([field.with_type(_stored(field.type)) for field in type_])
-    if pa.types.is_map(type_):
-        key, item = (field.with_type(_stored(field.type)) for field in (type_.key_field, type_.item_field))
-        return pa.map_(key, item)
-    if pa.types.is_list(type_):
-        return pa.list_(type_.value_field.with_type(_stored(type_.value_type)))
-    return type_
 
 
 def _has_void(type_: pa.DataType) -> bool:
