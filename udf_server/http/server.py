@@ -1,4 +1,4 @@
-"""The HTTP server: metrics for Prometheus, liveness, readiness, and the web UI; and how many connections it accepts."""
+"""The HTTP server: metrics for Prometheus, liveness, readiness, and the web UI."""
 
 import asyncio
 import collections
@@ -14,29 +14,30 @@ from wsgiref.types import WSGIEnvironment
 import h11
 from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4
 
-from udf_server.base.open_files import LOOP_FILES
+from udf_server.base.errors import InvalidConfig
+from udf_server.base.open_files import HTTP_CONNECTIONS
 from udf_server.http.exposition import SharedPage
 from udf_server.http.messages import HEADER_BYTES, BadRequest, read_request, write_response
 from udf_server.page.site import PATHS, Site
 
-try:
-    import resource
-except ImportError:  # there are no such limits on Windows
-    resource = None  # type: ignore[assignment]
-
-__all__ = ["HTTP_CONNECTIONS", "HttpServer", "affordable_connections"]
+__all__ = ["HttpServer", "listening_socket"]
 
 log = logging.getLogger(__name__)
 
 REQUEST_SECONDS = 10.0
 """How long a client may take to send its request, and how long to read the response."""
 CLOSE_SECONDS = 1.0
-HTTP_CONNECTIONS = 128
-"""Maximum number of open connections to the HTTP port."""
-RESERVED_FILES = 128
-"""Minimum number of descriptors for modules, logs, shared memory, and connections of functions."""
 
 Answer = tuple[HTTPStatus, list[tuple[str, str]], bytes]
+
+
+def listening_socket(host: str, port: int) -> socket.socket:
+    """The socket of an HTTP server. Raises InvalidConfig if it cannot listen there."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host, port), family=family, backlog=HTTP_CONNECTIONS)
+    except OSError as error:
+        raise InvalidConfig(f"cannot serve metrics at {host}:{port}: {error}") from error
 
 
 class _Kind:
@@ -60,7 +61,7 @@ class HttpServer:
         self, host: str, port: int, metrics: Callable[[], str], alive: Callable[[], bool], unready: Callable[[], str],
         site: Site | None = None, missing: Callable[[], str] = lambda: "", listening: socket.socket | None = None,
     ) -> None:  # fmt: skip
-        """The server listens immediately, or takes over a socket that listens. Raises OSError if it cannot.
+        """The server listens immediately, or takes over a socket that listens. Raises InvalidConfig if it cannot.
 
         `metrics` writes the page of metrics, on a thread. `unready` says why the server is not ready, in an empty text
         if it is; `missing` says what is not, although the server is. Without a site there is no web UI.
@@ -76,8 +77,7 @@ class HttpServer:
         """Connections that wait for their clients or for metrics, the longest-waiting one first."""
         self._connections: set[asyncio.StreamWriter] = set()
         """All connections except aborted ones, whose descriptors are closed in the next loop iteration."""
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        self._socket = listening or socket.create_server((host, port), family=family, backlog=HTTP_CONNECTIONS)
+        self._socket = listening or listening_socket(host, port)
         self._address = self._socket.getsockname()[:2]
         self._loop = asyncio.new_event_loop()
         self._stop = asyncio.Event()
@@ -244,27 +244,3 @@ async def _close(writer: asyncio.StreamWriter) -> None:
         async with asyncio.timeout(CLOSE_SECONDS):
             await writer.wait_closed()
     writer.transport.abort()
-
-
-def affordable_connections(wanted: int, loops: int = 0) -> int:
-    """`wanted`, or fewer if the limit of open files is lower. First increases the soft limit as far as allowed.
-
-    `loops` is the number of functions that have an event loop while they are used. Their descriptors are counted for
-    the soft limit only, because seldom all functions are used.
-    """
-    if resource is None:
-        return wanted
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    required = wanted + HTTP_CONNECTIONS + RESERVED_FILES
-    needed = required + loops * LOOP_FILES
-    if soft != resource.RLIM_INFINITY and soft < needed:
-        soft = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
-        with contextlib.suppress(ValueError, OSError):
-            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-        soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft == resource.RLIM_INFINITY or soft >= required:
-        return wanted
-    # If the limit is low, half of the descriptors are kept for functions and other files.
-    affordable = max(soft - HTTP_CONNECTIONS - RESERVED_FILES, soft // 2, 1)
-    log.warning("the limit of open files lowers max_connections", extra={"open_files": soft, "connections": affordable})
-    return affordable

@@ -22,6 +22,7 @@ from typing import Any
 
 from udf_server.base.errors import InvalidConfig
 from udf_server.base.output import flush_outputs, queue_outputs
+from udf_server.http.server import listening_socket
 from udf_server.serving.config import ServerConfig
 from udf_server.serving.generation import Messages, serve_generation
 from udf_server.serving.grpc_server import remove_stale_socket
@@ -65,12 +66,7 @@ class Generations:
         else:
             self._port = reserved_port(config.host, config.port)
             config = replace(config, port=self._port.getsockname()[1])
-        host, port = config.metrics_host, config.metrics_port
-        try:
-            family = socket.AF_INET6 if ":" in host else socket.AF_INET
-            self._listening = socket.create_server((host, port), family=family)
-        except OSError as error:
-            raise InvalidConfig(f"cannot serve metrics at {host}:{port}: {error}") from error
+        self._listening = listening_socket(config.metrics_host, config.metrics_port)
         self._config = config
         self._processes: list[_Process] = []
         self._current: _Process | None = None

@@ -15,7 +15,7 @@ from grpc_health.v1.health import aio as health_aio
 from grpc_reflection.v1alpha import reflection
 
 from udf_server.base.errors import InvalidConfig
-from udf_server.http.server import affordable_connections
+from udf_server.base.open_files import affordable_connections
 from udf_server.security.files import server_credentials
 from udf_server.serving.config import ServerConfig
 from udf_server.serving.membership import Membership

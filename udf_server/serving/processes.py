@@ -189,14 +189,10 @@ class Processes:
 
     def _serve_http(self, groups: ServerGroups, registry: CollectorRegistry) -> HttpServer:
         config = self._config
-        try:
-            return HttpServer(
-                config.metrics_host, config.metrics_port, lambda: page_of_workers(groups.workers, registry),
-                lambda: True, self._unready, self._site(groups), self._missing,
-            )  # fmt: skip
-        except OSError as error:
-            where = f"{config.metrics_host}:{config.metrics_port}"
-            raise InvalidConfig(f"cannot serve metrics at {where}: {error}") from error
+        return HttpServer(
+            config.metrics_host, config.metrics_port, lambda: page_of_workers(groups.workers, registry),
+            lambda: True, self._unready, self._site(groups), self._missing,
+        )  # fmt: skip
 
     @property
     def _target(self) -> str:

@@ -12,7 +12,6 @@ from pathlib import Path
 from prometheus_client import ProcessCollector
 
 from remote_udf.tracing import flush_spans, prepare_tracing
-from udf_server.base.errors import InvalidConfig
 from udf_server.base.metrics import ServerMetrics
 from udf_server.base.open_files import LOOP_FILES, open_files
 from udf_server.cache.outcome_cache import OutcomeCache
@@ -319,14 +318,10 @@ class Server:
         return Access(rules, certificates=config.tls_client_ca is not None, settings=config.callers)
 
     def _start_http(self) -> HttpServer:
-        host, port = self.config.metrics_host, self.config.metrics_port
-        try:
-            metrics = functools.partial(page_of, self.metrics.registry)
-            return HttpServer(
-                host, port, metrics, self._upkeep.is_alive, self._unready, self._site(), listening=self._listening
-            )
-        except OSError as error:
-            raise InvalidConfig(f"cannot serve metrics at {host}:{port}: {error}") from error
+        return HttpServer(
+            self.config.metrics_host, self.config.metrics_port, functools.partial(page_of, self.metrics.registry),
+            self._upkeep.is_alive, self._unready, self._site(), listening=self._listening,
+        )  # fmt: skip
 
     def _site(self) -> Site | None:
         config = self.config

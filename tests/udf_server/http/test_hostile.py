@@ -13,8 +13,8 @@ import pytest
 
 import udf_server as udf
 from tests.waiting import wait_until
+from udf_server.base.open_files import HTTP_CONNECTIONS
 from udf_server.http import server as http_module
-from udf_server.http.server import HTTP_CONNECTIONS
 
 HEALTH = b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n"
 

@@ -16,7 +16,8 @@ from prometheus_client.parser import text_string_to_metric_families
 import udf_server as udf
 from udf_server.base.metric_kinds import BulkHistogram
 from udf_server.base.metrics import LATENCY_BUCKETS, ServerMetrics
-from udf_server.http.server import HTTP_CONNECTIONS, HttpServer
+from udf_server.base.open_files import HTTP_CONNECTIONS
+from udf_server.http.server import HttpServer
 
 
 def get(url):

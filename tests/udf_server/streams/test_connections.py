@@ -21,7 +21,7 @@ from tests.fuzz.http2 import Peer
 from tests.spark_client.scripted import call_of, chunk_of, everything, stream_of
 from tests.udf_server.talk import Talk, batch, eventually, opening
 from tests.waiting import wait_until
-from udf_server.http.server import affordable_connections
+from udf_server.base.open_files import affordable_connections
 from udf_server.streams import service
 
 
