@@ -102,14 +102,8 @@ class ProcessGroup:
         """Why no process accepts streams; empty if one does."""
         why = f"{self.source} has no process"
         for worker in self.workers:
-            try:
-                worker.ask("/readyz")
-            except urllib.error.HTTPError as error:
-                with error:
-                    why = error.read().decode(errors="replace").removeprefix("no: ").strip()
-            except OSError as error:
-                why = str(error)
-            else:
+            ready, why = _readiness(worker)
+            if ready:
                 return ""
         return why
 
@@ -142,7 +136,7 @@ class ProcessGroup:
         """Wait until each process accepts streams, or refuses them. One that does not answer is not waited for."""
         deadline = time.monotonic() + SWITCH_SECONDS
         for worker in self.workers:
-            while _is_ready(worker) == (not ready) and time.monotonic() < deadline:
+            while _readiness(worker)[0] == (not ready) and time.monotonic() < deadline:
                 time.sleep(LOOK_SECONDS)
 
     def end(self, seconds: float = 0.0) -> None:
@@ -158,13 +152,13 @@ class ProcessGroup:
             worker.close()
 
 
-def _is_ready(worker: WorkerProcess) -> bool | None:
-    """Whether a process accepts streams; None if it does not answer."""
+def _readiness(worker: WorkerProcess) -> tuple[bool | None, str]:
+    """Whether a process accepts streams, None if it does not answer; and why it does not."""
     try:
         worker.ask("/readyz")
     except urllib.error.HTTPError as error:
-        error.close()
-        return False
-    except OSError:
-        return None
-    return True
+        with error:
+            return False, error.read().decode(errors="replace").removeprefix("no: ").strip()
+    except OSError as error:
+        return None, str(error)
+    return True, ""
