@@ -42,7 +42,7 @@ from udf_server.hosting.registry import Registry
 from udf_server.page.texts import with_text_keys
 from udf_server.plugins.loading import build_plugin_manager, load_functions
 from udf_server.security.access import hashed, new_token
-from udf_server.serving.config import ENVIRONMENT_PREFIX, ServerConfig, load_config, settings
+from udf_server.serving.config import FILE_VARIABLE, ServerConfig, load_config, settings
 from udf_server.serving.control import ask_reload
 from udf_server.serving.cores import part_of, worker_processes
 from udf_server.serving.devices import environment_of
@@ -70,8 +70,7 @@ def _flags(*names: str) -> Callable[[Callable[Concatenate[ServerConfig, P], None
         @functools.wraps(command)
         def configured(file: Path | None, *arguments: P.args, **options: P.kwargs) -> None:
             flags = {setting.name: options.pop(setting.name) for setting in offered}
-            environment = {name: text for name, text in os.environ.items() if name != f"{ENVIRONMENT_PREFIX}FILE"}
-            command(load_config(file, environment, flags), *arguments, **options)
+            command(load_config(file, os.environ, flags), *arguments, **options)
 
         decorated: Callable[..., None] = configured
         for setting in reversed(offered):
@@ -88,16 +87,17 @@ def _flags(*names: str) -> Callable[[Callable[Concatenate[ServerConfig, P], None
                 option = click.option(flag, setting.name, help=shown, type=str, metavar="VALUE")
             decorated = option(decorated)
         return click.option(
-            "--config", "file", type=click.Path(path_type=Path), envvar=f"{ENVIRONMENT_PREFIX}FILE",
+            "--config", "file", type=click.Path(path_type=Path), envvar=FILE_VARIABLE,
             help="TOML file of settings.",
         )(decorated)  # fmt: skip
 
     return decorate
 
 
-def _registry(config: ServerConfig) -> Registry:
-    """The functions of these settings, without those of groups."""
+def _registry(config: ServerConfig, group: str = DEFAULT_GROUP) -> Registry:
+    """The functions of one group of these settings."""
     sys.path.insert(0, str(Path.cwd()))  # modules named with --plugin, as `python -m` would find them
+    config = config_of_group(config, group)
     manager = build_plugin_manager(config.plugin, config.block, entry_points=config.entry_points)
     return Registry(load_functions(manager))
 
@@ -166,7 +166,7 @@ def serve(
     alone = socket is not None or number == 1
     membership = Membership(group, socket, routes, group_port, alone=alone) if named else None
     try:
-        registry = _registry(config_of_group(config, group))
+        registry = _registry(config, group)
         part = part_of(config, number, group)
         server = Server(part, registry, share_port=worker, device=device, membership=membership, parent=parent)
     except RemoteUdfError as error:
@@ -228,12 +228,10 @@ def functions(config: ServerConfig, lines: bool, name: str | None) -> None:
     On a terminal, long signatures are cut to its width; `describe` shows all of one.
     """
     if name is not None:
-        function = _find(
-            _registry(config_of_group(config, DEFAULT_GROUP)), name, config, "functions", "--options", name
-        )
+        function = _find(_registry(config), name, config, "functions", "--options", name)
         click.echo(options_shown(function, config.functions))
         return
-    found: list[Mapping[str, str]] = [*shown_of(_registry(config_of_group(config, DEFAULT_GROUP)))]
+    found: list[Mapping[str, str]] = [*shown_of(_registry(config))]
     if config.groups:
         found = [*({**facts, "group": DEFAULT_GROUP} for facts in found), *functions_of_groups(config)]
     if lines:
@@ -248,7 +246,7 @@ def functions(config: ServerConfig, lines: bool, name: str | None) -> None:
 @_flags("plugin", "block", "entry_points")
 def describe(config: ServerConfig, name: str) -> None:
     """Show one function: NAME or NAME@VERSION."""
-    registry = _registry(config_of_group(config, DEFAULT_GROUP)).configured(config.functions)
+    registry = _registry(config).configured(config.functions)
     function = _find(registry, name, config, "describe", name)
     click.echo(described(function, registry.plugins[function.spec.key]))
 
@@ -263,7 +261,7 @@ def call(config: ServerConfig, name: str, arguments: tuple[str, ...]) -> None:
     What is not JSON is taken as text, so quotes may be omitted. Prints the value as JSON, or the
     row's error and exit status 1.
     """
-    registry = _registry(config_of_group(config, DEFAULT_GROUP)).configured(config.functions)
+    registry = _registry(config).configured(config.functions)
     function = _find(registry, name, config, "call", name, *arguments)
     # A refusal is this command's own error. The server's warning of it would be a line without its fields.
     logging.getLogger("udf_server").setLevel(logging.ERROR)
@@ -305,7 +303,7 @@ def token() -> None:
 @main.command()
 @click.argument("plugin", required=False)
 @click.option(
-    "--config", "file", type=click.Path(path_type=Path), envvar=f"{ENVIRONMENT_PREFIX}FILE",
+    "--config", "file", type=click.Path(path_type=Path), envvar=FILE_VARIABLE,
     help="Check this TOML file of settings, the environment, and the plugins and files that they name.",
 )  # fmt: skip
 @click.option("--connect", is_flag=True, help="Ask each Redis of the settings, too.")
@@ -316,8 +314,7 @@ def check(plugin: str | None, file: Path | None, connect: bool) -> None:
     would warn of. It starts nothing, and does not try whether the ports are free.
     """
     if plugin is None:
-        environment = {name: text for name, text in os.environ.items() if name != f"{ENVIRONMENT_PREFIX}FILE"}
-        found = check_settings(file, environment, connect=connect)
+        found = check_settings(file, os.environ, connect=connect)
         for text in found.refused:
             click.echo(f"refused: {text}")
         for text in found.warned:

@@ -17,7 +17,7 @@ from remote_udf.commands import INTERRUPTED
 from remote_udf.errors import RemoteUdfError
 from remote_udf.version import __version__
 from udf_server.base.errors import InvalidConfig
-from udf_server.serving.config import ENVIRONMENT_PREFIX, ServerConfig, load_config, settings
+from udf_server.serving.config import ServerConfig, load_config, settings
 from udf_server.serving.control import ControlServer, Reload
 from udf_server.serving.generations import Generations
 from udf_server.serving.processes import Processes
@@ -83,8 +83,7 @@ def _control(ready: ReadyLine, reload: Reload) -> ControlServer | None:
 
 def _read_again(given: Mapping[str, Any]) -> ServerConfig:
     """The settings of the command line, with what files say now."""
-    environment = {name: text for name, text in os.environ.items() if name != f"{ENVIRONMENT_PREFIX}FILE"}
-    return load_config(given["file"], environment, {setting.name: given[setting.name] for setting in settings()})
+    return load_config(given["file"], os.environ, {setting.name: given[setting.name] for setting in settings()})
 
 
 def _stop_signals() -> list[signal.Signals]:

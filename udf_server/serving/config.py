@@ -28,9 +28,14 @@ from udf_server.serving.devices import named_devices
 from udf_server.serving.groups import GroupSettings, parse_groups
 from udf_server.serving.setting_values import bytes_, in_file, invalid, nonblank, number, switch, texts, whole_number
 
-__all__ = ["AT_LEAST", "ENVIRONMENT_PREFIX", "ServerConfig", "config_of", "load_config", "read_table", "settings"]
+__all__ = [
+    "AT_LEAST", "ENVIRONMENT_PREFIX", "FILE_VARIABLE", "ServerConfig", "config_of", "load_config", "read_table",
+    "settings",
+]  # fmt: skip
 
 ENVIRONMENT_PREFIX = "UDF_CONFIG_"
+FILE_VARIABLE = f"{ENVIRONMENT_PREFIX}FILE"
+"""Names the file, and is no setting."""
 TABLES = ("functions", "guards", "callers", "weights", "groups")
 """Settings that can be set only in a file."""
 _OPTIONS = (SCALAR_OPTIONS, HOSTED_OPTIONS, AGGREGATE_OPTIONS, CAPS)
@@ -323,7 +328,7 @@ def config_of(
         values.setdefault("groups_lock", str(Path(file).with_name(LOCK)))
     known = {setting.name for setting in settings()}
     for variable, text in (environment or {}).items():
-        if variable.startswith(ENVIRONMENT_PREFIX):
+        if variable.startswith(ENVIRONMENT_PREFIX) and variable != FILE_VARIABLE:
             name = variable.removeprefix(ENVIRONMENT_PREFIX).lower()
             values[_known(name, known, f"environment variable {variable}")] = text
     values |= {name: value for name, value in (flags or {}).items() if value not in (None, ())}
