@@ -13,7 +13,13 @@ from remote_udf.raw_texts import read_texts
 from remote_udf.v1 import message_pb2 as pb
 from udf_server.base.call_scope import StreamSpending, spend
 
-__all__ = ["BatchContext", "CallContext", "StreamContext"]
+__all__ = ["BatchContext", "CallContext", "StreamContext", "function_logger"]
+
+
+def function_logger(function: str, version: str, **fields: object) -> "logging.LoggerAdapter[logging.Logger]":
+    """The logger of a function, which adds the function and these fields to its messages."""
+    named = {"function": f"{function}@{version}", **fields}
+    return logging.LoggerAdapter(logging.getLogger(f"udf.{function}"), named)
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,16 +160,10 @@ class CallContext(_CallMethods):
     def logger(self) -> "logging.LoggerAdapter[logging.Logger]":
         """A logger that adds function, stage, partition and attempt of this call to its messages."""
         stream = self.stream
-        fields = {
-            "function": f"{stream.function}@{stream.version}",
-            "job": stream.job,
-            "stage": stream.stage,
-            "partition": stream.partition,
-            "task_attempt": stream.task_attempt,
-            "row": self.row,
-            "attempt": self.attempt,
-        }
-        return logging.LoggerAdapter(logging.getLogger(f"udf.{stream.function}"), fields)
+        return function_logger(
+            stream.function, stream.version, job=stream.job, stage=stream.stage, partition=stream.partition,
+            task_attempt=stream.task_attempt, row=self.row, attempt=self.attempt,
+        )  # fmt: skip
 
 
 class _Rows(Sequence[CallContext]):
@@ -224,9 +224,4 @@ class BatchContext(_CallMethods):
     @property
     def logger(self) -> "logging.LoggerAdapter[logging.Logger]":
         """A logger that adds function, number of rows and attempt of this call to its messages."""
-        fields = {
-            "function": f"{self.function}@{self.version}",
-            "rows": len(self.rows),
-            "attempt": self.attempt,
-        }
-        return logging.LoggerAdapter(logging.getLogger(f"udf.{self.function}"), fields)
+        return function_logger(self.function, self.version, rows=len(self.rows), attempt=self.attempt)

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+from udf_server.base.context import function_logger
 from udf_server.base.errors import DeclarationError
 from udf_server.base.key_value_store import KeyValueStore
 from udf_server.declaring.annotations import hints_of_code, signature_of
@@ -39,10 +40,7 @@ class FunctionContext:
     @property
     def logger(self) -> "logging.LoggerAdapter[logging.Logger]":
         """A logger that adds function, device and instance to its messages."""
-        fields = {
-            "function": f"{self.function}@{self.version}", "device": self.device, "instance": self.instance,
-        }  # fmt: skip
-        return logging.LoggerAdapter(logging.getLogger(f"udf.{self.function}"), fields)
+        return function_logger(self.function, self.version, device=self.device, instance=self.instance)
 
 
 def hooks_of(instance: Any, name: str, where: str) -> list[Hook]:
