@@ -79,8 +79,8 @@ def _reader(settings: type, field: str, hint: type) -> Callable[[str], str | flo
         kinds = set(typing.get_args(hint)) - {types.NoneType}
     readers: dict[type, Callable[[str], str | float | Path]] = {
         str: str,
-        int: _whole_number,
-        float: _number,
+        int: lambda text: _above_zero(text, int, "a whole number"),
+        float: lambda text: _above_zero(text, float, "a number"),
         bool: _truth,
         Path: Path,
     }
@@ -92,23 +92,13 @@ def _reader(settings: type, field: str, hint: type) -> Callable[[str], str | flo
     return readers[kinds.pop()]
 
 
-def _whole_number(text: str) -> int:
+def _above_zero(text: str, kind: type[int] | type[float], what: str) -> float:
     try:
-        number = int(text)
+        number = kind(text)
     except ValueError:
         number = 0
-    if number <= 0:
-        raise InvalidSetting("is not a whole number greater than zero")
-    return number
-
-
-def _number(text: str) -> float:
-    try:
-        number = float(text)
-    except ValueError:
-        number = 0.0
     if not 0 < number < math.inf:
-        raise InvalidSetting("is not a number greater than zero")
+        raise InvalidSetting(f"is not {what} greater than zero")
     return number
 
 

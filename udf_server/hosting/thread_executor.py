@@ -53,13 +53,14 @@ class ThreadExecutor:
         self.limit = limit
         self._threads = threads
         self._clock = clock
-        self._allowed = limit
+        self.allowed = limit
         """Number of threads that may run now."""
         self._seconds: dict[int, float] = {}
         """The CPU time of each thread at the last `adjust`."""
         self._name = name
         self._losable = losable
-        self._lost = 0
+        self.lost = 0
+        """Number of threads that were written off and whose jobs have not returned."""
         self.alive = 0
         self._idle = 0
         self._jobs: FairQueue[Job] = FairQueue()
@@ -67,24 +68,14 @@ class ThreadExecutor:
         self._stopped = False
 
     @property
-    def lost(self) -> int:
-        """Number of threads that were written off and whose jobs have not returned."""
-        return self._lost
-
-    @property
     def crowded(self) -> bool:
         """Whether jobs wait for a thread. If so, a job that can be interrupted submits itself again and returns."""
-        return (len(self._jobs) > 0 and not self._idle) or self.alive > self._allowed
+        return (len(self._jobs) > 0 and not self._idle) or self.alive > self.allowed
 
     @property
     def waiting(self) -> int:
         """Number of jobs that wait for a thread."""
         return len(self._jobs)
-
-    @property
-    def allowed(self) -> int:
-        """Number of threads that may run now."""
-        return self._allowed
 
     def adjust(self, load: Load) -> None:
         """Adapt the number of allowed threads to the load. Call about ten times a second.
@@ -97,9 +88,9 @@ class ThreadExecutor:
             used = sum(now - self._seconds[ident] for ident, now in seconds.items())
             self._seconds = seconds
             if load.saturated and used > COMPUTING * load.seconds:
-                self._allowed = max(min(self._allowed, self.alive) * 3 // 4, min(load.useful_threads, self.limit))
-            elif self._allowed < self.limit:
-                self._allowed = min(self._allowed + self._allowed // 8 + 1, self.limit)
+                self.allowed = max(min(self.allowed, self.alive) * 3 // 4, min(load.useful_threads, self.limit))
+            elif self.allowed < self.limit:
+                self.allowed = min(self.allowed + self.allowed // 8 + 1, self.limit)
                 self._staff()
 
     def submit(self, party: Party, job: Job) -> None:
@@ -114,12 +105,12 @@ class ThreadExecutor:
         Raises FunctionBlocked if there are too many of them. Then the thread is given up, but not replaced.
         """
         with self._changed:
-            self._lost += 1
+            self.lost += 1
             self.alive -= 1
             self._staff()
-            if self._lost > self._losable:
+            if self.lost > self._losable:
                 raise FunctionBlocked(
-                    f"{self._lost} calls of {self._name} have not returned, and each holds a thread; "
+                    f"{self.lost} calls of {self._name} have not returned, and each holds a thread; "
                     "further calls are rejected until the server is restarted"
                 )
 
@@ -146,8 +137,8 @@ class ThreadExecutor:
 
     def _staff(self) -> None:
         # Lost threads beyond the limit keep their places: there are never more threads than `limit` and `losable`.
-        kept = max(self._lost - self._losable, 0)
-        if self._idle < len(self._jobs) and self.alive + kept < self._allowed:
+        kept = max(self.lost - self._losable, 0)
+        if self._idle < len(self._jobs) and self.alive + kept < self.allowed:
             self.alive += 1
             self._threads.start(f"udf-{self._name}", self._work)
         self._changed.notify()
@@ -168,7 +159,7 @@ class ThreadExecutor:
             with self._changed:
                 self._idle += 1
                 found = None
-                while not self._stopped and self.alive <= self._allowed and (found := self._jobs.pop(NOMINAL)) is None:
+                while not self._stopped and self.alive <= self.allowed and (found := self._jobs.pop(NOMINAL)) is None:
                     self._changed.wait()
                 self._idle -= 1
                 if found is None:
@@ -180,7 +171,7 @@ class ThreadExecutor:
             del job, found  # otherwise a thread that waits for its next job would keep an ended stream in memory
             if not came_back:
                 with self._changed:
-                    self._lost -= 1
+                    self.lost -= 1
                     self._staff()
                 return
             self._jobs.charge(party, self._clock() - began - NOMINAL)

@@ -65,7 +65,8 @@ class RowAccounts:
         self._limits = limits
         self._metrics = metrics
         self._clock = clock
-        self._counts = pb.StreamCounts()
+        self.counts = pb.StreamCounts()
+        """The counts so far. Only calls that led to answered rows are counted."""
         self._pending: dict[int, _UnansweredBatch] = {}
         self._unanswered_bytes = 0
         self._changed = asyncio.Event()
@@ -77,7 +78,7 @@ class RowAccounts:
     @property
     def rows_done(self) -> int:
         """Number of answered rows."""
-        return self._counts.rows_in - self.unanswered_rows
+        return self.counts.rows_in - self.unanswered_rows
 
     async def receive(self, batch: InputBatch, size: int) -> None:
         """Wait until there is room for a message of `size` bytes, then count it.
@@ -97,7 +98,7 @@ class RowAccounts:
         self.unanswered_rows += batch.rows
         self._waiting.set()
         self._unanswered_bytes += size
-        self._counts.rows_in += batch.rows
+        self.counts.rows_in += batch.rows
         self._metrics.batch_received(batch.rows, size, self._clock() - arrived, again=batch.waited > 0)
 
     def began(self, first_row: int) -> None:
@@ -125,7 +126,7 @@ class RowAccounts:
 
     def answer(self, output: Output) -> None:
         """Count the rows of a Result as answered. Call when it was sent."""
-        counts, failed = self._counts, output.failed
+        counts, failed = self.counts, output.failed
         ok = output.rows - failed - output.skipped
         counts.rows_ok += ok
         counts.rows_failed += failed
@@ -193,11 +194,6 @@ class RowAccounts:
         for pending in self._pending.values():
             pending.span.end("not answered")
 
-    @property
-    def counts(self) -> pb.StreamCounts:
-        """The counts so far. Only calls that led to answered rows are counted."""
-        return self._counts
-
     def times(self) -> pb.StreamTimes:
         """The time that the batches answered so far spent in the queue and in the function."""
         times = pb.StreamTimes()
@@ -207,7 +203,7 @@ class RowAccounts:
 
     def balanced(self) -> pb.StreamCounts:
         """The counts of a stream whose rows are all answered. Raises RuntimeError if they do not add up."""
-        counts = self._counts
+        counts = self.counts
         if counts.rows_in != counts.rows_ok + counts.rows_failed + counts.rows_skipped:
             raise RuntimeError(f"row accounting does not add up: {counts}")
         return counts

@@ -132,14 +132,9 @@ class Leaf(Codec):
         except OverflowError:
             raise OverflowError(f"more microseconds than {spelled(self.type)} holds in 64 bits") from None
 
-    def size(self, values: Collection[Any]) -> int:
-        if self.width is not None:
-            return len(values) * self.width
-        try:
-            # Most characters take one byte.
-            return VALUE_BYTES * len(values) + sum(map(len, values))
-        except TypeError:
-            return sum(map(sys.getsizeof, values))
+    def _size(self, values: Collection[Any]) -> int:
+        # Most characters take one byte.
+        return VALUE_BYTES * len(values) + sum(map(len, values))
 
     def _copied(self, value: Any) -> Any:
         return bytes(value) if isinstance(value, (bytearray, memoryview)) else value
