@@ -20,7 +20,7 @@ from spark_client.windows.intervals import MILLISECOND, interval_column
 __all__ = [
     "TIMED", "WATERMARK", "WINDOW_COLUMNS", "WINDOW_END", "WINDOW_START", "WINDOW_TIME", "check_input", "elapsed",
     "emitted", "field_named", "fields_named", "hidden", "in_zone", "last_millisecond", "wall_clock", "watermark_of",
-    "with_bounds", "with_metadata", "with_times", "without_watermark", "zone_metadata", "zone_of",
+    "with_bounds", "with_metadata", "with_times", "without_metadata", "without_watermark", "zone_metadata", "zone_of",
 ]  # fmt: skip
 
 WINDOW_START = "window_start"
@@ -185,8 +185,11 @@ def emitted(frame: DataFrame) -> DataFrame:
 
 def without_watermark(frame: DataFrame, field: T.StructField) -> DataFrame:
     """The frame with that column as a plain time, because another column has the watermark now."""
-    if WATERMARK not in field.metadata:
-        return frame
-    kept: dict[str, object] = {key: value for key, value in field.metadata.items() if key != WATERMARK}
+    return without_metadata(frame, field, WATERMARK, _PLAIN) if WATERMARK in field.metadata else frame
+
+
+def without_metadata(frame: DataFrame, field: T.StructField, key: str, plain: str) -> DataFrame:
+    """The frame without a key in the metadata of a column. If it was the only one, `plain` is there instead."""
+    kept: dict[str, object] = {name: value for name, value in field.metadata.items() if name != key}
     # If Spark receives empty metadata for a column, the column keeps its old metadata.
-    return with_metadata(frame, field.name, kept or {_PLAIN: True})
+    return with_metadata(frame, field.name, kept or {plain: True})

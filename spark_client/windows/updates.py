@@ -17,7 +17,7 @@ from pyspark.sql import types as T
 
 from spark_client.base.errors import PlanError
 from spark_client.base.identifiers import column_named, identifiers_of
-from spark_client.windows.columns import WINDOW_END, wall_clock, with_metadata
+from spark_client.windows.columns import WINDOW_END, wall_clock, with_metadata, without_metadata
 from spark_client.windows.intervals import interval_column
 
 __all__ = ["is_only_updated", "only_updated", "update_times", "updates", "without_updates"]
@@ -65,11 +65,7 @@ def updates(frame: DataFrame) -> Column | None:
 def without_updates(frame: DataFrame) -> DataFrame:
     """The frame with a plain window_end, because its windows have been emitted."""
     end = _end(frame)
-    if end is None:
-        return frame
-    # If Spark receives empty metadata for a column, the column keeps its old metadata.
-    kept: dict[str, object] = {key: value for key, value in end.metadata.items() if key != _STEP}
-    return with_metadata(frame, end.name, kept or {_PLAIN: True})
+    return frame if end is None else without_metadata(frame, end, _STEP, _PLAIN)
 
 
 def _end(frame: DataFrame) -> T.StructField | None:
