@@ -113,48 +113,41 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=580, env=as_jobs())
 
 
+def numbers_of(suite: str, folder: Path, promised: set[str]) -> dict[str, float]:
+    """The numbers that a suite writes. It writes and prints those that are promised."""
+    done = run("--suite", suite, "--quick", "--output", str(folder))
+    assert done.returncode == 0, done.stderr
+    numbers: dict[str, float] = json.loads((folder / f"{suite}.json").read_text())
+    assert set(numbers) >= promised
+    assert all(name in done.stdout for name in promised)
+    return numbers
+
+
 def as_jobs() -> dict[str, str]:
     """The environment without what `make test-all` sets for short queries."""
     return {name: value for name, value in os.environ.items() if name != "PYSPARK_SUBMIT_ARGS"}
 
 
 def test_the_scalar_suite_writes_its_numbers(tmp_path: Path):
-    done = run("--suite", "scalar", "--quick", "--output", str(tmp_path))
-    assert done.returncode == 0, done.stderr
-    numbers = json.loads((tmp_path / "scalar.json").read_text())
-    assert set(numbers) >= PROMISED
+    numbers = numbers_of("scalar", tmp_path, PROMISED)
     assert all(isinstance(number, float) for number in numbers.values())
-    assert "io_1000_fraction_of_ideal" in done.stdout
 
 
 def test_the_aggregate_suite_writes_its_numbers(tmp_path: Path):
-    done = run("--suite", "aggregate", "--quick", "--output", str(tmp_path))
-    assert done.returncode == 0, done.stderr
-    numbers = json.loads((tmp_path / "aggregate.json").read_text())
-    assert set(numbers) >= PROMISED_OF_AGGREGATES
+    numbers = numbers_of("aggregate", tmp_path, PROMISED_OF_AGGREGATES)
     assert all(isinstance(number, float) for number in numbers.values())
 
 
 def test_the_window_suite_writes_its_numbers(tmp_path: Path):
-    done = run("--suite", "window", "--quick", "--output", str(tmp_path))
-    assert done.returncode == 0, done.stderr
-    numbers = json.loads((tmp_path / "window.json").read_text())
-    assert set(numbers) >= PROMISED_OF_WINDOWS
-    assert numbers["stream_events_per_minute"] > 0
+    assert numbers_of("window", tmp_path, PROMISED_OF_WINDOWS)["stream_events_per_minute"] > 0
 
 
 def test_the_table_suite_writes_its_numbers(tmp_path: Path):
-    done = run("--suite", "process", "--quick", "--output", str(tmp_path))
-    assert done.returncode == 0, done.stderr
-    numbers = json.loads((tmp_path / "process.json").read_text())
-    assert set(numbers) >= PROMISED_OF_TABLES
-    assert numbers["stream_keys_per_second"] > 0
+    assert numbers_of("process", tmp_path, PROMISED_OF_TABLES)["stream_keys_per_second"] > 0
 
 
 def test_the_parquet_suite_writes_its_numbers(tmp_path: Path):
-    done = run("--suite", "parquet", "--quick", "--output", str(tmp_path))
-    assert done.returncode == 0, done.stderr
-    assert set(json.loads((tmp_path / "parquet.json").read_text())) >= PROMISED_OF_PARQUET
+    numbers_of("parquet", tmp_path, PROMISED_OF_PARQUET)
 
 
 def test_the_suite_of_peers_writes_its_numbers(tmp_path: Path):
@@ -167,65 +160,36 @@ def test_the_suite_of_peers_writes_its_numbers(tmp_path: Path):
 
 
 def test_the_suite_of_limits_writes_its_numbers(tmp_path: Path):
-    done = run("--suite", "limits", "--quick", "--output", str(tmp_path))
-    assert done.returncode == 0, done.stderr
-    numbers = json.loads((tmp_path / "limits.json").read_text())
-    assert set(numbers) >= PROMISED_OF_LIMITS
-    assert 0 < numbers["look_ups_100_fraction_of_ideal"] <= 1
+    assert 0 < numbers_of("limits", tmp_path, PROMISED_OF_LIMITS)["look_ups_100_fraction_of_ideal"] <= 1
 
 
 def test_the_suite_of_common_calls_writes_its_numbers(tmp_path: Path):
-    done = run("--suite", "batching", "--quick", "--output", str(tmp_path))
-    assert done.returncode == 0, done.stderr
-    numbers = json.loads((tmp_path / "batching.json").read_text())
-    assert set(numbers) >= PROMISED_OF_BATCHING
-    assert numbers["merged_vs_per_stream"] > 2
+    assert numbers_of("batching", tmp_path, PROMISED_OF_BATCHING)["merged_vs_per_stream"] > 2
 
 
 def test_the_suite_of_models_writes_its_numbers(tmp_path: Path):
-    done = run("--suite", "models", "--quick", "--output", str(tmp_path))
-    assert done.returncode == 0, done.stderr
-    numbers = json.loads((tmp_path / "models.json").read_text())
-    assert set(numbers) >= PROMISED_OF_MODELS
-    assert 1 <= numbers["kill_and_rerun_calls"] <= 1.02
+    assert 1 <= numbers_of("models", tmp_path, PROMISED_OF_MODELS)["kill_and_rerun_calls"] <= 1.02
 
 
 def test_the_suite_of_http_writes_its_numbers(tmp_path: Path):
-    done = run("--suite", "http", "--quick", "--output", str(tmp_path))
-    assert done.returncode == 0, done.stderr
-    numbers = json.loads((tmp_path / "http.json").read_text())
-    assert set(numbers) >= PROMISED_OF_HTTP
-    assert numbers["plugin_look_ups_per_core"] > 0
+    assert numbers_of("http", tmp_path, PROMISED_OF_HTTP)["plugin_look_ups_per_core"] > 0
 
 
 def test_the_suite_of_groups_writes_its_numbers(tmp_path: Path):
-    done = run("--suite", "groups", "--quick", "--output", str(tmp_path))
-    assert done.returncode == 0, done.stderr
-    numbers = json.loads((tmp_path / "groups.json").read_text())
-    assert set(numbers) >= PROMISED_OF_GROUPS
-    assert numbers["scrape_kB_36_functions"] <= 120
+    assert numbers_of("groups", tmp_path, PROMISED_OF_GROUPS)["scrape_kB_36_functions"] <= 120
 
 
 def test_the_suite_of_planning_writes_its_numbers(tmp_path: Path):
-    done = run("--suite", "planning", "--quick", "--output", str(tmp_path))
-    assert done.returncode == 0, done.stderr
-    numbers = json.loads((tmp_path / "planning.json").read_text())
-    assert set(numbers) >= {"extra_seconds_scalar", "extra_seconds_aggregate", "extra_seconds_process"}
-    assert numbers["cold_seconds_scalar"] > 0
+    promised = {"extra_seconds_scalar", "extra_seconds_aggregate", "extra_seconds_process"}
+    assert numbers_of("planning", tmp_path, promised)["cold_seconds_scalar"] > 0
 
 
 def test_the_suite_of_plain_spark_writes_its_numbers(tmp_path: Path):
-    done = run("--suite", "plain_sql", "--quick", "--output", str(tmp_path))
-    assert done.returncode == 0, done.stderr
-    numbers = json.loads((tmp_path / "plain_sql.json").read_text())
-    assert set(numbers) >= {"group_by_100_keys_vs_arrow_udf", "group_by_100_keys_vs_remote_group_by"}
+    numbers_of("plain_sql", tmp_path, {"group_by_100_keys_vs_arrow_udf", "group_by_100_keys_vs_remote_group_by"})
 
 
 def test_the_queries_of_udfbench_have_equal_rows_on_both_sides(tmp_path: Path):
-    done = run("--suite", "udfbench", "--quick", "--output", str(tmp_path))
-    assert done.returncode == 0, done.stderr
-    numbers = json.loads((tmp_path / "udfbench.json").read_text())
-    assert set(numbers) >= {f"q{number}_wall_ratio" for number in range(1, 22)}
+    numbers = numbers_of("udfbench", tmp_path, {f"q{number}_wall_ratio" for number in range(1, 22)})
     assert numbers["geomean_wall_ratio_vs_pyspark"] <= numbers["worst_wall_ratio_vs_pyspark"]
 
 
