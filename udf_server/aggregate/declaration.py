@@ -1,11 +1,14 @@
 """Aggregate functions as the server holds them. Everything is checked here, when the plugin is loaded."""
 
+import functools
 import inspect
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import pyarrow as pa
 
 from remote_udf.functions import FunctionKind
+from remote_udf.segments import AppliedField
 from udf_server.aggregate.base import AggregateFunction, BundledAggregateFunction, VectorizedAggregateFunction
 from udf_server.base.context import CallContext
 from udf_server.base.errors import DeclarationError
@@ -19,6 +22,7 @@ from udf_server.declaring.annotations import (
 from udf_server.declaring.functions import Function, implementation_of
 from udf_server.declaring.signature import SignatureColumn, fields_of, types_given
 from udf_server.values.codecs import Codec
+from udf_server.values.values import ListCodec
 
 __all__ = ["Aggregate", "declare_aggregate", "is_aggregate"]
 
@@ -29,6 +33,14 @@ class Aggregate(Function):
 
     implementation: AggregateFunction
     accumulator: Codec
+
+    @functools.cached_property
+    def applied_codecs(self) -> Mapping[AppliedField, Codec]:
+        """The codec of each part of a result."""
+        return {
+            AppliedField.ACCUMULATOR: self.accumulator, AppliedField.STARTING_VALUE: self.result,
+            AppliedField.FINAL_VALUE: self.result, AppliedField.UPDATED_VALUES: ListCodec(self.result),
+        }  # fmt: skip
 
 
 def is_aggregate(value: object) -> bool:

@@ -16,7 +16,7 @@ from udf_server.base.failures import describe
 from udf_server.runners.calling import MalformedResult, WrongResult, require_length
 from udf_server.values.codecs import Codec
 from udf_server.values.records import StructCodec, is_frozen
-from udf_server.values.values import Key, ListCodec, codec_for_type
+from udf_server.values.values import Key, codec_for_type
 
 __all__ = ["applied_arrays", "apply_classic", "read_segments"]
 
@@ -59,19 +59,13 @@ def applied_arrays(
             raise WrongResult(
                 ErrorCode.RESULT_TYPE, f"expected a BundledKeySegmentApplied, got a value of type {type(each).__name__}"
             )
-    codecs: dict[AppliedField, Codec] = {
-        AppliedField.ACCUMULATOR: aggregate.accumulator,
-        AppliedField.STARTING_VALUE: aggregate.result,
-        AppliedField.FINAL_VALUE: aggregate.result,
-        AppliedField.UPDATED_VALUES: ListCodec(aggregate.result),
-    }
     arrays = {}
     for field in fields:
         values = [getattr(each, field.value) for each in applied]
         if field is AppliedField.UPDATED_VALUES:
             values = _updated(values, segments)
         try:
-            arrays[field] = codecs[field].encode(values)
+            arrays[field] = aggregate.applied_codecs[field].encode(values)
         except Exception as error:
             raise WrongResult(ErrorCode.RESULT_TYPE, f"{field.value}: {describe(error)}") from error
     return arrays

@@ -32,8 +32,6 @@ from udf_server.streams.services import StreamServices
 from udf_server.testing.columns import Rows, argument_column, bundles_of, segment_columns
 from udf_server.testing.control import ManualClock
 from udf_server.testing.results import AppliedResult, RunResult
-from udf_server.values.codecs import Codec
-from udf_server.values.values import ListCodec
 
 __all__ = ["FunctionEnvironment"]
 
@@ -282,12 +280,6 @@ def _applied(
     aggregate: Aggregate, segments: Sequence[BundledKeySegment], wanted: Sequence[AppliedField], result: RunResult
 ) -> list[BundledKeySegmentApplied | None]:
     """The outcomes as the Python objects that an author would have returned. A failed segment has None."""
-    codecs: Mapping[AppliedField, Codec] = {
-        AppliedField.ACCUMULATOR: aggregate.accumulator,
-        AppliedField.STARTING_VALUE: aggregate.result,
-        AppliedField.FINAL_VALUE: aggregate.result,
-        AppliedField.UPDATED_VALUES: ListCodec(aggregate.result),
-    }
     applied: list[BundledKeySegmentApplied | None] = []
     for row, segment in enumerate(segments):
         if row in result.errors:
@@ -297,6 +289,6 @@ def _applied(
         each = BundledKeySegmentApplied(None)
         for field, part in zip(wanted, parts, strict=True):
             if field is not AppliedField.UPDATED_VALUES or segment.updated_values_after_each_row:
-                setattr(each, field.value, codecs[field].decode(part)[0])
+                setattr(each, field.value, aggregate.applied_codecs[field].decode(part)[0])
         applied.append(each)
     return applied
