@@ -108,10 +108,8 @@ def catalogue(
 
 def added_up(catalogues: Sequence[Catalogue]) -> Catalogue:
     """The catalogue of all processes of a server. Pass at least one. They differ in statistics, which are added."""
-    first = catalogues[0]
+    first = _together(catalogues)
     for other in catalogues[1:]:
-        first["server"]["ready"] |= other["server"]["ready"]
-        first["server"]["devices"] += other["server"]["devices"]
         for mine, theirs in zip(first["functions"], other["functions"], strict=True):
             for name in _NUMBERS:
                 mine["statistics"][name] += theirs["statistics"][name]
@@ -120,28 +118,30 @@ def added_up(catalogues: Sequence[Catalogue]) -> Catalogue:
                 for key, count in theirs["statistics"][name].items():
                     total[key] = total.get(key, 0) + count
             mine["statistics"]["texts"] |= theirs["statistics"]["texts"]
-    first["server"]["processes"] = len(catalogues)
-    first["callers"] = added_callers([each["callers"] for each in catalogues])
-    first["budgets"] = added_budgets([each["budgets"] for each in catalogues])
     return first
 
 
 def united(catalogues: Mapping[str | None, Catalogue]) -> Catalogue:
     """The catalogue of all groups of a server, by group. Pass at least one. Each has other functions."""
-    whole = dict(catalogues)
-    for group, each in whole.items():
+    for group, each in catalogues.items():
         if group is not None:
             for function in each["functions"]:
                 function["facts"] = {"group": group, **function["facts"]}
-    first, *others = whole.values()
-    for other in others:
+    first = _together([*catalogues.values()])
+    first["functions"] = [function for each in catalogues.values() for function in each["functions"]]
+    first["functions"].sort(key=lambda function: (function["name"], version_key(function["version"])))
+    return first
+
+
+def _together(catalogues: Sequence[Catalogue]) -> Catalogue:
+    """The first catalogue, with what all of them say of the server, of callers and of budgets."""
+    first = catalogues[0]
+    first["callers"] = added_callers([each["callers"] for each in catalogues])
+    first["budgets"] = added_budgets([each["budgets"] for each in catalogues])
+    for other in catalogues[1:]:
         first["server"]["ready"] |= other["server"]["ready"]
         first["server"]["processes"] += other["server"]["processes"]
         first["server"]["devices"] += other["server"]["devices"]
-        first["functions"] += other["functions"]
-    first["functions"].sort(key=lambda function: (function["name"], version_key(function["version"])))
-    first["callers"] = added_callers([each["callers"] for each in whole.values()])
-    first["budgets"] = added_budgets([each["budgets"] for each in whole.values()])
     return first
 
 
