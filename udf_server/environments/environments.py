@@ -1,34 +1,38 @@
 """Environments are the folders of groups with packages of their own: one for each content, built once, not changed."""
 
+import base64
 import contextlib
 import fcntl
 import hashlib
+import importlib.metadata
+import importlib.util
 import json
 import os
 import shutil
 import subprocess
 import tempfile
+import zipfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from udf_server.base.errors import InvalidConfig
 from udf_server.environments.asked import Asked
 from udf_server.environments.lock import Locked
-from udf_server.environments.own_wheel import DISTRIBUTION, own_code, write_own_wheel
 from udf_server.environments.uv import CannotBuild, Uv
 
 __all__ = ["Environments", "megabytes", "resolve"]
 
-_OWN = f"{DISTRIBUTION}[server]"
+_DISTRIBUTION, _PACKAGES = "remote-udf", ("remote_udf", "udf_server")
+"""This server's own packages, of which it makes a wheel from its installation: no index has to have them."""
 
 
 def resolve(asked: Asked, uv: Uv) -> Locked:
     """The lock of a group. Raises CannotBuild, which names its plugins, if they cannot be installed together."""
     with tempfile.TemporaryDirectory() as folder:
-        own = write_own_wheel(Path(folder))
+        own = _write_own_wheel(Path(folder))
         try:
             python = uv.python(asked.python)
-            lines = uv.resolved([*asked.packages, _OWN], python, own)
+            lines = uv.resolved([*asked.packages, f"{_DISTRIBUTION}[server]"], python, own)
         except CannotBuild as error:
             wanted = ", ".join(asked.packages) or "no package"
             raise CannotBuild(
@@ -42,7 +46,7 @@ class Environments:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._code = own_code()
+        self._code = _own_code()
 
     def folder_of(self, group: str, locked: Locked) -> Path:
         """The folder for this content. It may not be there."""
@@ -67,7 +71,7 @@ class Environments:
                 with tempfile.TemporaryDirectory(dir=self._folder, prefix=".building-") as beside:
                     made = Path(beside) / "environment"
                     try:
-                        own = write_own_wheel(Path(beside))
+                        own = _write_own_wheel(Path(beside))
                         uv.install(locked.requirements, uv.python(locked.python), own, made)
                         _require_server(made)
                     except CannotBuild as error:
@@ -136,3 +140,42 @@ def _locked(path: Path, how: int) -> Iterator[None]:
 def megabytes(folder: Path) -> float:
     """What an environment takes on disk; a file with several links counts each time."""
     return sum(file.lstat().st_size for file in folder.rglob("*")) / 1e6
+
+
+def _own_files() -> Iterator[tuple[str, bytes]]:
+    """Name in the wheel and content."""
+    for package in _PACKAGES:
+        spec = importlib.util.find_spec(package)
+        assert spec is not None and spec.origin is not None
+        folder = Path(spec.origin).parent
+        for file in sorted(folder.rglob("*")):
+            if file.is_file() and "__pycache__" not in file.parts:
+                yield f"{package}/{file.relative_to(folder).as_posix()}", file.read_bytes()
+
+
+def _own_code() -> str:
+    """What identifies the code of this server."""
+    digest = hashlib.sha256(importlib.metadata.version(_DISTRIBUTION).encode())
+    for name, content in _own_files():
+        digest.update(f"{name} {len(content)}\n".encode() + content)
+    return digest.hexdigest()
+
+
+def _write_own_wheel(folder: Path) -> Path:
+    """Write the wheel into a folder. Returns its path."""
+    distribution = importlib.metadata.distribution(_DISTRIBUTION)
+    name = f"{_DISTRIBUTION.replace('-', '_')}-{distribution.version}"
+    about = f"{name}.dist-info"
+    files = [*_own_files(), (f"{about}/METADATA", (distribution.read_text("METADATA") or "").encode())]
+    files.append(
+        (f"{about}/WHEEL", b"Wheel-Version: 1.0\nGenerator: udf-server\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+    )
+    path = folder / f"{name}-py3-none-any.whl"
+    record = ""
+    with zipfile.ZipFile(path, "w") as wheel:
+        for file, content in files:
+            wheel.writestr(file, content)
+            digest = base64.urlsafe_b64encode(hashlib.sha256(content).digest()).rstrip(b"=").decode()
+            record += f"{file},sha256={digest},{len(content)}\n"
+        wheel.writestr(f"{about}/RECORD", f"{record}{about}/RECORD,,\n")
+    return path
