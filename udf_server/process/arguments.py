@@ -12,6 +12,7 @@ import pyarrow as pa
 from remote_udf.argument_traits import SEMANTICS, ArgumentTrait, ConditionalTrait, with_conditional
 from remote_udf.durations import parse_seconds
 from remote_udf.errors import InvalidOption
+from remote_udf.process_planning import MAX_TABLES
 from remote_udf.table_arguments import TableArgument
 from udf_server.base.errors import DeclarationError
 from udf_server.declaring.annotations import AuthorCode, codecs_for, hints_of_code, signature_of, type_given
@@ -278,8 +279,8 @@ def _require_sound(where: str, found: EvalParameters) -> None:
             )
     tables = found.tables
     main = [table for table in tables if not table.is_broadcast]
-    if len(tables) > 20:
-        raise DeclarationError(f"{where}: Unsupported table argument count. At most 20 tables are supported")
+    if len(tables) > MAX_TABLES:
+        raise DeclarationError(f"{where}: Unsupported table argument count. At most {MAX_TABLES} tables are supported")
     if tables and not main:
         raise DeclarationError(f"{where}: a broadcast table requires another table with row or set semantics")
     if len(main) > 1 and not all(table.has_set_semantics for table in main):
