@@ -20,7 +20,7 @@ ENOUGH = 1 - 1e-9
 
 @dataclass(slots=True)
 class _Unit:
-    """One unit. All numbers but the amount are the part of this process, unless they say otherwise."""
+    """One unit. A number without a comment about other processes is the part of this process; the amount is for all."""
 
     name: str
     amount: float
@@ -39,8 +39,9 @@ class _Unit:
     """What was spent when the last claim was made, and what calls held then."""
     claimed_held: float = 0.0
     wanted: float = 0.0
-    """What calls wait for, and what the first one of a function needs, in turn of each."""
+    """What the calls that wait need together."""
     least: float = 0.0
+    """What the first call that waits of one function needs. Functions take turns."""
 
     @property
     def total(self) -> float:

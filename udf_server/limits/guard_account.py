@@ -93,7 +93,7 @@ class GuardAccount(Account):
     def source(self) -> "GuardAccount":
         """The account that calls take from now: this one, or the one that replaces it.
 
-        Call `begin` and `settle` of that from which the call has taken, whatever replaces it meanwhile.
+        Call `begin` and `settle` on the account that a call has taken from, also if another one replaces it meanwhile.
         """
         return self._alone if self._alone is not None and self.is_alone else self
 
@@ -207,10 +207,10 @@ class GuardAccount(Account):
             lease.arrived()
 
     def _lost(self) -> None:
-        """Add the pause that a claim has reported which was lost to the next one.
+        """Report the pause of a claim that was lost once more, with the next claim.
 
-        What was given back must not be, in case it has arrived. What was spent says of which claim it is (`Lease`), so
-        it counts once.
+        Units that the lost claim gave back are not given back again, because the claim may have arrived. Units that it
+        spent have its number (see `Lease`), so they count once.
         """
         if self._claimed_pause:
             self._pause_until = max(self._pause_until, self._sent + self._claimed_pause)

@@ -48,8 +48,8 @@ class Lease:
         self._shares: list[_Share] = []
         """In the order in which they end."""
         self._added, self._back = 0.0, dict[int, float]()
-        """What calls have spent beyond what they took and beyond what was here, and what comes back, by slot, since the
-        last claim."""
+        """Since the last claim: what calls have spent beyond what they took and what units here have paid, and what is
+        given back, by slot."""
         self._claimed: list[list[float]] = []
         """What claims have added that were not answered: pairs of the claim's number and the amount."""
         self._spent, self._recent = 0.0, 0.0
@@ -112,7 +112,8 @@ class Lease:
     def settle(self, amount: float, began: float, now: float) -> None:
         """Add what a call has spent beyond what it took, or, if negative, give it back.
 
-        Units that are here pay for it first: the ledger has counted them, and no other call must take them.
+        Units that this process has pay for the excess first: the ledger has counted them, and no other call must take
+        them.
         """
         if amount > 0:
             self._added += amount

@@ -23,8 +23,8 @@ FORGOTTEN = 1e-6
 class Account(ABC):
     """What guards and budgets have in common. A Coordinator sends the claims, if the ledger is not in this process.
 
-    It has a lock of its own, which is held for short operations. Whoever needs several takes them in one order: that of
-    a function's limiter, then those of budgets by their `order`.
+    An account has its own lock, which is held for short operations. Code that needs several locks takes them in one
+    order: that of a function's limiter, then those of budgets by their `order`.
     """
 
     kind: str

@@ -30,7 +30,7 @@ class Coordinator:
     def __init__(
         self,
         ledgers: Ledgers,
-        sharing: Sequence[Account],
+        accounts: Sequence[Account],
         *,
         observe: Callable[[float, bool], None] = lambda seconds, good: None,
         clock: Callable[[], float] = time.monotonic,
@@ -40,7 +40,7 @@ class Coordinator:
 
         `new_id` returns a text that no member has had.
         """
-        self._ledgers, self._sharing = ledgers, tuple(sharing)
+        self._ledgers, self._accounts = ledgers, tuple(accounts)
         self._observe, self._clock = observe, clock
         self._new_id = new_id
         self._member = new_id()
@@ -56,43 +56,43 @@ class Coordinator:
         """
         try:
             until = self._clock() + CONFLICT_SECONDS
-            conflicts = await asyncio.gather(*(self._join(each, until) for each in self._sharing))
+            conflicts = await asyncio.gather(*(self._join(each, until) for each in self._accounts))
         except BaseException:
             await self.close()
             raise
-        if found := [each for each in zip(self._sharing, conflicts, strict=True) if each[1] is not None]:
+        if found := [each for each in zip(self._accounts, conflicts, strict=True) if each[1] is not None]:
             await self.close()
-            sharing, conflict = found[0]
+            account, conflict = found[0]
             raise InvalidConfig(
-                f"setting guards, {sharing.name}: this server has {sharing.settings}; other servers that run have "
+                f"setting guards, {account.name}: this server has {account.settings}; other servers that run have "
                 f"{conflict}. Stop them first, or give this server another coordination_namespace"
             )
 
-    async def _join(self, sharing: Account, until: float) -> str | None:
+    async def _join(self, account: Account, until: float) -> str | None:
         """Join a ledger, and send claims from then on. Returns the settings of other servers if they differ."""
-        while (conflict := await self._exchange(sharing)) is not None:
+        while (conflict := await self._exchange(account)) is not None:
             if self._clock() > until:
                 return conflict
             await asyncio.sleep(0.5)
-        self._tasks[sharing.name] = asyncio.create_task(self._run(sharing))
+        self._tasks[account.name] = asyncio.create_task(self._run(account))
         return None
 
-    def add(self, sharing: Account) -> None:
+    def add(self, account: Account) -> None:
         """Share one more limit, whose claims are sent from now on."""
-        self._sharing = (*self._sharing, sharing)
-        self._tasks[sharing.name] = asyncio.create_task(self._run(sharing))
+        self._accounts = (*self._accounts, account)
+        self._tasks[account.name] = asyncio.create_task(self._run(account))
 
-    def remove(self, sharing: Account) -> Coroutine[None, None, None]:
+    def remove(self, account: Account) -> Coroutine[None, None, None]:
         """Send no more claims for a limit that was added. Await the result, which returns what was leased."""
-        self._sharing = tuple(each for each in self._sharing if each is not sharing)
-        self._away.discard(sharing.name)
-        return self._leave(sharing, self._tasks.pop(sharing.name, None))
+        self._accounts = tuple(each for each in self._accounts if each is not account)
+        self._away.discard(account.name)
+        return self._leave(account, self._tasks.pop(account.name, None))
 
-    async def _leave(self, sharing: Account, task: "asyncio.Task[None] | None") -> None:
+    async def _leave(self, account: Account, task: "asyncio.Task[None] | None") -> None:
         if task is not None and not self._closed:
             task.cancel()
             await asyncio.wait((task,))
-            await self._exchange(sharing, leave=True)
+            await self._exchange(account, leave=True)
 
     async def close(self) -> None:
         """Return what was leased, and close the connections. Safe to call twice."""
@@ -103,11 +103,11 @@ class Coordinator:
             task.cancel()
         if self._tasks:
             await asyncio.wait(self._tasks.values())
-            joined = [each for each in self._sharing if each.name in self._tasks]
+            joined = [each for each in self._accounts if each.name in self._tasks]
             await asyncio.gather(*(self._exchange(each, leave=True) for each in joined))
         await self._ledgers.close()
 
-    async def _run(self, sharing: Account) -> None:
+    async def _run(self, account: Account) -> None:
         post, wake, asked = poster(asyncio.get_running_loop()), asyncio.Event(), False
 
         def woken() -> None:
@@ -121,47 +121,47 @@ class Coordinator:
                 asked = True
                 post(woken)
 
-        sharing.call_back = call_back
+        account.call_back = call_back
         while True:
             sent = self._clock()
-            await self._exchange(sharing)
+            await self._exchange(account)
             wake.clear()
             try:
-                async with asyncio.timeout(max(sharing.due(), 0.0)):
+                async with asyncio.timeout(max(account.due(), 0.0)):
                     await wake.wait()
             except TimeoutError:
                 pass
             await asyncio.sleep(max(sent + SHORTEST_SECONDS - self._clock(), 0.0))
 
-    async def _exchange(self, sharing: Account, *, leave: bool = False) -> str | None:
+    async def _exchange(self, account: Account, *, leave: bool = False) -> str | None:
         """Send one claim. Returns the settings of other servers if they differ."""
         began = self._clock()
-        claim: LimitClaim = {"member": self._member, **sharing.claim(leave=leave), "fresh": self._new_id()}
+        claim: LimitClaim = {"member": self._member, **account.claim(leave=leave), "fresh": self._new_id()}
         try:
-            grant = await self._ledgers.exchange(sharing.name, claim)
+            grant = await self._ledgers.exchange(account.name, claim)
             _end_if_cancelled()
             if "conflict" not in grant:
-                sharing.granted(grant)
+                account.granted(grant)
         except CoordinationFailed as error:
             _end_if_cancelled()
             self._observe(self._clock() - began, False)
-            self._report(sharing, str(error))
+            self._report(account, str(error))
             return None
         self._observe(self._clock() - began, "conflict" not in grant)
         if "conflict" in grant:
             conflict = grant["conflict"]
-            self._report(sharing, f"this server has {sharing.settings}; other servers have {conflict}")
+            self._report(account, f"this server has {account.settings}; other servers have {conflict}")
             return conflict
-        if sharing.name in self._away:
-            self._away.discard(sharing.name)
-            log.info(f"{sharing.kind} is coordinated again", extra={sharing.kind: sharing.label})
+        if account.name in self._away:
+            self._away.discard(account.name)
+            log.info(f"{account.kind} is coordinated again", extra={account.kind: account.label})
         return None
 
-    def _report(self, sharing: Account, why: str) -> None:
-        if sharing.name not in self._away:
-            self._away.add(sharing.name)
-            log.warning(f"{sharing.kind} is not coordinated", extra={sharing.kind: sharing.label, "why": why})
-        sharing.failed(why)
+    def _report(self, account: Account, why: str) -> None:
+        if account.name not in self._away:
+            self._away.add(account.name)
+            log.warning(f"{account.kind} is not coordinated", extra={account.kind: account.label, "why": why})
+        account.failed(why)
 
 
 def _end_if_cancelled() -> None:
