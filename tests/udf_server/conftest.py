@@ -11,6 +11,7 @@ import pytest
 import pytest_asyncio
 import redis
 
+from tests.udf_server.lying_redis import LyingRedis
 from tests.udf_server.redis_process import WITH_REDIS, RedisProcess
 from tests.udf_server.secured import Pki
 from udf_server.streams.service import SERVICE_NAME
@@ -22,6 +23,26 @@ async def environment() -> AsyncIterator[FunctionEnvironment]:
     """Runs functions without a server; closed at the end of the test."""
     async with FunctionEnvironment() as environment:
         yield environment
+
+
+@pytest.fixture
+def toml(tmp_path: Path) -> Callable[[str], Path]:
+    """Writes a file of settings."""
+
+    def write(text: str) -> Path:
+        path = tmp_path / "server.toml"
+        path.write_text(text)
+        return path
+
+    return write
+
+
+@pytest.fixture(scope="module")
+def lying() -> Iterator[LyingRedis]:
+    """A Redis that answers what a test tells it to answer."""
+    redis = LyingRedis()
+    yield redis
+    redis.close()
 
 
 @pytest.fixture

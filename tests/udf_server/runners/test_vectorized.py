@@ -25,6 +25,18 @@ async def async_double(a: pa.Int64Array) -> pa.Int64Array:
 both = pytest.mark.parametrize("function", [double, async_double], ids=["threads", "async"])
 
 
+def calling(code, like, **options):
+    """A function that calls the code, on threads or on an event loop as another function does."""
+
+    def on_thread(a: pa.Int64Array) -> pa.Int64Array:
+        return code(a)
+
+    async def on_loop(a: pa.Int64Array) -> pa.Int64Array:
+        return code(a)
+
+    return udf.scalar(vectorized=True, **options)(on_loop if like.is_async else on_thread)
+
+
 @both
 @pytest.mark.parametrize("output_mode", ["ordered", "unordered"])
 async def test_arrays_in_an_array_out(environment, function, output_mode):
@@ -93,17 +105,7 @@ WRONG = [
 @both
 @pytest.mark.parametrize(("what", "make", "code", "why"), WRONG, ids=[row[0] for row in WRONG])
 async def test_a_result_that_is_no_value_per_row_is_an_error_of_every_row(environment, function, what, make, code, why):
-    if function is double:
-
-        @udf.scalar(vectorized=True)
-        def f(a: pa.Int64Array) -> pa.Int64Array:
-            return make(a)
-    else:
-
-        @udf.scalar(vectorized=True)
-        async def f(a: pa.Int64Array) -> pa.Int64Array:
-            return make(a)
-
+    f = calling(make, like=function)
     result = await environment.run(f, [1, 2, 3])
     assert {error.code for error in result.errors.values()} == {code}
     assert all(why in error.message for error in result.errors.values())
@@ -142,17 +144,7 @@ async def test_a_failing_batch_is_called_on_halves_until_the_bad_rows_stand_alon
                 raise ValueError(f"bad row {value}")
         return a
 
-    if function is double:
-
-        @udf.scalar(vectorized=True)
-        def f(a: pa.Int64Array) -> pa.Int64Array:
-            return check(a)
-    else:
-
-        @udf.scalar(vectorized=True)
-        async def f(a: pa.Int64Array) -> pa.Int64Array:
-            return check(a)
-
+    f = calling(check, like=function)
     result = await environment.run(f, range(16))
     assert result.values.to_pylist() == [None if value in bad else value for value in range(16)]
     # Each row gets its own error.
@@ -172,17 +164,7 @@ async def test_a_retryable_failure_is_retried_whole_before_it_is_halved(environm
             raise udf.RetryableError("busy")
         return a
 
-    if function is double:
-
-        @udf.scalar(vectorized=True, fixed_delay="1 ms")
-        def f(a: pa.Int64Array) -> pa.Int64Array:
-            return once(a)
-    else:
-
-        @udf.scalar(vectorized=True, fixed_delay="1 ms")
-        async def f(a: pa.Int64Array) -> pa.Int64Array:
-            return once(a)
-
+    f = calling(once, like=function, fixed_delay="1 ms")
     result = await environment.run(f, range(8))
     assert (result.to_pylist(), sizes, result.counts.retries) == (list(range(8)), [8, 8], 1)
 

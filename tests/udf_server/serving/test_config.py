@@ -10,16 +10,6 @@ from udf_server.base.errors import InvalidConfig
 from udf_server.serving.config import ENVIRONMENT_PREFIX, ServerConfig, load_config, settings
 
 
-@pytest.fixture
-def toml(tmp_path):
-    def write(text):
-        path = tmp_path / "server.toml"
-        path.write_text(text)
-        return path
-
-    return write
-
-
 def test_without_anything_the_defaults_hold():
     assert load_config() == ServerConfig()
 

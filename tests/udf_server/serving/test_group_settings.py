@@ -14,22 +14,11 @@ from udf_server.serving.membership import check_whole, config_of_group
 from udf_server.streams.routes import GroupFunction
 
 
-@pytest.fixture
-def toml(tmp_path):
-    def write(text):
-        path = tmp_path / "server.toml"
-        path.write_text(text)
-        return path
-
-    write.folder = tmp_path
-    return write
-
-
-def test_a_group_has_plugins_and_defaults(toml):
+def test_a_group_has_plugins_and_defaults(toml, tmp_path):
     config = load_config(toml('[groups.geo]\nplugins = ["shapes.py", "geo"]\n'))
     assert config.groups == {"geo": GroupSettings(plugins=("shapes.py", "geo"))}
     assert (config.groups["geo"].processes, config.groups["geo"].required) == (1, True)
-    assert config.groups_lock == str(toml.folder / "groups.lock")
+    assert config.groups_lock == str(tmp_path / "groups.lock")
 
 
 @pytest.mark.parametrize(

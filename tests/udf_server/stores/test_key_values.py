@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import udf_server as udf
 from remote_udf.errors import StreamError
-from tests.udf_server.lying_redis import LyingRedis, lies_of
+from tests.udf_server.lying_redis import lies_of
 from tests.udf_server.redis_process import RedisProcess, with_redis
 from udf_server.base.errors import InvalidConfig
 from udf_server.base.key_value_store import KeyValueStore
@@ -173,13 +173,6 @@ def test_a_redis_that_lies_gives_an_error_or_the_value_of_the_key(lying, seed):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("udf_server.stores.redis.ANSWER_SECONDS", 0.2)
         asyncio.run(asyncio.wait_for(run(), 60))
-
-
-@pytest.fixture(scope="module")
-def lying():
-    redis = LyingRedis()
-    yield redis
-    redis.close()
 
 
 CHILD = """

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.udf_server.limits.sharing.test_ledgers import claim, part
-from tests.udf_server.lying_redis import LyingRedis, Raw, lies_of
+from tests.udf_server.lying_redis import Raw, lies_of
 from udf_server.limits.sharing.grants import CoordinationFailed, checked_grant
 from udf_server.limits.sharing.ledgers import RedisLedgers
 from udf_server.stores.redis_client import AnswerSizes, TooLarge
@@ -58,13 +58,6 @@ def test_a_line_without_an_end_is_found():
         sizes.check(b"-" * 1_000)
     with pytest.raises(TooLarge, match="a line has more than"):
         sizes.check(b"-" * 1_000)
-
-
-@pytest.fixture(scope="module")
-def lying():
-    redis = LyingRedis()
-    yield redis
-    redis.close()
 
 
 @given(seed=st.integers(0, 1 << 32))
