@@ -87,9 +87,15 @@ class Taken(NamedTuple):
 
     def between(self, start: int, end: int) -> "Taken":
         """Some of the rows. Only sums of calls, retries and rows of the cache matter: the first row has them all."""
+        if start == 0 and end == len(self.values):
+            return self
+        if len(self.errors) < end - start:
+            failed = [row for row in self.errors if start <= row < end]
+        else:
+            failed = [row for row in range(start, end) if row in self.errors]
         return Taken(
             self.first + start, self.values.slice(start, end - start),
-            {row - start: self.errors[row] for row in range(start, end) if row in self.errors} if self.errors else {},
+            {row - start: self.errors[row] for row in failed},
             {row - start: count for row, count in self.parts.items() if start <= row < end},
             0 if start else self.calls, 0 if start else self.retries,
             None if self.skipped is None else self.skipped[start:end], NOTHING if start else self.cached,
