@@ -73,11 +73,7 @@ class OutcomeCache:
         """The calls whose stream was lost."""
         self._metrics = metrics
         self._clock = clock
-        self._access = StoreAccess(
-            clock,
-            self.count_errors,
-            lambda operation, seconds: metrics.cache_seconds.labels(operation).observe(seconds),
-        )
+        self._access = StoreAccess(clock, self.count_errors, self._took)
         self.writes = WriteQueue(store, self._access, clock, self.count_errors)
         """The entries that wait to be written to a shared store."""
 

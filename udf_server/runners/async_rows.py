@@ -54,11 +54,7 @@ class AsyncRows(PoolRunner):
         now, pool = self.setup.clock(), self._pool
         if pool is None or self._held is not None:
             return
-        overdue = []
-        for worker in pool.workers():
-            seen = worker.look(now)
-            if seen is not None and seen[2] > seen[0].timeout:
-                overdue.append((worker, seen[0], seen[1]))
+        overdue = [(worker, *late) for worker in pool.workers() if (late := worker.overdue(now)) is not None]
         if not overdue:
             self._asked = 0.0
         if self._is_stuck(pool, now):

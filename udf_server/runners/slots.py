@@ -22,16 +22,16 @@ class Slot:
         self.batch: RowBatch | None = None
         self.index = -1
         self._seen: tuple[RowBatch | None, int, float] = (None, -1, 0.0)
-        """The row found at the last `look`, and when it was first found."""
+        """The row found at the last check of deadlines, and when it was first found."""
 
     def leave(self) -> None:
-        """Mark the worker as between batches. `_seen` is reset too: it would keep the batch until the next `look`."""
+        """Mark the worker as between batches. `_seen` is reset too: it would keep the batch until the next check."""
         self.batch = None
         self.index = -1
         self._seen = (None, -1, 0.0)
 
-    def look(self, now: float) -> tuple[RowBatch, int, float] | None:
-        """The current row and the seconds since it was first seen; None between rows. Only for the deadline check."""
+    def overdue(self, now: float) -> tuple[RowBatch, int] | None:
+        """The current row if it was first seen here longer ago than it may take. Only for the deadline check."""
         batch, index = self.batch, self.index
         if batch is None or index < 0:
             return None
@@ -39,10 +39,10 @@ class Slot:
         if seen_batch is not batch or seen_index != index:
             self._seen = (batch, index, now)
             since = now
-        return batch, index, now - since
+        return (batch, index) if now - since > batch.timeout else None
 
     def since(self, now: float) -> float:
-        """When the current row was first seen by `look`; `now` if it was not seen yet."""
+        """When the current row was first seen by `overdue`; `now` if it was not seen yet."""
         batch, index, since = self._seen
         return since if batch is self.batch and index == self.index else now
 

@@ -96,9 +96,8 @@ class ThreadedRows(Runner):
     def tick(self) -> None:
         now = self.setup.clock()
         for worker in self._crew.copy():
-            seen = worker.look(now)
-            if seen is not None and seen[2] > seen[0].timeout:
-                self._give_up(worker, seen[0], seen[1])
+            if (late := worker.overdue(now)) is not None:
+                self._give_up(worker, *late)
         if not self._ordered and now - self._flushed >= self.setup.flush_seconds():
             self._flushed = now
             self.setup.spawn(self._flush())
