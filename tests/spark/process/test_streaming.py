@@ -139,8 +139,9 @@ def test_two_streams_meet_by_key_and_the_result_goes_through_another_function(fu
     write(payments, "b", [("x", 11, 60)])
     write(orders, "b", [("z", 31, 61)])
     pairs = functions.process(
-        "pairs", {"orders": stream_of(spark, orders), "payments": stream_of(spark, payments)},
-        partition_by="k", on_time="ts",
+        "pairs",
+        {"orders": stream_of(spark, orders), "payments": stream_of(spark, payments).withColumnRenamed("ts", "at")},
+        partition_by="k", on_time=["ts", "at"],
     )  # fmt: skip
     assert pairs.schema["rowtime"].metadata["spark.watermarkDelayMs"] == 0
     assert pairs.columns == ["k", "k0", "amount", "paid", "rowtime"]

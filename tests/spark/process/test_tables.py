@@ -234,16 +234,32 @@ def test_an_empty_table_gives_nothing(functions, spark):
     )
 
 
-def test_rows_of_two_tables_come_by_their_time(functions, spark):
-    def side(*told):
-        times = [(key, value, START + dt.timedelta(minutes=minute)) for key, value, minute in told]
-        return spark.createDataFrame(times, "k string, v string, ts timestamp")
+@pytest.mark.parametrize(("of_right", "on_time"), [("ts", "ts"), ("at", ["ts", "at"])])
+def test_rows_of_two_tables_come_by_their_time(functions, spark, of_right, on_time):
+    """The columns that the call names may have different names in the tables."""
 
-    tables = {"left": side(("a", "l1", 0), ("a", "l2", 300)), "right": side(("a", "r1", 1), ("b", "r2", 2))}
-    found = functions.process("one_match_join", tables, partition_by="k", on_time="ts")
+    def side(time, *told):
+        times = [(key, value, START + dt.timedelta(minutes=minute)) for key, value, minute in told]
+        return spark.createDataFrame(times, f"k string, v string, {time} timestamp")
+
+    tables = {
+        "left": side("ts", ("a", "l1", 0), ("a", "l2", 300)),
+        "right": side(of_right, ("a", "r1", 1), ("b", "r2", 2)),
+    }
+    found = functions.process("one_match_join", tables, partition_by="k", on_time=on_time)
     assert found.columns == ["k", "k0", "left_value", "right_value", "rowtime"]
     pairs = {(row.left_value, row.right_value) for row in found.collect()}
     assert pairs == {("l1", "r1"), ("l2", None), (None, "r2")}
+
+
+def test_a_time_that_a_star_hides_is_selected_for_the_call(functions, spark, tmp_path):
+    spark.createDataFrame([("a", "l1"), ("a", "l2")], "k string, v string").coalesce(1).write.parquet(f"{tmp_path}/t")
+    files = f"SELECT *, _metadata.file_modification_time AS ts FROM parquet.`{tmp_path}/t`"
+    both = ", ".join(f"{side} => TABLE ({files}) PARTITION BY k" for side in ("left", "right"))
+    found = functions.sql(f"SELECT * FROM one_match_join({both}, on_time => DESCRIPTOR(ts))")
+    assert {(row.left_value, row.right_value) for row in found.collect()} == {("l1", "l1"), ("l2", "l2")}
+    (time,) = {row.rowtime for row in found.collect()}
+    assert time == functions.sql(files).first().ts
 
 
 @pytest.mark.parametrize(

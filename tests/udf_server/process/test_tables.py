@@ -450,3 +450,24 @@ def test_two_columns_for_one_time_are_named():
     given = table("k int, a timestamp, b timestamp", partition_by="k")
     with pytest.raises(InvalidCall, match=r"found ambiguous columns a, b for table argument 'r'"):
         ProcessTableHarness(Ticking, {"r": given}, on_time=["a", "b"])
+
+
+class Meeting(udf.ProcessTableFunction):
+    returns = "seen string"
+
+    def eval(self, ctx: udf.ProcessContext, left: KEYED, right: KEYED) -> Iterator[tuple[str]]:
+        columns = [each.time_column for each in (ctx.table_semantics_for("left"), ctx.table_semantics_for("right"))]
+        yield (f"{columns} {ctx.time_context(int).time()}",)
+
+
+def test_each_table_has_its_own_time_column():
+    given = {
+        "left": table("k int, ts timestamp", partition_by="k"),
+        "right": table("at timestamp, k int", partition_by="k"),
+    }
+    with ProcessTableHarness(Meeting, given, on_time=["at", "ts"]) as harness:
+        harness.row("left", (1, dt.datetime.fromtimestamp(5, dt.UTC)))
+        harness.row("right", (dt.datetime.fromtimestamp(7, dt.UTC), 1))
+        assert [row.seen for row in harness.take()] == ["[1, 0] 5000", "[1, 0] 7000"]
+    with pytest.raises(InvalidCall, match="found no column for table argument 'right'"):
+        ProcessTableHarness(Meeting, given, on_time="ts")
