@@ -1,10 +1,16 @@
 """A case in one shape: its functions in words, its tables, its query and what it expects."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from tests.conformance.compare import Change, end_state
+
+_KEPT = re.compile(r"\bwatermarks?\b[^.;]*\b(?:kept|persist\w*|restored|included|part of)\b", re.IGNORECASE)
+_NOT_KEPT = re.compile(
+    r"\b(?:not|no|never|without|nor)\b[^.;]*\bwatermarks?\b|\bwatermarks?\b[^.;]*\b(?:not|never)\b", re.I
+)
 
 __all__ = ["Case", "FunctionWords", "Table"]
 
@@ -69,6 +75,8 @@ class Case:
     config: Mapping[str, Any] = field(default_factory=dict, hash=False)
     variants: tuple[Mapping[str, Any], ...] = ({},)
     setup: tuple[str, ...] = ()
+    shown: tuple[tuple[str, str], ...] = ()
+    """The statements that give rows, by the sink of each, "" if it has none; the last one is the query."""
     mode: str = ""
     """"batch", "streaming" or "both"; "" if the case does not say."""
     raw: Mapping[str, Any] = field(default_factory=dict, compare=False, hash=False, repr=False)
@@ -109,6 +117,19 @@ class Case:
     def batch_equivalent(self) -> Any:
         """What the case says of a batch with the same result: a query, or rows; None if it says nothing."""
         return self.raw.get("batch_equivalent", self.expected.get("batch_equivalent"))
+
+    @property
+    def keeps_watermarks(self) -> bool:
+        """Whether a restart keeps watermarks, which Flink's do not, unless the case says so."""
+        told = str(self.config.get("restore") or "")
+        return _KEPT.search(told) is not None and _NOT_KEPT.search(told) is None
+
+    @property
+    def row_phases(self) -> list[str | None]:
+        """The phases in which the rows of the only table come; empty if the case does not say."""
+        rows = self.tables[0].raw.get("rows") or () if len(self.tables) == 1 else ()
+        told = [row.get("phase") if isinstance(row, Mapping) else None for row in rows]
+        return told if any(told) else []
 
     @property
     def phases(self) -> list[tuple[str, Any]]:

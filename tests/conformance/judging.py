@@ -1,5 +1,6 @@
 """Judging: compares an expectation with an observation, without Spark, servers or files."""
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -15,7 +16,9 @@ from tests.conformance.verdict import Status, Verdict
 __all__ = ["judge"]
 
 _NOTHING = object()
-_UNORDERED = ("expected_pending_timers", "expected.assignments.windows")
+_UNORDERED = re.compile(
+    r"expected_pending_timers|expected\.assignments\.windows|expected\.merges?\.(merged_from|after)"
+)
 SLACK_MS = 20.0
 """How much sooner than said a run may end: clocks of two processes differ."""
 
@@ -137,7 +140,7 @@ def _mirrored(expected: Expectation, verdict: Verdict, name: str, wanted: Any, f
         return
     expected.note(name)
     verdict.compared += 1
-    if name in _UNORDERED and isinstance(wanted, list):
+    if _UNORDERED.fullmatch(name) and isinstance(wanted, list):
         wanted, found = sorted(wanted, key=str), sorted(found, key=str)
     if isinstance(wanted, list) and found is None and not any(wanted):
         # A row without a value, or no row at all.

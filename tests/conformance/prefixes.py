@@ -4,8 +4,9 @@ The language of the cases updates the result of a query with every row. Spark co
 it is computed after every row, and the results are compared.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from pyspark.sql import DataFrame
@@ -18,34 +19,44 @@ from tests.conformance.running import MOST_ROWS, changes_between
 from tests.conformance.spark_sql import parse
 from tests.conformance.tables import table_frame
 
-__all__ = ["prefix_changes"]
+__all__ = ["growing_table", "prefix_changes"]
+
+Growing = Sequence[Callable[[], None]]
+"""What gives the view that a query reads the rows that it has after one bundle, after two, and so on."""
 
 
-def prefix_changes(case: Case, environment: Environment, query: Callable[[], DataFrame], bundle: int = 1) -> list[Run]:
-    """Runs the query for the changes after each bundle of rows.
-
-    It does not for several tables, many rows, or a result whose rows have no leading key.
-    """
-    keys = _leading_keys(case)
-    if len(case.tables) != 1 or len(case.tables[0].changes) > MOST_ROWS or not keys:
+def growing_table(case: Case, environment: Environment, bundle: int = 1) -> Growing:
+    """Returns how the only table of a case grows; empty for several tables, or many rows."""
+    if len(case.tables) != 1 or len(case.tables[0].changes) > MOST_ROWS:
         return []
     table = case.tables[0]
+
+    def grow(count: int) -> None:
+        grown = replace(table, changes=table.changes[:count])
+        table_frame(environment.spark, grown).createOrReplaceTempView(f"`{table.name}`")
+
+    return [partial(grow, count) for count in range(bundle, len(table.changes) + bundle, bundle)]
+
+
+def prefix_changes(
+    case: Case, environment: Environment, query: Callable[[], DataFrame], growing: Growing
+) -> list[Run]:  # fmt: skip
+    """Runs the query for the changes after each bundle of rows; not if its rows have no leading key."""
+    keys = _leading_keys(case)
+    if not growing or not keys:
+        return []
     run = Run("changelog", keys=keys)
     before: list[tuple[Any, ...]] = []
     changes: list[Emitted] = []
-    try:
-        for count in range(bundle, len(table.changes) + bundle, bundle):
-            grown = replace(table, changes=table.changes[:count])
-            table_frame(environment.spark, grown).createOrReplaceTempView(f"`{table.name}`")
-            frame = query()
-            after = environment.rows(frame)
-            fill(run, frame, after)
-            if len({row[:keys] for row in after}) < len(after):
-                return []
-            changes += [Emitted(values, kind) for kind, values in changes_between(before, after, keys)]
-            before = after
-    finally:
-        table_frame(environment.spark, table).createOrReplaceTempView(f"`{table.name}`")
+    for grow in growing:
+        grow()
+        frame = query()
+        after = environment.rows(frame)
+        fill(run, frame, after)
+        if len({row[:keys] for row in after}) < len(after):
+            return []
+        changes += [Emitted(values, kind) for kind, values in changes_between(before, after, keys)]
+        before = after
     run.rows, run.has_kinds = changes, True
     return [run]
 

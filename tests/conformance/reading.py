@@ -78,7 +78,10 @@ def _case(item: Mapping[str, Any], file: str, shared: Mapping[str, Any]) -> Case
     if expected.get("kind") is not None:
         one_of("expected.kind", expected["kind"], KINDS)
     for name in ("rows", "changes", "final_rows"):
-        _check_rows(f"expected.{name}", expected.get(name))
+        # Rows by the sink of a statement are read when there are several statements.
+        each = expected.get(name)
+        for place, rows in each.items() if isinstance(each, Mapping) else [("", each)]:
+            _check_rows(f"expected.{name}{place and '.'}{place}", rows)
     _check_columns("expected.columns", expected.get("columns"), typed=False)
     _check_columns("expected_columns", item.get("expected_columns"), typed=False)
     for number, step in enumerate(listed("steps", item.get("steps") or [])):
@@ -105,7 +108,7 @@ def _case(item: Mapping[str, Any], file: str, shared: Mapping[str, Any]) -> Case
         functions=words,
         tables=with_time_names(
             [_table(name, _unmarked(name, table, item.get("config") or {})) for name, table in tables.items()],
-            [*statements.setup, statements.query],
+            [*statements.setup, statements.query, *(text for _, text in statements.shown)],
             [
                 str(each["name"])
                 for each in (item.get("expected_columns") or expected.get("columns") or ())
@@ -116,6 +119,7 @@ def _case(item: Mapping[str, Any], file: str, shared: Mapping[str, Any]) -> Case
         config={**mapping("config", item.get("config") or {}), **statements.config},
         variants=tuple(mapping(f"config_variants[{number}]", each) for number, each in enumerate(variants)),
         setup=tuple(statements.setup),
+        shown=tuple(statements.shown),
         mode=one_of("mode", item.get("mode") or "", ("", *MODES)),
         raw=item,
     )

@@ -31,6 +31,7 @@ from tests.conformance.mutating import mutations
 from tests.conformance.observation import EQUIVALENT, Failure, Observation, Run
 from tests.conformance.reading import CaseFile, load_folder
 from tests.conformance.report import Entry
+from tests.conformance.several import joined, separate
 from tests.conformance.statements import is_query, statements_of
 from tests.conformance.verdict import Status, Verdict
 
@@ -49,7 +50,7 @@ def run_case(case: Case, environment: Environment, *, mutate: bool = False) -> E
     started = time.monotonic()
     met = _CAPABILITIES.of(case)
     try:
-        verdict = _verdict(case, environment, met, entry, mutate)
+        verdict = joined([_verdict(each, environment, met, entry, mutate) for each in separate(case)])
     except (CaseError, FunctionMissing) as error:
         decided = Status.MALFORMED if isinstance(error, CaseError) else Status.MISSING
         verdict = Verdict(problems=[str(error)], decided=decided)

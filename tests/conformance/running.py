@@ -13,6 +13,8 @@ from sqlglot import exp
 
 from tests.conformance.cases import Case, Table
 from tests.conformance.compare import Change
+from tests.conformance.spark_sql import parse
+from tests.conformance.statements import query_of_view
 from tests.conformance.tables import ROW_KIND, table_frame
 
 __all__ = ["MOST_ROWS", "changes_between", "leading_keys", "running_changelog", "updating_subquery"]
@@ -21,11 +23,17 @@ MOST_ROWS = 40
 
 
 def updating_subquery(tree: Any, case: Case) -> Any:
-    """Returns the one grouped subquery if its result changes as rows of the case's one table arrive; else None."""
+    """Returns the one grouped subquery if its result changes as rows of the case's one table arrive; else None.
+
+    A view of the case is read as a subquery.
+    """
     if not isinstance(tree, exp.Select) or tree.args.get("joins"):
         return None
     source = tree.args.get("from_") or tree.args.get("from")
     subquery = source.this if source is not None else None
+    view = query_of_view(subquery.name, case.setup) if isinstance(subquery, exp.Table) else None
+    if view is not None:
+        subquery = exp.Subquery(this=parse(view))
     if not isinstance(subquery, exp.Subquery) or not subquery.this.args.get("group"):
         return None
     tables = {table.name for table in subquery.find_all(exp.Table)}

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from tests.conformance.cases import FunctionWords
 from tests.conformance.table_api import is_chain, parts, sql_of
 
-__all__ = ["Statements", "created_view", "is_query", "statements_of", "view_of"]
+__all__ = ["Statements", "created_view", "is_query", "query_of_view", "statements_of", "view_of"]
 
 _SQL = re.compile(r"\s*(SELECT\b|WITH\b|VALUES\b|INSERT\b|EXECUTE\b|CREATE\b|EXPLAIN\b|SET\s+'|\()", re.IGNORECASE)
 _COMMENT = re.compile(r"('(?:[^']|'')*')|--[^\n]*|/\*.*?\*/", re.DOTALL)
@@ -20,8 +20,11 @@ _THEN = re.compile(
     r"[\s,.]+then\s*:?\s+(?=(?:SELECT|WITH|INSERT|CREATE|DROP|EXECUTE)\b|SET\s+'|(?:view\s+|table\s+)?\w+\s*:=|[A-Za-z_]\w*\s*\.)",
     re.IGNORECASE,
 )
+_SET_BEGIN = re.compile(r"^EXECUTE\s+STATEMENT\s+SET\s+BEGIN\s+|^BEGIN\s+STATEMENT\s+SET$", re.IGNORECASE)
+_SET_END = re.compile(r"^END$", re.IGNORECASE)
 _EXPLAIN = re.compile(r"^EXPLAIN(\s+PLAN\s+FOR|\s+\w+(\s*,\s*\w+)*(?=\s+SELECT))?\s+", re.IGNORECASE)
 _INSERT = re.compile(r"^INSERT\s+INTO\s+([\w.`]+)\s*(\([^()]*\)\s*)?(?=SELECT\b|WITH\b|VALUES\b)", re.IGNORECASE)
+_ROWS = re.compile(r"^(?:SELECT|WITH|VALUES|INSERT)\b", re.IGNORECASE)
 _ASSIGNED = re.compile(r"^(?:view\s+|table\s+)?(\w+)\s*:=\s*(.+)$", re.IGNORECASE | re.DOTALL)
 _CREATED = re.compile(
     r"^CREATE\s+(?:OR\s+REPLACE\s+)?(?:TEMP(?:ORARY)?\s+)?VIEW\s+(?:IF\s+NOT\s+EXISTS\s+)?(`[^`]+`|\w+)(.*?)\sAS\s+(.+)$",
@@ -31,11 +34,15 @@ _CREATED = re.compile(
 
 @dataclass
 class Statements:
-    """The statements before the query, the query, and the options that statements set."""
+    """The statements before the query, the query, and the options that statements set.
+
+    `shown` are all statements that give rows, by the sink of each, "" if it has none; the last one is the query.
+    """
 
     query: str
     setup: list[str] = field(default_factory=list)
     config: dict[str, str] = field(default_factory=dict)
+    shown: list[tuple[str, str]] = field(default_factory=list)
 
 
 def statements_of(
@@ -43,10 +50,15 @@ def statements_of(
 ) -> Statements:  # fmt: skip
     """A query whose rows go into a sink is run without the sink, unless the case is `refused`, perhaps for the sink.
 
-    Functions are bound by their names, so statements that create functions are skipped.
+    Queries whose rows go into the sink of the last one are one query. Functions are bound by their names, so
+    statements that create functions are skipped.
     """
     made = Statements(query)
-    texts = [text for each in (*setup, query) for text in _split(_COMMENT.sub(lambda match: match[1] or " ", each))]
+    first = [text for each in setup for text in _split(_COMMENT.sub(_without_comment, each))]
+    own = list(_split(_COMMENT.sub(_without_comment, query)))
+    if not refused:
+        own = [text for each in own if not _SET_END.match(each) and (text := _SET_BEGIN.sub("", each))]
+    texts = [*first, *own]
     if not texts or not all(_SQL.match(text) or _ASSIGNED.match(text) or is_chain(text) for text in texts):
         made.setup = list(setup)
         return made
@@ -56,13 +68,33 @@ def statements_of(
         if match := _SET.match(text):
             made.config[match[1]] = match[2]
         elif not _FUNCTION.match(text):
-            made.setup += _viewed(_kept(text, texts[place + 1 :]), arguments)
+            viewed = _viewed(_kept(text, texts[place + 1 :]), arguments)
+            if refused or place < len(first) or not _ROWS.match(viewed[-1]):
+                made.setup += viewed
+            else:
+                made.setup += viewed[:-1]
+                made.shown.append(_shown(viewed[-1]))
     *views, made.query = _plain(made.query, arguments)
     made.setup += views
     made.query = _EXPLAIN.sub("", made.query)
     if not refused:
-        made.query = _INSERT.sub("", made.query)
+        sink, made.query = _shown(made.query)
+        same = [query for name, query in made.shown if sink and name == sink]
+        made.query = " UNION ALL ".join([*same, made.query])
+        made.shown = [each for each in made.shown if each[1] not in same]
+        made.shown.append((sink, made.query))
     return made
+
+
+def _without_comment(match: re.Match[str]) -> str:
+    """Returns a text in quotes, which may look like a comment, and a space for a comment."""
+    return match[1] or " "
+
+
+def _shown(text: str) -> tuple[str, str]:
+    """Returns the sink of a statement and the query whose rows go into it."""
+    match = _INSERT.match(text)
+    return ("", text) if match is None else (match[1].strip("`"), text[match.end() :])
 
 
 def is_query(text: str) -> bool:
@@ -74,6 +106,12 @@ def created_view(statement: str) -> str | None:
     """The name of the view that a statement creates; None if it creates none."""
     match = _CREATED.match(statement.strip())
     return match[1].strip("`") if match is not None else None
+
+
+def query_of_view(name: str, setup: Sequence[str]) -> str | None:
+    """The query of the view that one of these statements creates under a name; None if none does."""
+    found = (_CREATED.match(each.strip()) for each in setup if created_view(each) == name)
+    return next((match[3] for match in found if match is not None), None)
 
 
 def view_of(name: str, query: str) -> str:

@@ -30,13 +30,14 @@ def streamed(
 ) -> Run | None:
     """Runs the query; the tables of the case are streams while `query` creates its frame.
 
-    If the result of a query changes, the run has its last result. If the case says which rows came out before a
-    restart, the query is restarted after each row until they are there. None if Spark has no streaming query of this
-    shape.
+    If the result of a query changes, the run has its last result. If the rows of the table have phases, the query is
+    restarted between these. If the case says which rows came out before a restart, the query is restarted after each
+    row until they are there. None if Spark has no streaming query of this shape.
     """
     run = Run("stream", under=under)
     later: list[Callable[[], None]] = []
     restarted = len(case.tables) == 1 and bool(case.phases) and isinstance(case.phases[0][1], list)
+    restarted |= bool(case.row_phases)
     with tempfile.TemporaryDirectory(prefix="conformance-stream-") as scratch:
         for table in case.tables:
             frame = (
@@ -65,9 +66,19 @@ def streamed(
 
 
 def _phased(case: Case, frame: DataFrame, scratch: Path, later: list[Callable[[], None]], run: Run) -> None:
-    """Restarts the query after each row until the rows of the first phase are there; then it reads all others."""
-    (first, before), *others = case.phases
+    """Restarts the query between the phases of the rows; or after each row until the rows of the first phase are there,
+    and then it reads all others."""
     emitted: list[Emitted] = []
+    if told := case.row_phases:
+        for phase in dict.fromkeys(told):
+            for write, own in zip(later, told, strict=True):
+                if own == phase:
+                    write()
+            fill(run, frame, drain(frame, scratch / "appended"))
+            emitted += [replace(row, phase=phase) for row in run.rows or ()]
+        run.rows = emitted
+        return
+    (first, before), *others = case.phases
     while later and len(emitted) < len(before):
         later.pop(0)()
         fill(run, frame, drain(frame, scratch / "appended"))

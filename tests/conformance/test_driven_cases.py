@@ -83,6 +83,40 @@ def test_a_case_may_emit_no_watermark(driven):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    ("restore", "seen"),
+    [
+        ("run before_restore, take a savepoint, run after_restore", [0, START + 9_000, 0]),
+        ("a savepoint, in which watermarks are not kept", [0, START + 9_000, 0]),
+        ("a savepoint; watermarks are restored with it", [0, START + 9_000, START + 19_000]),
+    ],
+)
+def test_a_restart_begins_without_a_watermark_unless_the_case_says_otherwise(driven, restore, seen):
+    phases = ("before_restore", "before_restore", "after_restore")
+    rows = [{"values": row, "phase": phase} for row, phase in zip(ROWS, phases, strict=True)]
+    table = {"columns": COLUMNS, "rows": rows, "watermark": "WATERMARK FOR ts AS ts - INTERVAL '1' SECOND"}
+    function = {"name": "Watermarks", "behaviour": "emits the watermark", "arguments": ARGUMENTS, "state": []}
+    entry = driven(*seen, others={"t": table}, function=function, config={"restore": restore})
+    assert entry.status == "passed", entry.reason
+
+
+@pytest.mark.slow
+def test_a_late_row_of_one_of_several_tables_stays_late(driven):
+    """The call sees the rows of t at 10, 20 and 30 seconds, then the late one, between those of u."""
+    late = {"columns": COLUMNS, "watermark": "WATERMARK FOR ts AS ts"}
+    ends = ["2025-01-01T00:00:40Z", "2025-01-01T00:00:05Z"]
+    names = [{"name": name, "kind": "set-semantic table"} for name in "ab"]
+    entry = driven(
+        others={"u": {**late, "rows": [["a", ends[0]], ["a", ends[1]]]}},
+        function={"name": "Lowest", "behaviour": "emits the watermark", "arguments": names, "state": []},
+        query="SELECT seen FROM Lowest(a => TABLE t PARTITION BY k, b => TABLE u PARTITION BY k, "
+        "on_time => DESCRIPTOR(ts))",
+        expected={"rows": [[each] for each in (0, 0, 0, 0, START + 29_000)]},
+    )
+    assert entry.status in ("passed", "partly checked"), entry.reason
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(("watermark", "last"), [("WATERMARK FOR ts AS ts - INTERVAL '2' SECOND", 18), (None, 0)])
 def test_each_table_has_its_own_watermark(driven, watermark, last):
     """The watermark of the call is the lowest one of its tables; a table without one holds the call back."""

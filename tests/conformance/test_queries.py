@@ -36,9 +36,9 @@ def run(spark, tmp_path_factory):
     (folder / "cases").mkdir()
     with prepared(spark.newSession(), folder / "cases", folder / "functions.py", files=[]) as environment:
 
-        def run(*rows, query=QUERY, table=None, **item):
+        def run(*rows, query=QUERY, table=None, others=None, **item):
             told = {"id": "it", "functions": [TWICE], "query": query, **item}
-            told["tables"] = {"t": {"columns": COLUMNS, "rows": list(rows), **(table or {})}}
+            told["tables"] = {"t": {"columns": COLUMNS, "rows": list(rows), **(table or {})}, **(others or {})}
             (folder / "cases" / "some.json").write_text(json.dumps([told]))
             (file,) = load_folder(folder / "cases")
             assert not file.broken
@@ -54,6 +54,14 @@ def test_a_stream_is_restarted_where_a_case_has_a_phase(run):
     assert (entry.status, entry.unnoticed) == ("passed", []), entry.reason
     wrong = run(["a", 1], ["b", 2], ["c", 3], expected={**expected, "phases": [{"before": [["b", 4]]}]})
     assert wrong.status == "failed"
+
+
+def test_a_stream_is_restarted_between_the_phases_of_rows(run):
+    rows = [{"values": [k, v], "phase": phase} for k, v, phase in (("a", 1, "early"), ("b", 2, "late"))]
+    wanted = [{**row, "values": [row["values"][0], 2 * row["values"][1]]} for row in rows]
+    entry = run(*rows, expected={"rows": wanted})
+    assert (entry.status, entry.unnoticed) == ("passed", []), entry.reason
+    assert run(*rows, expected={"rows": [{**each, "phase": "late"} for each in wanted]}).status == "failed"
 
 
 def test_the_equivalent_of_a_batch_is_run_as_well(run):
@@ -73,6 +81,36 @@ def test_each_row_of_a_changelog_passes_with_its_kind(run):
     entry = run(*changes, expected={"rows": rows})
     assert (entry.status, entry.unnoticed) == ("passed", []), entry.reason
     assert run(*changes, expected={"rows": [{**rows[0], "kind": "+U"}, *rows[1:]]}).status == "failed"
+    # A condition drops an old row and lets the new one pass, which is no insert for that.
+    left = [{"row_kind": "+U", "row": ["a", 6]}]
+    expected = {"kind": "changelog", "changes": left}
+    entry = run(*changes, query=f"{QUERY} WHERE twice(v) > 2", expected=expected)
+    assert (entry.status, entry.unnoticed) == ("passed", []), entry.reason
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        (f"{QUERY}; SELECT v FROM t", {"statements": [[["a", 2]], {"rows": [[1]], "columns": [{"name": "v"}]}]}),
+        (f"INSERT INTO x {QUERY}; INSERT INTO y SELECT v FROM t", {"rows": {"y": [[1]], "x": [["a", 2]]}}),
+        (f"INSERT INTO x {QUERY}; INSERT INTO x SELECT k, v FROM t", {"rows": [["a", 1], ["a", 2]]}),
+        (
+            f"EXECUTE STATEMENT SET BEGIN INSERT INTO x {QUERY}; INSERT INTO y SELECT v FROM t; END",
+            {"sinks": {"x": {"rows": [["a", 2]]}, "y": {"rows": [[1]]}}},
+        ),
+    ],
+)
+def test_each_statement_has_its_rows(run, query, expected):
+    entry = run(["a", 1], query=query, expected=expected)
+    assert (entry.status, entry.unnoticed) == ("passed", []), entry.reason
+    assert run(["a", 7], query=query, expected=expected).status == "failed"
+
+
+def test_a_statement_without_rows_of_its_own_must_run(run):
+    entry = run(["a", 1], query=f"SELECT nothing FROM t; {QUERY}", expected={"rows": [["a", 2]]})
+    assert entry.reason.startswith("statement 1: batch: failed: "), entry.reason
+    short = {"statements": [[["a", 2]]]}
+    assert run(["a", 1], query=f"SELECT v FROM t; {QUERY}", expected=short).status == "malformed"
 
 
 @pytest.mark.parametrize(
@@ -91,6 +129,15 @@ def test_calls_are_counted_by_the_rows_that_conditions_leave(run, calls, status)
     assert entry.status == status, entry.reason
 
 
+def test_a_table_that_the_query_does_not_read_changes_no_count(run):
+    other = {"u": {"columns": COLUMNS, "rows": []}}
+    entry = run(
+        ["a", 1], ["b", 2], query="SELECT twice(v) FROM t WHERE v > 1", others=other,
+        expected={"kind": "plan", "calls": "1 per row left"},
+    )  # fmt: skip
+    assert entry.status == "passed", entry.reason
+
+
 @pytest.mark.parametrize(
     ("size", "changes"),
     [
@@ -107,6 +154,40 @@ def test_a_bundle_has_rows_of_all_keys(run, size, changes):
         config={"table.exec.bundled-agg.size": size},
         expected={"kind": "changelog", "changes": [{"row_kind": kind, "row": row} for kind, *row in changes]},
     )  # fmt: skip
+    assert (entry.status, entry.unnoticed) == ("passed", []), entry.reason
+
+
+@pytest.mark.parametrize("setup", [None, ["CREATE VIEW latest AS SELECT k, MAX(v) AS v FROM t GROUP BY k"]])
+@pytest.mark.parametrize("where", ["", " WHERE v > 0"])
+def test_a_bundle_over_a_subquery_has_changes_of_its_result(run, setup, where):
+    """The rows a 1, b 2, a 3 make the changes +a 1, +b 2, -a 1, +a 3, of which a bundle has three."""
+    source = "latest" if setup else "(SELECT k, MAX(v) AS v FROM t GROUP BY k)"
+    changes = [("+I", 0, 2), ("+I", 1, 3)]
+    entry = run(
+        ["a", 1], ["b", 2], ["a", 3], setup=setup or [],
+        functions=[{"name": "Total", "kind": "bundled_aggregate", "args": [{"name": "v", "type": "BIGINT"}]}],
+        query=f"SELECT v % 2, Total(v) FROM {source}{where} GROUP BY v % 2",
+        config={"table.exec.bundled-agg.size": 3},
+        expected={"kind": "changelog", "changes": [{"row_kind": kind, "row": row} for kind, *row in changes]},
+    )  # fmt: skip
+    assert (entry.status, entry.unnoticed) == ("passed", []), entry.reason
+
+
+@pytest.mark.parametrize(
+    ("existing", "new", "merged", "parts"),
+    [
+        ([(0, 1), (2, 3), (4, 5)], (1, 2), (0, 3), [(0, 1), (1, 2), (2, 3)]),
+        ([(10, 40), (50, 70)], (30, 60), (10, 70), [(10, 40), (30, 60), (50, 70)]),
+        ([(600, 700)], (0, 100), None, []),
+        ([], (0, 100), None, []),
+    ],
+)
+def test_a_session_merges_those_that_it_touches(run, existing, new, merged, parts):
+    told = {
+        "existing": existing, "new": new, "merged": merged, "merged_from": parts,
+        "after": [merged or new, *(each for each in existing if each not in parts)],
+    }  # fmt: skip
+    entry = run(functions=[], query="SESSION gap 5 s", kind="session-merge", expected={"merges": [told]})
     assert (entry.status, entry.unnoticed) == ("passed", []), entry.reason
 
 

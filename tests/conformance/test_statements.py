@@ -96,3 +96,13 @@ def test_a_table_that_is_filled_and_then_read_is_a_view():
     told = read("INSERT INTO kept SELECT a FROM t; INSERT INTO s SELECT * FROM kept")
     assert told.setup == ["CREATE OR REPLACE TEMPORARY VIEW kept AS SELECT a FROM t"]
     assert told.query == "SELECT * FROM kept"
+
+
+def test_statements_that_give_rows_are_kept_with_their_sinks():
+    told = read("EXECUTE STATEMENT SET BEGIN INSERT INTO a SELECT 1; INSERT INTO `b` SELECT 2; END")
+    assert (told.setup, told.shown) == ([], [("a", "SELECT 1"), ("b", "SELECT 2")])
+    assert read("SELECT 1; SELECT 2").shown == [("", "SELECT 1"), ("", "SELECT 2")]
+    same = read("INSERT INTO a SELECT 1; INSERT INTO b SELECT 3; INSERT INTO a SELECT 2")
+    assert same.query == "SELECT 1 UNION ALL SELECT 2"
+    assert same.shown == [("b", "SELECT 3"), ("a", same.query)]
+    assert read("INSERT INTO a SELECT 1; INSERT INTO b SELECT 2", refused=True).setup == ["INSERT INTO a SELECT 1"]

@@ -18,9 +18,7 @@ _RENAMED = re.compile(r"^(\w+) adds (\w+) AS (\w+) to the table", re.IGNORECASE)
 
 
 def is_window_query(case: Case) -> bool:
-    """Whether the query has a window function, or is a list of the windows of given times."""
-    if case.expected.get("assignments"):
-        return True
+    """Whether the query has a window function."""
     return any(_FUNCTION.search(text) for text in (*case.setup, case.query))
 
 

@@ -1,6 +1,7 @@
 """Queries with aggregates: GROUP BY and OVER, over tables and over changelogs; end states, and the changes."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from pyspark.sql import DataFrame
@@ -10,12 +11,13 @@ from sqlglot import exp
 from tests.conformance.arrival import in_arrival_order, is_averaged
 from tests.conformance.binding import Bound
 from tests.conformance.cases import Case
+from tests.conformance.compare import end_state
 from tests.conformance.environment import Environment
 from tests.conformance.flink_options import bundle_settings, session_settings
 from tests.conformance.functions.aggregates import is_aggregate
 from tests.conformance.kinds.scalar import is_plain, target_of, variants
 from tests.conformance.observation import Observation, Run
-from tests.conformance.prefixes import prefix_changes
+from tests.conformance.prefixes import growing_table, prefix_changes
 from tests.conformance.running import leading_keys, running_changelog, updating_subquery
 from tests.conformance.spark_sql import parse, to_spark
 from tests.conformance.statements import created_view
@@ -121,12 +123,16 @@ class _Runs:
 
     def _over(self, changes: DataFrame) -> DataFrame:
         changes.createOrReplaceTempView(CHANGES)
+        return self._query(self._over_view())
+
+    def _over_view(self) -> Any:
+        """Returns the query over the view of changes in place of the subquery."""
         tree = self._tree.copy()
         source = tree.args.get("from_") or tree.args.get("from")
-        alias = source.this.alias
+        alias = source.this.alias_or_name
         aliased = exp.TableAlias(this=exp.to_identifier(alias)) if alias else None
         source.set("this", exp.Table(this=exp.to_identifier(CHANGES), alias=aliased))
-        return self._query(tree)
+        return tree
 
     # Changes.
 
@@ -134,10 +140,28 @@ class _Runs:
         """Uses `changelog` if every value is that of a remote aggregate of a column; else compares later results."""
         self._environment.next_run()
         run = self._changed_groups()
-        return (
-            [run] if run is not None
-            else prefix_changes(self._case, self._environment, lambda: self._query(self._tree), self._bundle)
-        )  # fmt: skip
+        if run is not None:
+            return [run]
+        create_views(self._environment.spark, self._case)
+        subquery = self._subquery()
+        if subquery is None:
+            growing = growing_table(self._case, self._environment, self._bundle)
+            return prefix_changes(self._case, self._environment, lambda: self._query(self._tree), growing)
+        growing = self._growing_result(self._changed_subquery(subquery))
+        tree = self._over_view()
+        return prefix_changes(self._case, self._environment, lambda: self._query(tree), growing)
+
+    def _growing_result(self, changes: DataFrame) -> list[Callable[[], None]]:
+        """Returns how the result of the subquery grows, by bundles of its changes."""
+        names = [name for name in changes.columns if name != ROW_KIND]
+        told = [(row[ROW_KIND], tuple(row[name] for name in names)) for row in changes.collect()]
+
+        def grow(count: int) -> None:
+            rows = [tuple(row) for row in end_state(told[:count])]
+            frame = self._environment.spark.createDataFrame(rows, changes.select(names).schema)
+            frame.coalesce(1).createOrReplaceTempView(CHANGES)
+
+        return [partial(grow, count) for count in range(self._bundle, len(told) + self._bundle, self._bundle)]
 
     def _changed_groups(self) -> Run | None:
         if self._has_own_aggregates() or self._tree.args.get("joins") or self._tree.args.get("where"):

@@ -44,6 +44,7 @@ def _left(count: Count, tree: Any, table: Any, side: str, case: Case) -> dict[st
     names = {table.alias_or_name.lower()}
     own = next((each for each in case.tables if each.name.lower() == table.name.lower()), None)
     columns = {name.lower() for name, _ in own.columns} if own is not None else set()
+    only = len(list(tree.find_all(exp.Table))) == 1
     joins = select.args.get("joins") or ()
     outer = {join.side for join in joins}
     places = [select.args.get("where")]
@@ -53,7 +54,7 @@ def _left(count: Count, tree: Any, table: Any, side: str, case: Case) -> dict[st
     wanted = [each.args.get("this") if isinstance(each, exp.Where) else each.args.get("on") for each in places if each]
     parts = [part for each in wanted if each is not None for part in _parts(each)]
     alone = [part for part in parts if part.find(exp.Column) and all(
-        column.table.lower() in names if column.table else column.name.lower() in columns and len(case.tables) == 1
+        column.table.lower() in names if column.table else column.name.lower() in columns and only
         for column in part.find_all(exp.Column)
     )]  # fmt: skip
     plain = [part for part in alone if not _calls(part, case)]

@@ -3,6 +3,7 @@
 import datetime
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -19,6 +20,7 @@ from tests.conformance.cases import Case, Table
 from tests.conformance.given import Candidate, declared
 from tests.conformance.observation import Emitted
 from udf_server.testing import ProcessTableHarness, table
+from udf_server.testing.steps import Kept
 
 __all__ = ["Driving", "delay_of", "harness_function", "marked", "watermarked"]
 
@@ -60,7 +62,7 @@ class Driving:
         harness = ProcessTableHarness(harness_function(bound), given, on_time=times, also_batch=False, **scalars)
         for argument, row, kind, watermark, phase in self._events(frames):
             if phase != self._phase and self._phase is not None:
-                harness.restore(harness.snapshot())
+                harness.restore(self._kept(harness))
             self._phase = phase
             if row is not None:
                 harness.row(argument, row, kind)
@@ -93,6 +95,12 @@ class Driving:
         plain = name.partition("@")[0]
         return next(each for key, each in self._functions.items() if key.partition("@")[0].lower() == plain.lower())
 
+    def _kept(self, harness: ProcessTableHarness) -> object:
+        """Returns what the language of the cases keeps over a restart: no watermarks, unless the case says so."""
+        kept = harness.snapshot()
+        assert isinstance(kept, Kept)
+        return kept if self._case.keeps_watermarks else replace(kept, watermarks=[None] * len(kept.watermarks))
+
     def _noted(self, harness: ProcessTableHarness) -> None:
         """Notes the output of a call, and the watermark after it, for a call that reads its result."""
         for row in harness.take():
@@ -101,8 +109,10 @@ class Driving:
         self._steps.append((None, harness.current_watermark))
 
     def _events(self, tables: Mapping[str, DataFrame]) -> Iterator[_Event]:
-        """Rows of all tables by time, each with the watermark after it. Output of another call has its watermark."""
-        greatest: dict[str, datetime.datetime] = {}
+        """Rows of all tables by time, each with the watermark after it; late rows of a table stay where they are.
+
+        The output of another call has the watermarks of that call.
+        """
         merged: list[Any] = []
         for number, (argument, frame) in enumerate(tables.items()):
             column = self._time_column(frame)
@@ -113,17 +123,18 @@ class Driving:
                 yield from ((argument, row, RowKind.INSERT, mark, None) for row, mark in chained)
                 continue
             phases = self._told_phases(len(rows))
-            for place, row in enumerate(rows):
-                time = row[column].timestamp() if column is not None and len(tables) > 1 else 0
-                order = (phases[place] or "") != "before_restore", time, place if column is None else 0, number, place
-                merged.append((order, argument, column, delay, row, phases[place]))
-        for _, argument, column, delay, row, phase in sorted(merged, key=lambda each: each[0]):
-            kind = RowKind(row.pop(ROW_KIND, RowKind.INSERT))
-            watermark = None
-            if column is not None and row[column] is not None:
-                greatest[argument] = max(row[column], greatest.get(argument, row[column]))
-                watermark = greatest[argument] - delay
-            yield argument, tuple(row.values()), kind, watermark, phase
+            greatest: datetime.datetime | None = None
+            for place, (row, phase) in enumerate(zip(rows, phases, strict=True)):
+                if place and phase != phases[place - 1] and not self._case.keeps_watermarks:
+                    greatest = None
+                if column is not None and row[column] is not None:
+                    greatest = row[column] if greatest is None else max(greatest, row[column])
+                time = greatest.timestamp() if greatest is not None and len(tables) > 1 else 0
+                order = (phase or "") != "before_restore", time, place if column is None else 0, number, place
+                kind = RowKind(row.pop(ROW_KIND, RowKind.INSERT))
+                watermark = None if greatest is None else greatest - delay
+                merged.append((order, (argument, tuple(row.values()), kind, watermark, phase)))
+        yield from (event for _, event in sorted(merged, key=lambda each: each[0]))
 
     def _time_column(self, frame: DataFrame) -> str | None:
         """Returns the column with a watermark of its table; also the time of the rows that another call emits."""

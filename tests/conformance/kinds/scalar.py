@@ -22,7 +22,7 @@ from tests.conformance.functions.aggregates import is_aggregate
 from tests.conformance.functions.building import Built
 from tests.conformance.kinds.plans import rows_by_unit
 from tests.conformance.observation import Observation, Run
-from tests.conformance.prefixes import prefix_changes
+from tests.conformance.prefixes import growing_table, prefix_changes
 from tests.conformance.spark_sql import Target, calls, parse, to_spark
 from tests.conformance.statements import created_view
 from tests.conformance.streaming import streamed
@@ -86,9 +86,12 @@ class _Runs:
         try:
             create_views(environment.spark, case, sampled=case.kind == "plan")
             runs = [self._run("batch")]
-            if (changed := self._changes_passed_through()) is not None and runs[0].failure is None:
+            changed = self._changes_passed_through()
+            if changed is not None and runs[0].failure is None:
                 # Every change is a row for the functions.
                 runs[0].calls = None
+                if case.expected.get("changes"):
+                    changed.how = "changelog"
                 runs.append(changed)
             if case.kind == "plan" and runs[0].failure is None:
                 self._seen.units = rows_by_unit(self._counted, case)
@@ -96,14 +99,13 @@ class _Runs:
                 self._seen.written_calls = _written_calls(case.query, names)
                 runs[0] = self._without_derived_filters(runs[0])
                 self._against_local(runs[0])
-            if ("stream" in case.modes or case.phases) and runs[0].failure is None:
+            if ("stream" in case.modes or case.phases or case.row_phases) and runs[0].failure is None:
                 environment.next_run()
                 stream = streamed(case, environment, self._bound, self._frame, self._under)
                 runs += [] if stream is None else [stream]
-            if case.expected.get("changes") and runs[0].failure is None:
-                create_views(environment.spark, case)
+            if case.expected.get("changes") and changed is None and runs[0].failure is None:
                 environment.next_run()
-                runs += prefix_changes(case, environment, self._frame)
+                runs += prefix_changes(case, environment, self._frame, growing_table(case, environment))
             return runs
         finally:
             environment.forget_views([table.name for table in case.tables])

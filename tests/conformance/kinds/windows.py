@@ -1,6 +1,5 @@
 """Window functions in SQL: plain, aggregated, joined, ranked. `remote.sql` gets the text of a case unchanged."""
 
-import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,10 +9,10 @@ from tests.conformance.arrival import is_averaged
 from tests.conformance.binding import Bound
 from tests.conformance.cases import Case
 from tests.conformance.environment import Environment
-from tests.conformance.kinds import window_streams
+from tests.conformance.kinds import window_assignments, window_streams
 from tests.conformance.observation import Observation, Run
 from tests.conformance.tables import create_views
-from tests.conformance.window_feed import moment, time_column
+from tests.conformance.window_feed import time_column
 from tests.conformance.window_queries import (
     NO_ZONE,
     TIME_ZONE,
@@ -26,15 +25,10 @@ from tests.conformance.window_queries import (
 
 __all__ = ["claims", "observe"]
 
-_WORDS = re.compile(r"\b(slide|size|step|offset|gap) (?:of )?(-?[\d.]+) ?(ms|s|min|h|d)[a-z]*\b", re.IGNORECASE)
-_FIELD = re.compile(r"(slide|size|step|offset|gap)_(ms|s|min|h|d)[a-z]*")
-_UNITS = {"ms": "SECOND", "s": "SECOND", "min": "MINUTE", "h": "HOUR", "d": "DAY"}
-ORDER = {"TUMBLE": ("size",), "HOP": ("slide", "size"), "CUMULATE": ("step", "size"), "SESSION": ("gap",)}
-
 
 def claims(case: Case) -> bool:
-    """Whether the query has a window function."""
-    return is_window_query(case)
+    """Whether the query has a window function, or there is none and the case lists windows."""
+    return is_window_query(case) or window_assignments.claims(case)
 
 
 def observe(case: Case, environment: Environment, bound: Sequence[Bound]) -> Observation:
@@ -54,9 +48,8 @@ def observe(case: Case, environment: Environment, bound: Sequence[Bound]) -> Obs
 
 
 def _observe(case: Case, environment: Environment, bound: Sequence[Bound], seen: Observation) -> None:
-    if case.expected.get("assignments"):
-        assigned = _assigned(case, environment, bound)
-        seen.found["expected.assignments"] = assigned
+    if window_assignments.claims(case):
+        seen.found |= window_assignments.found(case, environment, bound)
         return
     if case.error is not None or "stream" not in case.modes or "batch" in case.modes:
         seen.runs.append(_batch(case, environment, bound))
@@ -85,42 +78,3 @@ def _batch(case: Case, environment: Environment, bound: Sequence[Bound]) -> Run:
 def _has_no_time(table: Any) -> int:
     place = [name for name, _ in table.columns].index(time_column(table))
     return sum(values[place] is None for _, values in table.changes)
-
-
-def _assigned(case: Case, environment: Environment, bound: Sequence[Bound]) -> list[dict[str, Any]]:
-    """Computes the windows of given times, of each alone or of several whose sessions merge.
-
-    `HOP slide 1 s, size 5 s, offset 0.1 s` says the lengths of all; `offset_minutes` beside a time is that of one.
-    """
-    remote = environment.remote(case, bound)
-    function = case.query.split()[0].upper()
-    told = {name.lower(): _interval(number, unit.lower()) for name, number, unit in _WORDS.findall(case.query)}
-    found = []
-    for each in case.expected["assignments"]:
-        own = {match[1]: _interval(each[key], match[2]) for key in each if (match := _FIELD.fullmatch(key))}
-        lengths = {**told, **own}
-        names = [*ORDER[function], *(["offset"] if "offset" in lengths else [])]
-        times = each["times"] if "times" in each else [each["time"]]
-        rows = " UNION ALL ".join(f"SELECT {_literal(time)} AS t" for time in times)
-        frame = remote.sql(
-            "SELECT DISTINCT window_start, window_end FROM (SELECT window_start, window_end FROM "
-            f"{function}(TABLE ({rows}), DESCRIPTOR(t), {', '.join(lengths[name] for name in names)})) AS w"
-        )
-        windows = sorted(environment.rows(frame))
-        found.append({"windows": [[_written(value) for value in row] for row in windows]})
-    return found
-
-
-def _literal(time: str) -> str:
-    return f"TIMESTAMP_LTZ '{time}'" if time.endswith("Z") else f"TIMESTAMP_NTZ '{time}'"
-
-
-def _interval(number: Any, unit: str) -> str:
-    length = float(number) / 1000 if unit == "ms" else number
-    return f"INTERVAL '{length}' {_UNITS[unit]}"
-
-
-def _written(at: Any) -> str:
-    text = at.isoformat(timespec="milliseconds")
-    assert moment(text) == at
-    return str(text.removesuffix(".000"))
