@@ -47,6 +47,7 @@ class _RowOptions(_RetriedOptions, total=False):
     buffer_capacity: Count | None
     attempt_timeout: Duration | None
     output_mode: OutputMode | Literal["ordered", "unordered"] | None
+    retry_empty: Switch | None
     batch_rows: Count | None
     cache_ttl: Duration | None
     cache_scope: CacheScope | Literal["caller", "all"] | None

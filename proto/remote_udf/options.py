@@ -164,6 +164,11 @@ class ScalarOptions(_RetryOptions, _RowOptions):
     A cache_ttl of None or 0.0 means that the outcomes of the call are not kept.
     """
 
+    retry_empty: bool = option(
+        switch, False,
+        "Whether a result that is null, or an array without a value, is retried as an error is. The result of the last "
+        "attempt stands. For functions that are called row by row.",
+    )  # fmt: skip
     batch_rows: int = option(
         count(1), 65_536, "Maximum number of rows in one message. A vectorized function never gets more rows at once."
     )

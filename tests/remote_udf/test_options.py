@@ -24,6 +24,7 @@ VALUES = {
     "max-delay": durations,
     "max-attempts": st.integers(1, 99) | st.integers(1, 99).map(str),
     "retry-on": st.lists(st.sampled_from(["ValueError", OSError, "Exception"])) | st.just("KeyError, OSError"),
+    "retry-empty": st.booleans() | st.sampled_from(["true", "FALSE"]),
     "batch-rows": st.integers(1, 10**6),
     "cache-ttl": st.sampled_from(["0 s", "7 d", "1.5 h"]),
     "cache-key": st.text("ab -", min_size=1).filter(str.strip),

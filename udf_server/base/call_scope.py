@@ -18,6 +18,7 @@ __all__ = [
     "NO_CALL",
     "AttemptTimeout",
     "CallScope",
+    "EmptyResult",
     "NotCalled",
     "Race",
     "Spending",
@@ -96,6 +97,14 @@ def _checked_amount(unit: object, amount: object, source: str) -> float:
 
 class AttemptTimeout(TimeoutError):
     """An attempt had no result within `attempt-timeout`."""
+
+
+class EmptyResult(Exception):
+    """With `retry-empty`, the result of an attempt is null or an array without a value."""
+
+    def __init__(self, value: Any) -> None:
+        super().__init__("the result is empty")
+        self.value = value
 
 
 class NotCalled(BaseException):

@@ -89,6 +89,8 @@ def without_effect(function: Function, option: str) -> str:
             "the function is a plain `def`, whose calls cannot be cancelled; set a timeout in the client that it uses, "
             "or make it `async def`"
         )
+    if option == "retry-empty" and spec.execution.by_batch:
+        return "a call of the function has many rows, and those with an empty result cannot be called again alone"
     if option == "hedge-after" and not function.idempotent:
         return "the function is not declared with idempotent=True, so rows must not be called twice"
     if option == "hedge-after" and not function.is_async:

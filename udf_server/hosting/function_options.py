@@ -44,12 +44,12 @@ class FunctionOptions:
     def scalar(self, requested: Mapping[str, str]) -> ScalarOptions:
         """The options in effect. The caller's override the others.
 
-        Raises InvalidOption if the caller wants a cache for a function that is not deterministic and declares none, or
-        an `attempt-timeout` for one whose calls cannot be cancelled.
+        Raises InvalidOption if the caller wants a cache for a function that is not deterministic and declares none, an
+        `attempt-timeout` for one whose calls cannot be cancelled, or `retry-empty` for one whose calls have many rows.
         """
         options = resolve(ScalarOptions, self._spec.options, requested)
-        for name, value in (("attempt-timeout", options.attempt_timeout), ("cache-ttl", options.cache_ttl)):
-            if value and (why := without_effect(self._function, name)):
+        for name in ("attempt-timeout", "cache-ttl", "retry-empty"):
+            if getattr(options, name.replace("-", "_")) and (why := without_effect(self._function, name)):
                 raise InvalidOption(f"call of {self._spec.key}: option {name!r}: {why}")
         return options
 

@@ -8,7 +8,15 @@ from typing import Any, ParamSpec, TypeVar
 
 from remote_udf.durations import format_seconds
 from remote_udf.functions import Execution
-from udf_server.base.call_scope import AttemptTimeout, CallScope, NotCalled, Spending, current_scope, leave_scope
+from udf_server.base.call_scope import (
+    AttemptTimeout,
+    CallScope,
+    EmptyResult,
+    NotCalled,
+    Spending,
+    current_scope,
+    leave_scope,
+)
 from udf_server.declaring.functions import Function
 from udf_server.limits.breaker import TIMED_OUT, WORKED, CallOutcome, of_error, of_result
 from udf_server.limits.guard_account import GuardAccount
@@ -26,6 +34,7 @@ T = TypeVar("T")
 def limited(
     function: Function, limiter: Limiter | None = None, *, budgets: Sequence[StreamBudget] = (),
     timeout: float = float("inf"), hedge: Hedge | None = None, attempt_timeout: float | None = None,
+    retry_empty: bool = False,
 ) -> Function:  # fmt: skip
     """The function as one stream calls it. This is the only place that wraps calls.
 
@@ -39,6 +48,7 @@ def limited(
         timeout: The time of a row or segment, in seconds. Budgets do not wait for calls that exceed it.
         hedge: The second calls of the function, which must be `async def`.
         attempt_timeout: The time of an attempt in seconds; the function must be `async def`.
+        retry_empty: Whether a call raises EmptyResult if its result is empty, which is no failure for the limiter.
     """
     if attempt_timeout is not None:
         function = _with_attempt_timeout(function, attempt_timeout)
@@ -46,7 +56,8 @@ def limited(
         function = hedge.counted(function)
     if limiter is not None:
         function = _within(function, _Taking(limiter, function, budgets, timeout))
-    return function if hedge is None else hedge.wrap(function)
+    function = function if hedge is None else hedge.wrap(function)
+    return replace(function, call=_never_empty(function)) if retry_empty else function
 
 
 # A tuple without names, because there is one per call.
@@ -186,3 +197,23 @@ def _in_time(call: Callable[P, Awaitable[T]], seconds: float) -> Callable[P, Awa
             raise AttemptTimeout(f"the attempt had no result within {format_seconds(seconds)}") from None
 
     return limited
+
+
+def _never_empty(function: Function) -> Callable[..., Any]:
+    """The call of a function that is called row by row; it raises EmptyResult in place of an empty result."""
+    call = function.call
+
+    def checked(value: Any) -> Any:
+        if value is None or (isinstance(value, list) and all(each is None for each in value)):
+            raise EmptyResult(value)
+        return value
+
+    @functools.wraps(call)
+    async def awaited(*arguments: Any, **keywords: Any) -> Any:
+        return checked(await call(*arguments, **keywords))
+
+    @functools.wraps(call)
+    def plain(*arguments: Any, **keywords: Any) -> Any:
+        return checked(call(*arguments, **keywords))
+
+    return awaited if function.is_async else plain

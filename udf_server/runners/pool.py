@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from remote_udf.options import DEFAULT_CAPACITY, OutputMode
 from remote_udf.outcomes import RowError
-from udf_server.base.call_scope import CallScope, current_scope
+from udf_server.base.call_scope import CallScope, EmptyResult, current_scope
 from udf_server.hosting.turns import Turns
 from udf_server.runners.batches import REPORT_ROWS, RowBatch
 from udf_server.runners.outputs import Output
@@ -357,11 +357,14 @@ class CoroutinePool:
                     worker.expired = -1
                     assert worker.task is not None
                     worker.task.uncancel()
-                    next_: float | RowError = attempts.timed_out(error)
+                    next_: float | RowError | EmptyResult = attempts.timed_out(error)
                 else:
                     next_ = attempts.after(error, with_traceback=batch.failed < TRACEBACKS_PER_BATCH)
                 if isinstance(next_, RowError):
                     batch.fail(index, next_)
+                    return True
+                if isinstance(next_, EmptyResult):
+                    batch.values[index] = next_.value
                     return True
                 try:
                     await asyncio.sleep(next_)

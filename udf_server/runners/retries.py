@@ -7,7 +7,7 @@ from random import Random
 from remote_udf.effective_options import ScalarOptions
 from remote_udf.options import RetryStrategy
 from remote_udf.outcomes import RowError
-from udf_server.base.call_scope import NotCalled
+from udf_server.base.call_scope import EmptyResult, NotCalled
 from udf_server.base.errors import BudgetSpent, Failure, RetryableError
 from udf_server.base.failures import describe, row_error
 
@@ -25,6 +25,8 @@ class RetryPolicy:
         """Whether `retry-on` names the class of the error or one of its base classes."""
         if isinstance(error, Failure):
             return error.retryable
+        if isinstance(error, EmptyResult):
+            return True
         if isinstance(error, BudgetSpent):
             return False
         wanted = self.options.retry_on
@@ -70,11 +72,13 @@ class Attempts:
         self._timeout_error = timeout_error
         self._last = ""
 
-    def after(self, error: BaseException, *, with_traceback: bool) -> float | RowError:
-        """Seconds to wait before the next attempt, or the outcome of the row."""
+    def after(self, error: BaseException, *, with_traceback: bool) -> float | RowError | EmptyResult:
+        """Seconds to wait before the next attempt, or the outcome of the row: its error, or its empty result."""
         if isinstance(error, NotCalled):
             return self.timed_out(error)
         delay = self._retry.delay(error, self.made)
+        if delay is None and isinstance(error, EmptyResult):
+            return error
         if delay is None:
             retryable = self._retry.worthwhile(error)
             return row_error(error, self.made, retryable=retryable, with_traceback=with_traceback)

@@ -15,7 +15,7 @@ from typing import Any
 
 from remote_udf.options import DEFAULT_CAPACITY, OutputMode
 from remote_udf.outcomes import RowError
-from udf_server.base.call_scope import NO_CALL, CallScope, current_scope
+from udf_server.base.call_scope import NO_CALL, CallScope, EmptyResult, current_scope
 from udf_server.runners.batches import REPORT_BYTES, UNSET, RowBatch
 from udf_server.runners.outputs import Output, OutputWriter
 from udf_server.runners.runner import FLUSH_SECONDS, TRACEBACKS_PER_BATCH, InputBatch, Runner, RunnerSetup
@@ -321,6 +321,9 @@ class ThreadedRows(Runner):
                 next_ = attempts.after(error, with_traceback=batch.failed < TRACEBACKS_PER_BATCH)
                 if isinstance(next_, RowError):
                     batch.fail(index, next_)
+                    return
+                if isinstance(next_, EmptyResult):
+                    batch.values[index] = next_.value
                     return
                 if worker.stop.wait(next_):
                     return

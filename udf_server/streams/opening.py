@@ -136,6 +136,7 @@ def _limited(
         call.function, _limiter(services, hosted, budgets), budgets=budgets, timeout=call.options.timeout,
         hedge=_hedge(services, hosted),
         attempt_timeout=call.options.attempt_timeout if hosted.spec.kind is FunctionKind.SCALAR else None,
+        retry_empty=hosted.spec.kind is FunctionKind.SCALAR and call.options.retry_empty,
     )  # fmt: skip
 
 

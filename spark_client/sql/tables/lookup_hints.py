@@ -17,10 +17,7 @@ _OPTIONS = {
     "max-attempts": "max-attempts", "retry-strategy": "retry-strategy",
 }  # fmt: skip
 """Our options by the names of Flink."""
-_MISS = (
-    "'retry-predicate': a row that is not found is an answer here, which is not retried: let the function raise "
-    "RetryableError, and leave the predicate out"
-)
+_PREDICATE, _MISS = "retry-predicate", "lookup_miss"
 
 
 class LookupHints:
@@ -67,7 +64,10 @@ class LookupHints:
 
 
 def _read(hint: exp.Anonymous) -> dict[str, str]:
-    """The table and the options of a hint. As in Flink, `max-attempts` counts the calls after the first one."""
+    """The table and the options of a hint. As in Flink, `max-attempts` counts the calls after the first one.
+
+    Flink retries a row that is not found; errors are retried here without the predicate, too.
+    """
     given: dict[str, str] = {}
     for part in hint.expressions:
         if not isinstance(part, exp.EQ) or not part.this.is_string or not part.expression.is_string:
@@ -76,9 +76,12 @@ def _read(hint: exp.Anonymous) -> dict[str, str]:
     table = given.pop("table", None)
     if table is None:
         raise PlanError("there is no 'table', which is the name or the alias of the looked-up table")
-    if "retry-predicate" in given:
-        raise PlanError(_MISS)
+    predicate = given.pop(_PREDICATE, None)
+    if predicate not in (None, _MISS):
+        raise PlanError(f"{_PREDICATE!r} is {predicate!r}, which is not known; the only predicate is {_MISS!r}")
     options = options_of("LOOKUP", given.items(), _OPTIONS)
+    if predicate is not None:
+        options["retry-empty"] = "true"
     if "max-attempts" in options:
         options["max-attempts"] = str(int(options["max-attempts"]) + 1)
     return {**options, "table": table}

@@ -43,7 +43,7 @@ async def many(a: list[int]) -> list[int]:
 FUNCTIONS = (roll, draw, plain, many, declare_aggregate(CountAll))
 EVERY = {
     "cache-ttl": "1 h", "attempt-timeout": "1 s", "hedge-after": "1 s", "max-queue-delay": "1 ms",
-    "timeout": "9 s",
+    "timeout": "9 s", "retry-empty": "true",
 }  # fmt: skip
 
 
@@ -56,6 +56,7 @@ def test_options_that_have_no_effect_are_found_by_function():
         "roll": {"cache-ttl", "max-queue-delay", "hedge-after"},
         "draw": {"max-queue-delay", "hedge-after"},
         "plain": {"attempt-timeout", "max-queue-delay", "hedge-after"},
+        "many": {"retry-empty"},
         "count_all": {*EVERY} - {"timeout"},
         "typo": {"typo"},
         "*": {"cache-ttl"},
@@ -140,6 +141,7 @@ async def test_an_option_has_an_effect_unless_it_is_named(name):
         used = {
             "cache-ttl": options.cache_ttl, "attempt-timeout": options.attempt_timeout, "hedge-after": of_all.hedging,
             "max-queue-delay": of_all.merging, "timeout": options.timeout,
+            "retry-empty": options.retry_empty,
         }  # fmt: skip
         named = {each.setting.split(".")[-1] for each in ignored_options([function], {function.spec.name: EVERY})}
         assert {option for option, value in used.items() if not value} == named

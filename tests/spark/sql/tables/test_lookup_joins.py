@@ -213,6 +213,27 @@ def test_a_hint_sets_the_options_of_the_calls_of_a_join(remote, spark):
     assert FLAKY == [2, 2]
 
 
+@udf.scalar(nulls="skip")
+async def replicated(id: int) -> Customer | None:
+    FLAKY.append(id)
+    return Customer(f"c{id}", "no") if id == 2 and FLAKY.count(id) == 3 else None
+
+
+def test_a_hint_looks_a_missing_row_up_again(remote, spark):
+    create_sales(spark)
+    text = """
+        SELECT /*+ LOOKUP('table'='c', 'retry-predicate'='lookup_miss', 'retry-strategy'='fixed_delay',
+                          'fixed-delay'='1 ms', 'max-attempts'='{}') */ s.n, c.name
+        FROM sales AS s LEFT JOIN replicated FOR SYSTEM_TIME AS OF PROCTIME() AS c ON s.customer = c.id
+        WHERE s.customer IS NOT NULL"""
+    for more, name in ((2, "c2"), (1, None)):
+        FLAKY.clear()
+        rows = found(remote(replicated), text.format(more))
+        assert [row for row in rows if row[0] == 2] == [(2, name)]
+        assert {FLAKY.count(each) for each in FLAKY} == {more + 1}
+        assert [row[1] for row in rows if row[0] != 2] == [None] * (len(rows) - 1)
+
+
 @pytest.mark.parametrize(
     ("hint", "message"),
     [
@@ -220,7 +241,10 @@ def test_a_hint_sets_the_options_of_the_calls_of_a_join(remote, spark):
         ("'async'='true'", "hint LOOKUP: there is no 'table'"),
         ("'table'='c', 'asynk'='true'", "LOOKUP has no option 'asynk'; there are async, capacity, fixed-delay, "),
         ("'table'='c', 'capacity'='many'", "LOOKUP: option 'buffer-capacity': 'many'"),
-        ("'table'='c', 'retry-predicate'='lookup_miss'", "let the function raise RetryableError"),
+        (
+            "'table'='c', 'retry-predicate'='always'",
+            "'retry-predicate' is 'always', .* the only predicate is 'lookup_miss'",
+        ),
         ("'table'='c', async", "async is not 'option'='value'"),
     ],
 )
