@@ -53,9 +53,11 @@ def bind_all(tmp_path):
 @pytest.fixture
 def bind(bind_all):
 
-    def bound(name, *arguments, case="any", file="some.json", raw=None, query="SELECT 1", kind="scalar"):
+    def bound(
+        name, *arguments, case="any", file="some.json", raw=None, query="SELECT 1", kind="scalar", expectation=None
+    ):
         words = FunctionWords(name, kind, tuple((each, "INT") for each in arguments), "INT", "", raw=raw or {})
-        (found,) = bind_all(Case(case, file, query, (words,), ()))
+        (found,) = bind_all(Case(case, file, query, (words,), (), expectation or {}))
         return found
 
     return bound
@@ -75,6 +77,13 @@ def test_the_kind_tells_functions_of_one_name_apart(bind):
 
 def test_the_calls_of_the_query_say_how_many_arguments_there_are(bind):
     assert bind("func", "several", query="SELECT func(a, b) FROM t").key == "func@2"
+
+
+def test_a_call_that_is_refused_for_its_arguments_needs_no_function_for_them(bind):
+    query = "SELECT func(a, b, c) FROM t"
+    with pytest.raises(FunctionMissing, match="does not take 3 arguments"):
+        bind("func", "i", query=query)
+    assert bind("func", "i", query=query, expectation={"expected_error": "no match for func(a, b, c)"}).key == "func@1"
 
 
 def test_a_process_table_function_may_be_bound_under_the_name_that_the_query_has(bind):

@@ -186,6 +186,9 @@ def test_a_remark_allows_deletes_for_updates_or_the_table_alone():
     assert status(expected, batch(*deleted, has_kinds=True)) is Status.FAILED
     assert status(expected, batch(*deleted, has_kinds=True), takes_deletes=True) is Status.PASSED
     assert status(expected, batch(Emitted(("a", 2)), has_kinds=True), applied=True) is Status.PASSED
+    changes = told(changes=[{"row_kind": each["kind"], "row": each["values"]} for each in rows])
+    others = Run("changelog", COLUMNS, rows=[Emitted(("a", 2))], has_kinds=True, keys=1)
+    assert (status(changes, others), status(changes, others, applied=True)) == (Status.FAILED, Status.PASSED)
     remarked = {**expected, "config": {"assert": "the end state is compared"}}
     assert status(remarked, batch(*deleted, has_kinds=True), applied=True) is Status.PASSED
     assert status({**told(rows=[["a", 1]]), "config": {"assert": "all is well"}}, batch(("a", 1))) is Status.PARTLY
