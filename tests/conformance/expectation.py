@@ -15,7 +15,7 @@ _GIVEN = re.compile(
     r"|expected\.calls\.segments\.(key|accumulators|updated_values_after_each_row|rows(\.(row|row_kind|kind))?)"
     r"|expected\.parts\.(index|bundled|accumulator|(starting|final)_value|updated_values_after_each_row|include_value)"
     r"|expected\.merges?\.(existing|windows|sessions|before|new|added|window)"
-    r"|expected\.steps\.(given|release|complete|fail)(\..*)?|expected\.assignments\.(times?|(slide|size|step|offset|gap)_\w+)|steps\.(op|key|state)"
+    r"|expected\.steps\.(given|release|complete|fail)(\..*)?|expected\.assignments\.(times?|(slide|size|step|offset|gap)_\w+)|steps\.(op|key|state|table)"
 )
 """Fields inside an expectation that say what is done, and not what comes of it."""
 

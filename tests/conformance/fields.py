@@ -26,7 +26,8 @@ STEPS: Mapping[str, tuple[str, ...]] = {
     "clear_all_states": ("key",), "expect_state": ("state", "key", "value"), "expect_state_keys": ("state", "keys"),
     "expect_pending_timers": ("timers",), "expect_fired_timers": ("timers",),
     "register_timer": ("key", "name", "time_ms"), "clear_timer": ("key",), "clear_all_timers": ("key",),
-    "on_fire": ("timer",), "expect_global_watermark": (),
+    "on_fire": ("timer",), "expect_global_watermark": (), "expect_table_watermark": ("table",),
+    "expect_output": ("rows",), "clear_output": (), "clear_fired_timers": (), "end_of_input": (),
 }  # fmt: skip
 """The steps of a script, and the fields that they need."""
 _BESIDE_STEPS = {

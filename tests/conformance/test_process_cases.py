@@ -58,6 +58,14 @@ def read(tmp_path):
     return case
 
 
+def read_service(read, **item):
+    """Reads a case of the timer service, to which no function is bound."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(FileBinder, "bind", lambda *_: [])
+        case, _ = read(**item)
+    return case
+
+
 def scripted(case, bound):
     environment = SimpleNamespace(observation=partial(Environment.observation, None))
     return judge(case.expectation, process_scripts.observe(case, environment, bound))
@@ -79,6 +87,41 @@ def test_the_watermark_of_all_tables_is_told_in_any_form(read):
     assert scripted(*read(steps=told, expected={"rows": []})).status == "passed"
     wrong = scripted(*read(steps=[*steps, {"op": "expect_global_watermark", "to": 6}], expected={"rows": []}))
     assert wrong.problems == ["steps.to: expected 6, found 5"]
+
+
+def test_a_script_tells_what_was_emitted_since_it_cleared_it(read):
+    row = {"op": "row", "table": "t", "values": ["a"]}
+    told = [{"op": "expect_output", "rows": [["a", 1], ["a", 2]]}, {"op": "clear_output"}, {"op": "end_of_input"}]
+    last = {"op": "expect_output", "rows": [{"kind": "+I", "values": ["a", 3]}]}
+    expected = {"rows": [["a", 1], ["a", 2], ["a", 3]], "ordered": True}
+    assert scripted(*read(steps=[row, row, *told, row, last], expected=expected)).status == "passed"
+    wrong = scripted(*read(steps=[row, row, *told, row, {**last, "rows": [["a", 4]]}], expected=expected))
+    assert wrong.problems == ["steps.rows: expected [['a', 4]], found [['a', 3]]"]
+
+
+def test_the_watermark_of_a_table_is_told(read):
+    steps = [{"op": "watermark", "to": 5, "table": "t"}, {"op": "expect_table_watermark", "table": "t", "watermark": 5}]
+    assert scripted(*read(steps=steps, expected={"rows": []})).status == "passed"
+    wrong = [steps[0], {**steps[1], "watermark": 6}]
+    assert scripted(*read(steps=wrong, expected={"rows": []})).problems == ["steps.watermark: expected 6, found 5"]
+
+
+def test_timers_that_fired_are_told_by_name_or_in_full_and_cleared(read):
+    timer = {"key": "k", "name": "t", "time_ms": 5}
+    steps = [{"op": "register_timer", **timer}, {"op": "watermark", "to": 5, "table": "table-a"}]
+    fired = {"op": "expect_fired_timers", "timers": [timer]}
+    after = [{**fired, "timers": ["t"]}, {"op": "clear_fired_timers"}, {**fired, "timers": []}]
+    service = {"function": {**WORDS, "name": process_scripts.SERVICE}, "tables": {}, "query": "(timers)"}
+    for wanted, problem in ((5, []), (6, ["steps.timers.time_ms: expected 6, found 5"])):
+        told = [*steps, {**fired, "timers": [{**timer, "time_ms": wanted}]}, *after]
+        case = read_service(read, steps=told, expected={"rows": [["k", "t", 5]]}, **service)
+        assert scripted(case, []).problems == problem
+
+
+def test_a_row_of_a_table_that_the_call_does_not_have_may_be_refused(read):
+    steps = [{"op": "row", "table": "u", "values": ["a"]}]
+    verdict = scripted(*read(steps=steps, expected_error="no table argument 'u'"))
+    assert verdict.status == "passed", verdict.problems
 
 
 def test_a_script_whose_function_never_ends_is_refused_in_time(read, monkeypatch):

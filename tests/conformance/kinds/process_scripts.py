@@ -7,6 +7,7 @@ is a script without steps.
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import zip_longest
 from typing import Any
 
 from remote_udf.functions import FunctionSpec
@@ -25,6 +26,7 @@ from tests.conformance.observation import Emitted, Failure, Observation, Run
 from tests.conformance.values import parse_value
 from udf_server import ValueView
 from udf_server.testing import ProcessTableHarness, table
+from udf_server.testing.steps import Kept
 
 __all__ = ["SERVICE", "claims", "observe"]
 
@@ -79,6 +81,8 @@ class _Driver:
         self._service = is_service(case)
         self._snapshots: dict[str, object] = {}
         self._found: list[dict[str, Any]] = []
+        self._output_from = self._fired_from = 0
+        """How much the script has cleared of what was emitted and of the timers that fired."""
         self.harness = service_harness(case.raw["steps"]) if self._service else self._made(bound)
 
     def _made(self, bound: Sequence[Bound]) -> ProcessTableHarness:
@@ -157,6 +161,8 @@ class _Driver:
 
     def _row(self, step: Mapping[str, Any]) -> None:
         if step.get("table") not in self._types:
+            if self._case.error is not None and step.get("table"):
+                self.harness.row(step["table"], tuple(step["values"]))  # which the case may expect to be refused
             raise CaseError("steps.table", described(step.get("table")), f"one of {', '.join(self._types)}")
         types = self._types[step["table"]]
         values = tuple(parse_value(value, type_) for value, type_ in zip(step["values"], types, strict=True))
@@ -219,24 +225,45 @@ class _Driver:
         return {"keys": _in_order(step["keys"], found)}
 
     def _expect_pending_timers(self, step: Mapping[str, Any]) -> dict[str, Any]:
-        found = []
-        for place, each in enumerate(self.harness.pending_timers()):
-            told = step["timers"][place] if place < len(step["timers"]) else {}
-            time: Any = each.time
-            if "time" in told:
-                time = told["time"] if _milliseconds(told["time"]) == each.time else f"{each.time} ms"
-            found.append({"name": each.name, ("time" if "time" in told else "time_ms"): time, **_key(told, each)})
-        return {"timers": found}
+        pending = self.harness.pending_timers()
+        return {
+            "timers": [_timer(told, each) for told, each in zip_longest(step["timers"], pending) if each is not None]
+        }
 
     def _expect_global_watermark(self, step: Mapping[str, Any]) -> dict[str, Any]:
-        found = self.harness.current_watermark
-        return {
-            name: told if isinstance(told, str) and _milliseconds(told) == found else found
-            for name, told in step.items() if name != "op"
-        }  # fmt: skip
+        return _watermark(step, self.harness.current_watermark)
+
+    def _expect_table_watermark(self, step: Mapping[str, Any]) -> dict[str, Any]:
+        kept, name = self.harness.snapshot(), step["table"]
+        assert isinstance(kept, Kept)
+        if self._service:
+            names = ["table-a", "table-b"]
+        else:
+            assert self._spec is not None and self._spec.process is not None
+            names, name = [each.name for each in self._spec.process.tables], self._argument(name)
+        found = kept.watermarks[names.index(name)]
+        return _watermark(step, None if found is None else found // 1000)
 
     def _expect_fired_timers(self, step: Mapping[str, Any]) -> dict[str, Any]:
-        return {"timers": [each.name for each in self.harness.fired]}
+        fired = self.harness.fired[self._fired_from :]
+        if not any(isinstance(each, Mapping) for each in step["timers"]):
+            return {"timers": [each.name for each in fired]}
+        return {"timers": [_timer(told, each) for told, each in zip_longest(step["timers"], fired) if each is not None]}
+
+    def _clear_fired_timers(self, step: Mapping[str, Any]) -> None:
+        self._fired_from = len(self.harness.fired)
+
+    def _expect_output(self, step: Mapping[str, Any]) -> dict[str, Any]:
+        rows = self.harness.output[self._output_from :]
+        if not any(isinstance(each, Mapping) for each in step["rows"]):
+            return {"rows": [list(row) for row in rows]}
+        return {"rows": [{"kind": str(row.kind), "values": list(row), "row": list(row)} for row in rows]}
+
+    def _clear_output(self, step: Mapping[str, Any]) -> None:
+        self._output_from = len(self.harness.output)
+
+    def _end_of_input(self, step: Mapping[str, Any]) -> None:
+        self.harness.end_of_input()
 
     # Steps of the timer service, where rows are commands.
 
@@ -253,8 +280,22 @@ class _Driver:
         FIRED[step["timer"]] = step
 
 
-def _key(told: Mapping[str, Any], timer: Any) -> dict[str, Any]:
-    return {"key": timer.key[0] if timer.key else None} if "key" in told else {}
+def _timer(told: Mapping[str, Any] | None, timer: Any) -> dict[str, Any]:
+    """Returns a timer with the fields that the step has for it."""
+    told = told or {}
+    time: Any = timer.time
+    if "time" in told:
+        time = told["time"] if _milliseconds(told["time"]) == timer.time else f"{timer.time} ms"
+    key = {"key": timer.key[0] if timer.key else None} if "key" in told else {}
+    return {"name": timer.name, ("time" if "time" in told else "time_ms"): time, **key}
+
+
+def _watermark(step: Mapping[str, Any], found: int | None) -> dict[str, Any]:
+    """Returns a watermark in milliseconds under the name that the step has for it; as text, if the step has a text."""
+    return {
+        name: told if isinstance(told, str) and _milliseconds(told) == found else found
+        for name, told in step.items() if name not in ("op", "table")
+    }  # fmt: skip
 
 
 def _in_order(told: Sequence[Any], found: Sequence[Any]) -> list[Any]:
