@@ -1,7 +1,7 @@
 """The table API of the cases as SQL, a query with the names of its bound functions, and kinds of changelogs."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from pyspark.sql import DataFrame
 
@@ -34,10 +34,12 @@ def changelog_mode(text: str) -> ChangelogMode | None:
     return ChangelogMode.of(*(kinds or named or ()), key_only_deletes=by_key) if kinds or named else None
 
 
-def process_sql(case: Case, bound: Sequence[Bound]) -> tuple[list[str], dict[str, str]]:
+def process_sql(
+    case: Case, bound: Sequence[Bound], is_taken: Callable[[str], bool] = lambda name: False
+) -> tuple[list[str], dict[str, str]]:  # fmt: skip
     """Returns views and, last, the query with the names of bound functions; and maps these to the names in the query.
 
-    Raises CaseError for a text that is no query.
+    A name that Spark has for a function of its own gets its version. Raises CaseError for a text that is no query.
     """
     if not _SQL.match(case.query):
         raise CaseError("query", described(case.query), "SQL, or calls of the table API")
@@ -52,8 +54,9 @@ def process_sql(case: Case, bound: Sequence[Bound]) -> tuple[list[str], dict[str
         for name in called_in_from(text):
             chosen = _chosen(name, process)
             if chosen is not None:
-                text = _renamed(text, name, chosen.name)
-                names[chosen.name] = name
+                own = chosen.key if chosen.spec is not None and is_taken(chosen.name) else chosen.name
+                text = _renamed(text, name, own)
+                names[own] = name
         for name, own in _BUILT_IN.items():
             text = re.sub(rf"\b{name}(?=\s*\()", own, text, flags=re.IGNORECASE)
             names[own] = name

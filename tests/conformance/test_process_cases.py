@@ -156,6 +156,8 @@ def test_a_function_without_further_words_is_known_by_the_table_that_it_takes(re
     case, (bound,) = read(function={"name": "Counting"})
     assert bound.name == "counting"
     assert process_sql(case, [bound])[0] == ["SELECT * FROM `counting`(rows => TABLE t PARTITION BY k)"]
+    taken = process_sql(case, [bound], lambda name: name == "counting")[0]
+    assert taken == ["SELECT * FROM `counting@1`(rows => TABLE t PARTITION BY k)"]
 
 
 @pytest.mark.parametrize(

@@ -42,7 +42,7 @@ def claims(case: Case) -> bool:
 def observe(case: Case, environment: Environment, bound: Sequence[Bound]) -> Observation:
     """Runs the query once, by `remote.sql` alone or through the harness."""
     seen = environment.observation(case, bound)
-    texts, names = process_sql(case, bound)
+    texts, names = process_sql(case, bound, environment.spark.catalog.functionExists)
     seen.names = {**seen.names, **names}
     environment.next_run()
     try:
