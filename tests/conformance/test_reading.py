@@ -2,16 +2,19 @@
 
 import json
 from collections.abc import Callable
+from datetime import timedelta
 
 import pytest
 
 from tests.conformance.allowances import exact_calls
 from tests.conformance.cases import Case
+from tests.conformance.declared_watermarks import delay_of, watermarked
 from tests.conformance.flink_options import session_settings
 from tests.conformance.judging import judge
 from tests.conformance.kinds import scalar
 from tests.conformance.observation import Observation
 from tests.conformance.reading import load_folder
+from tests.conformance.window_feed import END, events_of, moment
 
 Read = Callable[..., Case]
 
@@ -234,3 +237,43 @@ def test_a_clock_has_the_name_that_the_query_has_for_it(read):
     event = {"columns": [{"name": "v", "type": "INT"}], "events": [{"op": "row", "row": [5]}], "time_column": "ptime"}
     query = "SELECT v FROM TABLE(TUMBLE(TABLE e, DESCRIPTOR(proctime), INTERVAL '1' DAY))"
     assert named_times(read(tables=["e"], inline_tables={"e": event}, query=query)) == [(["v"], "proctime")]
+
+
+@pytest.mark.parametrize(
+    ("declared", "column", "milliseconds"),
+    [
+        ({"column": "ts", "expression": "max(ts) - 1500 ms", "delay_ms": 1000}, "ts", 1000),
+        ({"column": "ts", "expression": "max(ts) - 1500 ms"}, "ts", 1500),
+        ("WATERMARK FOR `ts` AS `ts` - INTERVAL '2' MINUTE", "ts", 120_000),
+        ("WATERMARK FOR ts AS ts - 3 s", "ts", 3000),
+        ("WATERMARK FOR ts AS ts", "ts", 0),
+        (None, None, 0),
+    ],
+)
+def test_a_table_declares_its_watermark_as_an_object_or_as_ddl(read, declared, column, milliseconds):
+    columns = [{"name": "ts", "type": "TIMESTAMP(3)"}]
+    rows = [["2025-01-01T00:00:10"]]
+    (table,) = read(tables={"t": {"columns": columns, "rows": rows, "watermark": declared}}).tables
+    assert (watermarked(table), delay_of(table)) == (column, timedelta(milliseconds=milliseconds))
+    marks = [event.at for event in events_of(table) if event.op == "watermark"]
+    assert marks == [*([moment(rows[0][0]) - delay_of(table)] if declared else []), END]
+
+
+def test_an_upsert_changelog_retracts_the_row_of_its_key_however_it_is_named(read):
+    columns = [{"name": "k", "type": "STRING"}, {"name": "ts", "type": "TIMESTAMP(3)"}]
+    rows = [{"kind": "+U", "values": ["a", f"2025-01-01T00:00:1{second}"]} for second in range(2)]
+    for mode in ("UA,D (upsert)", "I,UA,D", "upsert"):
+        (table,) = read(
+            tables={"t": {"columns": columns, "rows": rows, "primary_key": "k", "changelog_mode": mode}}
+        ).tables
+        assert [event.kind for event in events_of(table) if event.op == "row"] == ["+I", "-U", "+U"]
+
+
+def test_events_of_a_script_are_read_in_either_spelling(read):
+    columns = [{"name": "ts", "type": "TIMESTAMP(3)"}]
+    events = [{"op": "row", "values": ["2025-01-01T00:00:10"]}, {"op": "watermark", "to": "2025-01-01T00:00:09"},
+              {"op": "restore"}]  # fmt: skip
+    (table,) = read(tables={"t": {"columns": columns, "events": events, "time_column": "ts"}}).tables
+    assert [(event.op, event.values, event.at) for event in events_of(table)] == [
+        ("row", ["2025-01-01T00:00:10"], None), ("watermark", (), moment("2025-01-01T00:00:09")), ("restart", (), None),
+    ]  # fmt: skip

@@ -6,10 +6,12 @@ row that advances it. At the end of the input it advances to the end of time, as
 
 import dataclasses
 import datetime
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from tests.conformance.cases import Table
+from tests.conformance.declared_watermarks import delay_of, watermarked
+from tests.conformance.flink_tables import changelog_mode
 
 __all__ = ["END", "Burst", "Event", "Stage", "aligned", "bursts_of", "events_of", "time_column"]
 
@@ -96,8 +98,7 @@ def _stretched(stage: Stage, length: int) -> Stage:
 
 def time_column(table: Table) -> str:
     """Returns the time attribute; a processing time is recognised only by its name."""
-    declared = table.raw.get("watermark")
-    told = table.raw.get("time_column") or (declared.get("column") if isinstance(declared, Mapping) else None)
+    told = table.raw.get("time_column") or watermarked(table)
     times = [name for name, type_ in table.columns if type_.upper().startswith("TIMESTAMP")]
     return str(told).split()[0] if told else next(iter(times), "")
 
@@ -111,16 +112,15 @@ def events_of(table: Table) -> list[Event]:
 
 def _scripted(event: Any, number: int) -> Event:
     if event["op"] == "row":
-        return Event("row", None, event.get("kind", "+I"), event["row"], number)
-    if event["op"] == "savepoint_restore":
+        return Event("row", None, event.get("kind", "+I"), event.get("row", event.get("values")), number)
+    if event["op"] in ("savepoint_restore", "restore", "restart"):
         return Event("restart", number=number)
-    return Event(event["op"], moment(event["ts"]), number=number)
+    return Event(event["op"], moment(event.get("ts", event.get("to"))), number=number)
 
 
 def _followed(table: Table) -> Iterator[Event]:
     place = [name for name, _ in table.columns].index(time_column(table))
-    declared = table.raw.get("watermark")
-    delay = datetime.timedelta(milliseconds=(declared or {}).get("delay_ms", 0))
+    declared, delay = table.raw.get("watermark"), delay_of(table)
     latest: datetime.datetime | None = None
     for count, (kind, values) in enumerate(_retracting(table), start=1):
         yield Event("row", None, kind, values)
@@ -137,7 +137,8 @@ def _followed(table: Table) -> Iterator[Event]:
 
 def _retracting(table: Table) -> Iterator[tuple[str, Sequence[Any]]]:
     """Yields the changes; for a source with a key that emits only new rows, also retractions of the old ones."""
-    if "upsert" not in str(table.raw.get("changelog_mode") or "").lower():
+    mode = changelog_mode(str(table.raw.get("changelog_mode") or ""))
+    if mode is None or not mode.is_upsert or not table.primary_key:
         yield from table.changes
         return
     keys = [[name for name, _ in table.columns].index(name) for name in table.primary_key]

@@ -1,7 +1,6 @@
 """Drives calls of process table functions row by row, with the watermarks of the case, and restarts."""
 
 import datetime
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -17,17 +16,16 @@ from spark_client.base.types import spark_type
 from spark_client.planning.process.inputs import TableOptions
 from tests.conformance.binding import Bound
 from tests.conformance.cases import Case, Table
+from tests.conformance.declared_watermarks import delay_of, watermarked
 from tests.conformance.given import Candidate, declared
 from tests.conformance.observation import Emitted
 from udf_server.testing import ProcessTableHarness, table
 from udf_server.testing.steps import Kept
 
-__all__ = ["Driving", "delay_of", "harness_function", "marked", "watermarked"]
+__all__ = ["Driving", "harness_function", "marked"]
 
-_DELAY = re.compile(r"INTERVAL '([\d.]+)' (SECOND|HOUR|MINUTE|DAY)", re.IGNORECASE)
 DELAY = "conformance_delay"
 """Metadata of a time column: the delay of the watermark in milliseconds."""
-_UNITS = {"SECOND": 1.0, "MINUTE": 60.0, "HOUR": 3600.0, "DAY": 86400.0}
 Steps = list[tuple[tuple[Any, ...] | None, Any]]
 """A row, or the watermark that comes next."""
 _Event = tuple[str, tuple[Any, ...] | None, RowKind, Any, str | None]
@@ -168,18 +166,6 @@ def marked(frame: DataFrame, table: Table) -> DataFrame:
 def _delay(frame: DataFrame, column: str | None) -> datetime.timedelta:
     delay = frame.schema[column].metadata.get(DELAY, 0.0) if column is not None else 0.0
     return datetime.timedelta(milliseconds=delay)
-
-
-def watermarked(table: Table) -> str | None:
-    """Returns the column for which a table declares a watermark."""
-    match = re.match(r"\s*WATERMARK FOR `?(\w+)`?", str(table.raw.get("watermark") or ""), re.IGNORECASE)
-    return match[1] if match is not None else None
-
-
-def delay_of(table: Table) -> datetime.timedelta:
-    """Returns the delay of the watermark after the latest time."""
-    match = _DELAY.search(str(table.raw.get("watermark") or ""))
-    return datetime.timedelta(seconds=float(match[1]) * _UNITS[match[2].upper()]) if match else datetime.timedelta()
 
 
 def _given(frame: DataFrame, partition_by: Any, order_by: Any) -> TableGiven:

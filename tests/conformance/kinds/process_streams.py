@@ -27,9 +27,9 @@ from spark_client.windows.watermarks import guarded
 from tests.conformance.binding import Bound
 from tests.conformance.cases import Case, FunctionWords, Table
 from tests.conformance.column_types import parse_type
+from tests.conformance.declared_watermarks import delay_of, watermarked
 from tests.conformance.environment import REFUSALS, Environment, columns_of, fill
 from tests.conformance.flink_tables import changelog_mode, run_texts
-from tests.conformance.kinds.process_driving import delay_of, watermarked
 from tests.conformance.observation import Emitted, Failure, Run
 from tests.conformance.streaming import drain, write_file
 from tests.conformance.tables import schema_of, table_frame
