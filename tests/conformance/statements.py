@@ -12,10 +12,17 @@ from tests.conformance.table_api import is_chain, parts, sql_of
 
 __all__ = ["Statements", "created_view", "is_query", "query_of_view", "statements_of", "view_of"]
 
-_SQL = re.compile(r"\s*(SELECT\b|WITH\b|VALUES\b|INSERT\b|EXECUTE\b|CREATE\b|EXPLAIN\b|SET\s+'|\()", re.IGNORECASE)
+_SQL = re.compile(
+    r"\s*(SELECT\b|WITH\b|VALUES\b|INSERT\b|EXECUTE\b|CREATE\b|(?:DROP|ALTER)\s+\w+\s|USE\s|EXPLAIN\b|SET\s+'|\()",
+    re.IGNORECASE,
+)
 _COMMENT = re.compile(r"('(?:[^']|'')*')|--[^\n]*|/\*.*?\*/", re.DOTALL)
 _SET = re.compile(r"^SET\s+'([^']+)'\s*=\s*'([^']*)'$", re.IGNORECASE)
-_FUNCTION = re.compile(r"^(CREATE|DROP|ALTER)\s+(OR\s+REPLACE\s+)?(TEMPORARY\s+)?(SYSTEM\s+)?FUNCTION\b", re.IGNORECASE)
+_DECLARED = re.compile(
+    r"^(?:CREATE|DROP|ALTER)\s+(?:OR\s+REPLACE\s+)?(?:TEMPORARY\s+)?(?:SYSTEM\s+)?(?:FUNCTION|TABLE|CATALOG|DATABASE)\b|^USE\s",
+    re.IGNORECASE,
+)
+"""What a case has in other fields: functions, tables with their rows, and sinks."""
 _THEN = re.compile(
     r"[\s,.]+then\s*:?\s+(?=(?:SELECT|WITH|INSERT|CREATE|DROP|EXECUTE)\b|SET\s+'|(?:view\s+|table\s+)?\w+\s*:=|[A-Za-z_]\w*\s*\.)",
     re.IGNORECASE,
@@ -27,7 +34,8 @@ _INSERT = re.compile(r"^INSERT\s+INTO\s+([\w.`]+)\s*(\([^()]*\)\s*)?(?=SELECT\b|
 _ROWS = re.compile(r"^(?:SELECT|WITH|VALUES|INSERT)\b", re.IGNORECASE)
 _ASSIGNED = re.compile(r"^(?:view\s+|table\s+)?(\w+)\s*:=\s*(.+)$", re.IGNORECASE | re.DOTALL)
 _CREATED = re.compile(
-    r"^CREATE\s+(?:OR\s+REPLACE\s+)?(?:TEMP(?:ORARY)?\s+)?VIEW\s+(?:IF\s+NOT\s+EXISTS\s+)?(`[^`]+`|\w+)(.*?)\sAS\s+(.+)$",
+    r"^CREATE\s+(?:OR\s+REPLACE\s+)?(?:TEMP(?:ORARY)?\s+)?(?:VIEW|TABLE(?=.*\sAS\s+(?:SELECT|WITH|VALUES)\b))\s+"
+    r"(?:IF\s+NOT\s+EXISTS\s+)?(`[^`]+`|\w+)(.*?)(?:\sWITH\s*\([^()]*\))?\sAS\s+(?=SELECT\b|WITH\b|VALUES\b|\(|TABLE\b|\w+\.)(.+)$",
     re.IGNORECASE | re.DOTALL,
 )
 
@@ -50,8 +58,8 @@ def statements_of(
 ) -> Statements:  # fmt: skip
     """A query whose rows go into a sink is run without the sink, unless the case is `refused`, perhaps for the sink.
 
-    Queries whose rows go into the sink of the last one are one query. Functions are bound by their names, so
-    statements that create functions are skipped.
+    Queries whose rows go into the sink of the last one are one query. Functions are bound by their names, and
+    tables are those of the case, so statements that declare them are skipped.
     """
     made = Statements(query)
     first = [text for each in setup for text in _split(_COMMENT.sub(_without_comment, each))]
@@ -67,7 +75,7 @@ def statements_of(
     for place, text in enumerate(before):
         if match := _SET.match(text):
             made.config[match[1]] = match[2]
-        elif not _FUNCTION.match(text):
+        elif created_view(text) or not _DECLARED.match(text):
             viewed = _viewed(_kept(text, texts[place + 1 :]), arguments)
             if refused or place < len(first) or not _ROWS.match(viewed[-1]):
                 made.setup += viewed

@@ -106,3 +106,15 @@ def test_statements_that_give_rows_are_kept_with_their_sinks():
     assert same.query == "SELECT 1 UNION ALL SELECT 2"
     assert same.shown == [("b", "SELECT 3"), ("a", same.query)]
     assert read("INSERT INTO a SELECT 1; INSERT INTO b SELECT 2", refused=True).setup == ["INSERT INTO a SELECT 1"]
+
+
+def test_what_the_case_has_in_other_fields_is_not_declared_again():
+    told = read(
+        "CREATE TABLE s (a INT, w AS f(a), PRIMARY KEY (a) NOT ENFORCED) WITH ('connector' = 'x');"
+        "USE CATALOG c; DROP TABLE IF EXISTS t; ALTER TABLE t RENAME TO u; INSERT INTO s SELECT 1"
+    )
+    assert (told.setup, told.query) == ([], "SELECT 1")
+    kept = read("CREATE TABLE kept WITH ('connector' = 'x') AS SELECT a AS b FROM t; SELECT b FROM kept")
+    assert kept.setup == ["CREATE OR REPLACE TEMPORARY VIEW kept AS SELECT a AS b FROM t"]
+    columns = read("CREATE VIEW v (x, y) AS SELECT a, b FROM t; SELECT x FROM v")
+    assert columns.setup == ["CREATE OR REPLACE TEMPORARY VIEW v (x, y) AS SELECT a, b FROM t"]
