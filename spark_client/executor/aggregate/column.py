@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from remote_udf.options import OnError
 from spark_client.base.calls import AggregateCall
-from spark_client.base.errors import FunctionFailed
+from spark_client.base.errors import FunctionFailed, PlanError
 from spark_client.executor.aggregate.evaluation import Evaluation
 from spark_client.executor.aggregate.frames import recomputed
 from spark_client.executor.aggregate.segment_columns import AggregateInput
@@ -30,7 +30,7 @@ def evaluate_group(call: AggregateCall, *arrays: pa.Array, runtime: Runtime = RU
         runtime: What the task uses of its process.
 
     Raises:
-        PlanError: There is no array, because the call has no arguments in SQL.
+        PlanError: There is no array, because the call has no arguments in SQL, or PySpark does not take the value.
         FunctionFailed: The function failed, and on-error is `fail`.
         StreamError: The server refused the request.
         ServerUnavailable: No server answers.
@@ -50,13 +50,25 @@ def evaluate_group(call: AggregateCall, *arrays: pa.Array, runtime: Runtime = RU
     if found.errors and call.policy.on_error is OnError.FAIL:
         failed = failure_text(found.errors[0])
         raise FunctionFailed(f"function {call.spec.key}: a group of {table.num_rows} rows failed: {failed}")
-    return _handed(with_errors(call, found.values, found.errors)[0])
+    value = with_errors(call, found.values, found.errors)[0]
+    try:
+        return _handed(value)
+    except TypeError:
+        raise PlanError(
+            f"function {call.spec.key}: a map of a value has a null list or a null map, which PySpark does not take "
+            "from an aggregate Arrow UDF; use remote.group_by or remote.sql, or return an empty list or map"
+        ) from None
 
 
 def _handed(value: pa.Scalar) -> object:
-    """The value for Spark's worker, where pyarrow makes arrays of scalars, but not of null lists and null maps."""
+    """The value for Spark's worker, where pyarrow makes arrays of scalars, but not of null lists and null maps.
+
+    Raises TypeError for a map with one of these, which has no other form from which pyarrow infers its type.
+    """
     if not value.is_valid:
         return None
     if pa.types.is_list(value.type) or pa.types.is_large_list(value.type):
         return [_handed(each) for each in value]
+    if pa.types.is_map(value.type):
+        pa.array([value])
     return value

@@ -4,7 +4,6 @@ import datetime
 import decimal
 import re
 from functools import partial
-from typing import Annotated
 
 import pyarrow as pa
 import pytest
@@ -18,7 +17,6 @@ from spark_client import PlanError, root_cause
 from tests.spark.aggregate.mean import MyMean
 from tests.spark_client.executor.aggregate.world import Rows, Total, Trail
 from udf_server.aggregate.declaration import declare_aggregate
-from udf_server.process.declaration import declare_process
 
 pytestmark = pytest.mark.connect
 
@@ -196,6 +194,30 @@ def plain(value):
     return bytes(value) if isinstance(value, bytearray) else value
 
 
+def test_a_map_with_a_null_list_is_refused_for_spark_does_not_take_it(remote, spark):
+    class Named(udf.AggregateFunction):
+        returns = pa.map_(pa.string(), pa.list_(pa.int64()))
+
+        def create_accumulator(self) -> int:
+            return 0
+
+        def accumulate(self, accumulator, v: int) -> int:
+            return max(accumulator, v)
+
+        def get_value(self, accumulator):
+            return {"a": [accumulator, None], "b": None if accumulator == 13 else []}
+
+    session = remote(declare_aggregate(Named))
+    named = session.function("named")
+    small, frame = spark.range(3), spark.range(14)
+    assert small.agg(named.column("id").alias("m")).first().m == {"a": [2, None], "b": []}
+    with pytest.raises(Exception, match=r"a map of a value has a null list or a null map.*use remote\.group_by"):
+        frame.agg(named.column("id")).collect()
+    assert session.group_by(frame).agg(named("id").alias("m")).first().m == {"a": [13, None], "b": None}
+    as_struct = named.with_options(on_error="column").column("id").alias("m")
+    assert frame.agg(as_struct).first().m.value == {"a": [13, None], "b": None}
+
+
 def test_errors_fail_the_job_or_are_nulls_or_values_as_the_option_says(remote, frame):
     mean = remote(declare_aggregate(PlainAvg)).function("plain_avg")
     bad = frame.withColumn("v", F.expr("if(day = 4, 13, v)"))
@@ -326,18 +348,10 @@ def test_what_spark_sql_cannot_call_is_not_registered_and_said_why(remote, spark
     def plain_half(x: int) -> float:
         return x / 2
 
-    class Copy(udf.ProcessTableFunction):
-        returns = "x bigint"
-
-        def eval(self, ctx: udf.ProcessContext, rows: Annotated[udf.Row, udf.ArgumentTrait.SET_SEMANTIC_TABLE]):
-            yield (rows["id"],)
-
-    session = remote(declare_aggregate(Rows), declare_process(Copy), plain_half)
+    session = remote(declare_aggregate(Rows), plain_half)
     assert session.register() == ["plain_half@1", "plain_half"]
     with pytest.raises(PlanError, match=r"rows@1 cannot be registered: .*aggregate without arguments; use remote.sql"):
         session.register("rows")
-    with pytest.raises(PlanError, match=r"is a process table function: call it by remote\.process or in SQL"):
-        session.register("copy")
 
 
 def test_a_call_without_arguments_in_plain_sql_says_what_to_write(remote, spark):
