@@ -1,12 +1,14 @@
-"""The suite of plain Spark: a remote aggregate as Spark's own, against `remote.group_by` and a local `arrow_udf`."""
+"""The suite of plain Spark: aggregates and table functions of Spark against `remote.group_by` and `remote.sql`."""
 
 from collections.abc import Callable, Mapping
 from functools import partial
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from benchmarks.aggregate import FUNCTIONS, per_group
+from benchmarks.process import FUNCTIONS as PROCESS_FUNCTIONS
+from benchmarks.process import events
 from benchmarks.results import Results
 from benchmarks.server import server_process
 from benchmarks.spark import TASKS, local_spark
@@ -36,6 +38,29 @@ def run_plain_sql(results: Results, quick: bool) -> None:
             }
             time_ = results.medians(f"group_by_{keys}_keys", alternating(sides, 1 if quick else 7, warm_up=not quick))
             _add(results, keys, time_)
+            frame.unpersist()
+        _table_functions(results, spark, quick)
+
+
+def _table_functions(results: Results, spark: SparkSession, quick: bool) -> None:
+    with server_process(PROCESS_FUNCTIONS) as server:
+        remote = connect(spark, server.target)
+        remote.register("steps")
+        call = "SELECT v, step FROM steps(TABLE(plain_rows) PARTITION BY k ORDER BY ts)"
+        for keys in KEYS[:3] if quick else KEYS:
+            frame = events(spark, ROWS, keys).cache()
+            frame.createOrReplaceTempView("plain_rows")
+            frame.count()
+            sides = {
+                "table_function": lambda: seconds(lambda: spark.sql(call).collect()),
+                "remote_sql": lambda: seconds(lambda: remote.sql(call).collect()),
+            }
+            name = f"table_function_{keys}_keys"
+            time_ = results.medians(name, alternating(sides, 1 if quick else 7, warm_up=not quick))
+            # The ratio that the documentation quotes has no number in its name.
+            ratio = "table_function_vs_remote_sql" if keys == 100 else f"{name}_vs_remote_sql"
+            what = f"rows/s over those of remote.sql, {ROWS:,} rows, {keys:,} keys, planning included"
+            results.add(ratio, time_["remote_sql"] / time_["table_function"], what)
             frame.unpersist()
 
 

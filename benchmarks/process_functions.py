@@ -1,4 +1,4 @@
-"""The process table function of the benchmarks: the number of rows of a key before a minute without rows."""
+"""The process table functions of the benchmarks: rows of a key before a minute without rows, and steps between rows."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -36,3 +36,23 @@ class CountWithTimeout(udf.ProcessTableFunction):
     def on_timer(self, ctx: udf.ProcessContext, counted: Counted) -> Iterator[tuple[int]]:
         yield (counted.rows,)
         ctx.clear_all()
+
+
+@dataclass
+class Last:
+    """The value of the previous row."""
+
+    v: float | None = None
+
+
+class Steps(udf.ProcessTableFunction):
+    """Emits each row's value, and its difference from the value of the row before."""
+
+    returns = "v double, step double"
+
+    def eval(
+        self, last: Annotated[Last, StateHint()], rows: Annotated[udf.Row, ArgumentTrait.SET_SEMANTIC_TABLE]
+    ) -> Iterator[tuple[float, float | None]]:
+        step = None if last.v is None else rows.v - last.v
+        last.v = rows.v
+        yield rows.v, step

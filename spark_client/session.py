@@ -19,6 +19,7 @@ from spark_client.functions.aggregate import OverExpression, RemoteAggregate
 from spark_client.functions.directory import Functions
 from spark_client.functions.registration import register_function, why_unregistered
 from spark_client.functions.scalar import AnyFunction, RemoteFunction, SparkFunction
+from spark_client.functions.table_function import RemoteTableFunction
 from spark_client.planning.aggregate.grouping import RemoteGrouping, positions_of
 from spark_client.planning.dead_letters import replayed
 from spark_client.planning.over.planner import add_over, computed_over, select_over
@@ -143,6 +144,14 @@ class RemoteSession:
             raise PlanError(f"function {spec.key} is a process table function: call it by remote.process or in SQL")
         return RemoteFunction(spec, self.spark, self.config, options, self._planned, look_up)
 
+    def _registrable(
+        self, name: str, options: Mapping[str, object]
+    ) -> RemoteFunction | RemoteAggregate | RemoteTableFunction:
+        spec = self._spec_of(name)
+        if spec.kind is FunctionKind.PROCESS:
+            return RemoteTableFunction(spec, self.spark, self.config, options)
+        return self._function(name, options)
+
     def group_by(
         self, frame: DataFrame, *keys: str | Column, order_by: Sequence[str | Column] | str | Column = (),
         changelog: bool | None = None,
@@ -193,9 +202,11 @@ class RemoteSession:
 
     @planning()
     def register(self, *names: str, prefix: str = "", **options: Unpack[CallOptions]) -> list[str]:
-        """Register scalar and aggregate functions as temporary functions of Spark SQL.
+        """Register functions as temporary functions of Spark SQL.
 
-        Spark evaluates a registered aggregate with one request per group, as `RemoteAggregate.column` describes.
+        Spark evaluates a registered aggregate with one request per group, as `RemoteAggregate.column` describes. A
+        process table function is a table function, `SELECT * FROM f(TABLE(t) PARTITION BY k ORDER BY ts)`, with a
+        request per key. Its result has the columns of the function, but not the key.
 
         Args:
             *names: "name" or "name@version". Without names every version is registered, and the highest as "name" if
@@ -218,7 +229,7 @@ class RemoteSession:
             if name == spec.key or not self._queries.is_built_in(prefix + name)
         }  # fmt: skip
         registered = {
-            register_function(self._function(name, given), prefix + name): given for name, given in wanted.items()
+            register_function(self._registrable(name, given), prefix + name): given for name, given in wanted.items()
         }
         self._queries.registered(registered)
         return list(registered)

@@ -36,8 +36,8 @@ _HINTS = (
     (re.compile(r"\b[Pp]andas\b.* must be installed|No module named 'pandas'"),
      "install the client with Spark's packages for the Python of the executors: pip install 'remote-udf[spark]'"),
     (re.compile("UNRESOLVED_ROUTINE|UNRESOLVABLE_TABLE_VALUED_FUNCTION"),
-     "if it is a remote function, use remote.sql in place of spark.sql; remote.register() makes scalar functions and "
-     "aggregates known to spark.sql"),
+     "if it is a remote function, use remote.sql in place of spark.sql; remote.register() makes remote functions known "
+     "to spark.sql"),
     (OTHER_FRAME, OTHER_FRAME_HINT.format("name")),
     (re.compile(r"STATE_STORE_(?:KEY|VALUE)_SCHEMA_NOT_COMPATIBLE|STATE_STORE_INVALID_CONFIG_AFTER_RESTART"),
      "the query is another one than its checkpoint was written by: start from a new checkpoint, or run it as it was"),

@@ -18,6 +18,7 @@ from spark_client.executor.scalar.column import FusedPlan, evaluate_fused
 from spark_client.functions.aggregate import RemoteAggregate
 from spark_client.functions.registered_names import Form, registered_name
 from spark_client.functions.scalar import RemoteFunction, SparkFunction, new_spark_function
+from spark_client.functions.table_function import RemoteTableFunction, why_no_table_function
 
 __all__ = [
     "CallOfColumns", "FusedFunctions", "carrier_of", "register_empty", "register_function", "register_lateral",
@@ -28,7 +29,7 @@ _NUMBERS = itertools.count()
 _NAMES_LENGTH = 60
 
 
-def register_function(function: RemoteFunction | RemoteAggregate, name: str) -> str:
+def register_function(function: RemoteFunction | RemoteAggregate | RemoteTableFunction, name: str) -> str:
     """Register a temporary function with this name, and return the name.
 
     Spark passes SQL's arguments by position only. Spark has no scalar Arrow functions without arguments, so a
@@ -38,6 +39,9 @@ def register_function(function: RemoteFunction | RemoteAggregate, name: str) -> 
     spec, spark = function.spec, function.spark
     if (why := why_unregistered(spec)) is not None:
         raise PlanError(f"function {spec.key} cannot be registered: {why}")
+    if isinstance(function, RemoteTableFunction):
+        function.register(name)
+        return name
     udf = function.user_defined_function(None if spec.parameters else 0)
     if spec.parameters:
         spark.udf.register(name, udf)
@@ -49,8 +53,8 @@ def why_unregistered(spec: FunctionSpec) -> str | None:
     """Why Spark SQL cannot call a function, and what to use; None if it can."""
     if spec.kind is FunctionKind.AGGREGATE and not spec.parameters:
         return "Spark passes no rows to an aggregate without arguments; use remote.sql"
-    if spec.kind is FunctionKind.PROCESS:
-        return "it is a process table function; use remote.process or remote.sql"
+    if spec.kind is FunctionKind.PROCESS and (why := why_no_table_function(spec)) is not None:
+        return f"{why}; use remote.process or remote.sql"
     return None
 
 

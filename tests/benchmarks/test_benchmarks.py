@@ -185,7 +185,8 @@ def test_the_suite_of_planning_writes_its_numbers(tmp_path: Path):
 
 
 def test_the_suite_of_plain_spark_writes_its_numbers(tmp_path: Path):
-    numbers_of("plain_sql", tmp_path, {"group_by_100_keys_vs_arrow_udf", "group_by_100_keys_vs_remote_group_by"})
+    aggregates = {"group_by_100_keys_vs_arrow_udf", "group_by_100_keys_vs_remote_group_by"}
+    numbers_of("plain_sql", tmp_path, {*aggregates, "table_function_vs_remote_sql"})
 
 
 def test_the_queries_of_udfbench_have_equal_rows_on_both_sides(tmp_path: Path):

@@ -62,7 +62,15 @@ def _machine(draw: Choices, settings: Settings) -> Case:
         given = [(at if timed else None, v) for at, _, v in ordered]
         expected += [(key, *row) for row in emitted(given, program, on_timer)]
     size = f", options={{'size': '{draw.of((1, 2, 3))}'}}" if draw.chance(30) else ""
-    if draw.chance(50):
+    tags = {"process", "machine", *(["timers"] if timed else [])}
+    if not timed and draw.chance(40):
+        # A table function of Spark has no time, and returns no key.
+        expected = [row[1:] for row in expected]
+        tags.add("table function")
+        programs = f"program => '{program}', on_timer => '{on_timer}'"
+        call = f"machine(rows => TABLE(e) PARTITION BY k ORDER BY (at, id), {programs})"
+        ours = f"(remote.register('machine'), spark.sql({'SELECT * FROM ' + call!r}))[1]"
+    elif draw.chance(50):
         on_time = ", on_time='at'" if timed else ""
         order = f"partition_by='k', order_by=['at', 'id']{on_time}{size}"
         ours = f"remote.process('machine', spark.table('e'), {order}, program={program!r}, on_timer={on_timer!r})"
@@ -72,7 +80,7 @@ def _machine(draw: Choices, settings: Settings) -> Case:
         call = f"machine(rows => TABLE e PARTITION BY k ORDER BY (at, id), {programs}{on_time})"
         ours = f"remote.sql({'SELECT * FROM ' + call!r})"
     rows_written = ", ".join(written(row) for row in expected)
-    return Case(settings, (table,), ours, f"[{rows_written}]", {"process", "machine", *(["timers"] if timed else [])})
+    return Case(settings, (table,), ours, f"[{rows_written}]", tags)
 
 
 def _naive(time: dt.datetime) -> dt.datetime:

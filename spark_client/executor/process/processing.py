@@ -21,7 +21,7 @@ from spark_client.executor.segments.cutting import tables_of
 from spark_client.executor.segments.sorted_rows import rows_by_key, run_sorted
 from spark_client.executor.stream.runtime import RUNTIME, Runtime
 
-__all__ = ["END_OF_INPUT", "map_processed"]
+__all__ = ["END_OF_INPUT", "ProcessTask", "map_processed"]
 
 END_OF_INPUT = 2**63 - 1
 ROWS_PER_SEGMENT = 1024
@@ -32,10 +32,12 @@ def map_processed(
     plan: ProcessPlan, batches: Iterator[pa.RecordBatch], runtime: Runtime = RUNTIME
 ) -> Iterator[pa.RecordBatch]:
     """Turn input batches, sorted by key, into rows of the result. Raises FunctionFailed, and errors of streams."""
-    return run_sorted(lambda cleanup: _ProcessTask(plan, runtime, cleanup), batches)
+    return run_sorted(lambda cleanup: ProcessTask(plan, runtime, cleanup), batches)
 
 
-class _ProcessTask:
+class ProcessTask:
+    """The streams of a task. `cleanup` closes them, also if the task fails."""
+
     def __init__(self, plan: ProcessPlan, runtime: Runtime, cleanup: ExitStack) -> None:
         self._plan = plan
         self._engine, self._chain = segment_engine(plan, runtime), segment_engine(plan, runtime)
@@ -48,14 +50,22 @@ class _ProcessTask:
         self._now, self._clock = int(runtime.now() * 1000), runtime.clock
 
     def run(self, first: pa.RecordBatch, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        yield from self.process(itertools.chain([first], batches))
+        self.finish()
+
+    def process(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """The output for rows of whole keys. May be called again, for other keys."""
         self._engine.open(self._plan.segments)
-        for step in self._steps(itertools.chain([first], batches)):
+        for step in self._steps(batches):
             if isinstance(step, Segments):
                 self._in_flight.append(step)
                 yield from self._outputs(self._engine.send(step.batch()))
             else:
                 yield step
         yield from self._outputs(self._engine.drain())
+
+    def finish(self) -> None:
+        """End the streams and compare the counts. Call it after the output for all rows."""
         self._engine.finish()
         if self._chained:
             self._chain.finish()

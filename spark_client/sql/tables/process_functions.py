@@ -107,8 +107,9 @@ def _frame(scope: Scope, call: exp.Anonymous) -> DataFrame:
                 {name: table.order_by for name, table in tables.items()}, _modes(constants),
                 columns.get("upsert_key", ()),
             )  # fmt: skip
-            process = scope.functions.session.process
-            return process(spec.key, frames, scalars, of_tables, on_time=columns.get("on_time", ()), uid=uid)
+            session, on_time = scope.functions.session, columns.get("on_time", ())
+            options = session.registered.get(call.name.casefold(), {})
+            return session.process(spec.key, frames, scalars, of_tables, on_time=on_time, uid=uid, options=options)
 
         if not isinstance(uid, str):
             return make()
