@@ -6,7 +6,7 @@ anything, because another one may be further. Only `abort` does, when no attempt
 """
 
 import posixpath
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from enum import StrEnum
@@ -122,25 +122,36 @@ def _recovered(staging: Staging, plan: RecoverPlan) -> str:
         _withdraw(staging)
         staging.release_path()
         return f"{staging.write}: withdrawn; the files of earlier writes are the result"
-    system, base = staging.located()
     old = staging.replaced()
-    _each(system, lambda path: delete_file(system, path), old)
-    _prune(system, base, old)
-    with system.open_output_stream(posixpath.join(base, _SUCCESS)):
-        pass
-    staging.release()
+    _finish(staging, old)
     return f"{staging.write}: completed; its files are the result, and {len(old)} files that they replace were deleted"
 
 
 def _withdraw(staging: Staging) -> None:
     """Delete the files that were published, and show the old `_SUCCESS` again."""
     system, base = staging.located()
-    own = [info.path for info in staging.published() if staging.owns(info.path)]
-    _each(system, lambda path: delete_file(system, path), own)
-    _prune(system, base, own)
+    _delete(system, base, [info.path for info in staging.published() if staging.owns(info.path)])
     _, staged = staging.files()
     if is_file(system, posixpath.join(staged, _SUCCESS)):
         move_file(system, posixpath.join(staged, _SUCCESS), posixpath.join(base, _SUCCESS))
+
+
+def _finish(staging: Staging, old: Sequence[str]) -> None:
+    """End a write whose files are published: delete the files that they replace, and say that it has succeeded."""
+    system, base = staging.located()
+    _delete(system, base, old)
+    with system.open_output_stream(posixpath.join(base, _SUCCESS)):
+        pass
+    staging.release()
+
+
+def _delete(system: fs.FileSystem, base: str, paths: Sequence[str]) -> None:
+    """Delete the files, and the directories below `base` that are empty without them."""
+    _each(system, lambda path: delete_file(system, path), paths)
+    for folder in sorted({posixpath.dirname(path) for path in paths}, reverse=True):
+        while len(folder) > len(base):
+            delete_empty(system, folder)
+            folder = posixpath.dirname(folder)
 
 
 def _answer(text: str) -> pa.RecordBatch:
@@ -173,7 +184,7 @@ class _Commit:
         self._success = posixpath.join(self._base, _SUCCESS)
 
     def run(self) -> None:
-        staging, system = self._staging, self._system
+        staging = self._staging
         if not staging.claimed():
             if not self._has_committed():
                 raise WriteFailed(
@@ -193,11 +204,7 @@ class _Commit:
                 f"write_parquet: the marker of this write in {staging.path!r} was deleted while it published files. "
                 f"They have {staging.write} in their names, and what they replace was not deleted"
             )
-        _each(system, lambda path: delete_file(system, path), old)
-        _prune(system, self._base, old)
-        with system.open_output_stream(self._success):
-            pass
-        staging.release()
+        _finish(staging, old)
 
     def _has_committed(self) -> bool:
         """Whether what an earlier attempt of this task publishes is there, although the marker is gone."""
@@ -263,14 +270,6 @@ class _Commit:
 
     def _target(self, file: OutputFile) -> str:
         return posixpath.join(self._base, file.folder, file.name)
-
-
-def _prune(system: fs.FileSystem, base: str, files: Iterable[str]) -> None:
-    """Delete the directories of these files that are empty, and their parents below `base`."""
-    for folder in sorted({posixpath.dirname(path) for path in files}, reverse=True):
-        while len(folder) > len(base):
-            delete_empty(system, folder)
-            folder = posixpath.dirname(folder)
 
 
 def _each(system: fs.FileSystem, work: Callable[[Item], None], items: Sequence[Item]) -> None:

@@ -27,6 +27,7 @@ from spark_client.base.job_tags import JobTags
 from spark_client.base.passed_columns import passed_type
 from spark_client.base.targets import require_no_credentials
 from spark_client.base.types import arrow_type, spark_type
+from spark_client.executor.scalar.dead_letter import SPARK_SCHEMA
 from spark_client.parquet.committing import (
     FAILED,
     BeginPlan,
@@ -49,9 +50,8 @@ FILES = T.StructType([T.StructField(field.name, spark_type(field.type)) for fiel
 Mode = Literal["error", "append", "overwrite", "ignore"]
 Plan = TypeVar("Plan")
 
-_SPARK_SCHEMA = "org.apache.spark.sql.parquet.row.metadata"
 _SPARK_VERSION = "org.apache.spark.version"
-"""The keys in the metadata of a Parquet file under which Spark stores its own schema, and its version: without one,
+"""The key in the metadata of a Parquet file under which Spark stores its version: without one,
 `spark.sql.parquet.datetimeRebaseModeInRead` decides how old dates are read."""
 _CODEC_SETTING, _OVERWRITE_SETTING = "spark.sql.parquet.compression.codec", "spark.sql.sources.partitionOverwriteMode"
 _CODECS = {"uncompressed": "none", "lz4_raw": "lz4"}
@@ -214,7 +214,7 @@ def _schema(spark: SparkSession, fields: Sequence[T.StructField]) -> pa.Schema:
             raise PlanError(f"write_parquet: {where} has type {field.dataType.simpleString()}, which cannot be written")
         # Spark reads times in microseconds only.
         written.append(pa.field(field.name, replaced(type_, pa.time64("ns"), pa.time64("us"))))
-    metadata = {_SPARK_SCHEMA: T.StructType(list(fields)).json(), _SPARK_VERSION: spark.version}
+    metadata = {SPARK_SCHEMA: T.StructType(list(fields)).json(), _SPARK_VERSION: spark.version}
     return pa.schema(written, metadata)
 
 
