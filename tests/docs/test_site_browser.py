@@ -1,20 +1,15 @@
 """The site in headless Chromium, as wide as a phone, a laptop and a large screen, light and dark."""
 
 import itertools
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+from tests.chromium import needs_chromium, running_chromium
 
-playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-pytestmark = [
-    pytest.mark.long,
-    pytest.mark.timeout(900),
-    pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium on this machine"),
-]
+pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+pytestmark = [pytest.mark.long, pytest.mark.timeout(900), needs_chromium]
 
 WIDTHS = (400, 1280, 1700)
 CUT = """() => {
@@ -49,12 +44,8 @@ FIRST = {
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[object]:
-    with playwright.sync_playwright() as started:
-        chromium = started.chromium.launch(
-            executable_path=CHROMIUM, args=["--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu"]
-        )
+    with running_chromium() as chromium:
         yield chromium
-        chromium.close()
 
 
 def test_nothing_on_a_page_is_cut(site: Path, browser):

@@ -5,7 +5,6 @@ UDF_NOTEBOOK_PICTURE=docs/images/notebook.png makes it.
 
 import os
 import re
-import shutil
 from html.parser import HTMLParser
 
 import pyarrow as pa
@@ -22,8 +21,8 @@ from spark_client.functions.scalar import RemoteFunction
 from spark_client.session import RemoteSession
 from spark_client.summary.collector import Collector
 from spark_client.summary.job_summary import JobSummary
+from tests.chromium import needs_chromium, running_chromium
 
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 PICTURE = os.environ.get("UDF_NOTEBOOK_PICTURE")
 CONFIG = ClientConfig("udf.example:50051", security=Security(ca_file="/etc/ca.pem", token_variable="UDF_TOKEN"))
 GEOCODE = FunctionSpec(
@@ -201,9 +200,8 @@ def test_a_bar_is_as_wide_as_its_shares_together_and_leaves_out_what_is_nothing(
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium on this machine")
+@needs_chromium
 def test_it_can_be_read_on_white_and_on_black(tmp_path):
-    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
     cells = "".join(
         f"<p><code>{name}</code></p>{shown._repr_html_().replace('<details>', '<details open>')}<hr>"
         for name, shown in everything().items()
@@ -214,15 +212,11 @@ def test_it_can_be_read_on_white_and_on_black(tmp_path):
         f"<!doctype html><meta charset='utf-8'><style>{style}</style>"
         f"{theme.format('#111', '#fff')}{theme.format('#ddd', '#111')}"
     )
-    with playwright.sync_playwright() as started:
-        chromium = started.chromium.launch(
-            executable_path=CHROMIUM, args=["--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu"]
-        )
+    with running_chromium() as chromium:
         page = chromium.new_page(viewport={"width": 1100, "height": 900})
         page.goto((tmp_path / "notebook.html").as_uri())
         if PICTURE:
             page.screenshot(path=PICTURE, full_page=True)
         assert page.evaluate("document.documentElement.scrollWidth") <= 1100
         widths = page.eval_on_selector_all("span[style*='inline-block']", "boxes => boxes.map(box => box.offsetWidth)")
-        chromium.close()
     assert len(widths) > 6 and all(width >= 0 for width in widths) and max(widths) > 100

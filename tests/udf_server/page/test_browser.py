@@ -5,20 +5,19 @@ UDF_PAGE_PICTURE=docs/images/page.png makes it.
 
 import os
 import re
-import shutil
 import threading
 
 import pytest
 
 import udf_server as udf
 from spark_client.executor.stream.transport import transport_for
+from tests.chromium import needs_chromium, running_chromium
 from tests.spark_client.scripted import call_of, chunk_of, everything, stream_of
 
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 PICTURE = os.environ.get("UDF_PAGE_PICTURE")
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-pytestmark = [pytest.mark.slow, pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium on this machine")]
+pytestmark = [pytest.mark.slow, needs_chromium]
 
 
 @udf.scalar(version="2")
@@ -42,13 +41,8 @@ def fahrenheit(number: int) -> float:
 
 @pytest.fixture(scope="module")
 def browser():
-    with playwright.sync_playwright() as started:
-        # As root there is no sandbox, in a container little shared memory.
-        chromium = started.chromium.launch(
-            executable_path=CHROMIUM, args=["--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu"]
-        )
+    with running_chromium() as chromium:
         yield chromium
-        chromium.close()
 
 
 @pytest.fixture
