@@ -135,8 +135,10 @@ class RowQueue:
         """Remove the rows of a stream. Safe to call twice."""
         caller = self._callers.get(party.caller)
         if caller is not None and (waiting := caller.streams.pop(stream, None)) is not None:
+            self.rows -= waiting.rows
+            self.bytes -= waiting.bytes
             for each in waiting.slices:
-                self._count(each)
+                each.part.waiting = 0
             if not caller.streams:
                 del self._callers[party.caller]
         self._remove_done()
@@ -241,11 +243,6 @@ class RowQueue:
             if slices:
                 streams[stream] = waiting
         return left
-
-    def _count(self, gone: Slice) -> None:
-        gone.part.waiting -= len(gone)
-        self.rows -= len(gone)
-        self.bytes -= gone.part.waiting_bytes
 
 
 def caller_shares(callers: Sequence[CallerRows], wants: Sequence[int], total: int) -> list[int]:
