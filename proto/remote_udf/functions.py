@@ -166,26 +166,16 @@ class FunctionSpec:
 
     def to_proto(self) -> pb.FunctionSpec:
         return pb.FunctionSpec(
-            name=self.name,
-            version=self.version,
+            **{name: getattr(self, name) for name in _PLAIN},
             kind=_KINDS[self.kind],
-            description=self.description,
-            deterministic=self.deterministic,
             nulls=_NULLS[self.nulls],
             execution=_EXECUTIONS[self.execution],
             parameters=write_schema(pa.schema([pa.field(p.name, p.type) for p in self.parameters])),
             result=write_schema(pa.schema([pa.field(VALUE, self.result)])),
-            required_parameters=self.required_parameters,
-            variadic=self.variadic,
             options=dict(self.options),
             fingerprint=self.fingerprint,
             accumulator=write_schema(pa.schema([pa.field(ACCUMULATOR, self.accumulator)])) if self.accumulator else b"",
-            supports_retracting=self.supports_retracting,
-            supports_merging=self.supports_merging,
-            sees_key=self.sees_key,
             process=self.process.to_proto() if self.process is not None else None,
-            owner=self.owner,
-            returns_rows=self.returns_rows,
         )
 
     @classmethod
@@ -195,28 +185,23 @@ class FunctionSpec:
         if message.returns_rows and not (pa.types.is_list(result) and pa.types.is_struct(result.value_type)):
             raise ProtocolViolation(f"function {message.name} returns rows, but its result is {spelled(result)}")
         return cls(
-            name=message.name,
-            version=message.version,
+            **{name: getattr(message, name) for name in _PLAIN},
             kind=_known(_KINDS, message.kind, "kind"),
             parameters=tuple(Parameter(field.name, field.type) for field in read_schema(message.parameters)),
             result=result,
-            required_parameters=message.required_parameters,
-            variadic=message.variadic,
-            description=message.description,
-            deterministic=message.deterministic,
             nulls=_known(_NULLS, message.nulls, "null call"),
             execution=_known(_EXECUTIONS, message.execution, "execution"),
             options=dict(message.options),
             accumulator=read_schema(message.accumulator).field(0).type if message.accumulator else None,
-            supports_retracting=message.supports_retracting,
-            supports_merging=message.supports_merging,
-            sees_key=message.sees_key,
             process=ProcessSignature.from_proto(message.process) if message.HasField("process") else None,
-            owner=message.owner,
-            returns_rows=message.returns_rows,
         )
 
 
+_PLAIN = (
+    "name", "version", "description", "deterministic", "required_parameters", "variadic", "supports_retracting",
+    "supports_merging", "sees_key", "owner", "returns_rows",
+)  # fmt: skip
+"""The fields that are the same in the message."""
 _KINDS = {
     FunctionKind.SCALAR: pb.FUNCTION_KIND_SCALAR,
     FunctionKind.AGGREGATE: pb.FUNCTION_KIND_AGGREGATE,
