@@ -320,16 +320,19 @@ class FunctionMetrics:
     All methods are safe to call from any thread.
     """
 
-    _streams = Series("streams")
-    _crowded = Series("crowded")
+    streams = Series("streams")
+    shared_memory = Series("streams_shared_memory")
+    """Counts streams that share memory with their caller."""
+    crowded = Series("crowded")
+    """Counts the seconds in which rows or calls waited because all that could serve them was busy."""
     _calls = Series("calls")
     _retries = Series("retries")
     _result_waits = Series("result_waits")
     _batches = Series("batches")
     _replayed = Series("rows_replayed")
-    _rows_in_flight = Series("rows_in_flight")
+    rows_in_flight = Series("rows_in_flight")
     _batch_wait = Series("batch_wait")
-    _batch_duration = Series("batch_duration")
+    batch_duration = Series("batch_duration")
     _bytes_in = Series("bytes", "in")
     _bytes_out = Series("bytes", "out")
     _ok = Series("rows", "ok")
@@ -350,10 +353,6 @@ class FunctionMetrics:
             self._shown.add(gauge)
             getattr(self.server, gauge).labels(*self.labels).set(value)
 
-    def crowded(self, seconds: float) -> None:
-        """Count time in which rows or calls waited because all that could serve them was busy."""
-        self._crowded.inc(seconds)
-
     def results_waited(self) -> None:
         """Count that the function waits because its results are not read."""
         self._result_waits.inc()
@@ -371,16 +370,9 @@ class FunctionMetrics:
         self.server.call_rows.labels(*self.labels).observe(sum(counts))
         self.server.queue_delay.observe(self.labels, waited, counts)
 
-    def stream_opened(self) -> None:
-        self._streams.inc()
-
-    def memory_shared(self) -> None:
-        """Count a stream that shares memory with its caller."""
-        self.server.streams_shared_memory.labels(*self.labels).inc()
-
     def stream_ended(self, end: str) -> None:
         """Count the end of a stream. `end` is finished, cancelled, failed or disconnected."""
-        self._streams.dec()
+        self.streams.dec()
         self.server.streams_total.labels(*self.labels, end).inc()
 
     def batch_received(self, rows: int, size: int, waited: float, *, again: bool = False) -> None:
@@ -388,15 +380,12 @@ class FunctionMetrics:
         self._batches.inc()
         if again:
             self._replayed.inc(rows)
-        self._rows_in_flight.inc(rows)
+        self.rows_in_flight.inc(rows)
         self._batch_wait.observe(waited)
         self._bytes_in.inc(size)
 
-    def batch_answered(self, seconds: float) -> None:
-        self._batch_duration.observe(seconds)
-
     def rows_answered(self, ok: int, failed: int, skipped: int, size: int) -> None:
-        self._rows_in_flight.dec(ok + failed + skipped)
+        self.rows_in_flight.dec(ok + failed + skipped)
         self._ok.inc(ok)
         if failed:
             self._failed.inc(failed)
@@ -433,14 +422,7 @@ class FunctionMetrics:
         if rows:
             self.server.cache_rows.labels(*self.labels, "uncached").inc(rows)
 
-    def rows_dropped(self, rows: int) -> None:
-        """Subtract the rows of a stream that ended before they were answered."""
-        self._rows_in_flight.dec(rows)
-
     def rows_failed(self, code: str, count: int, caller: str, text: str) -> None:
         """Count rows of a caller that failed with this code, and keep the text of the last one."""
         self.server.row_errors.labels(*self.labels, code).inc(count)
         self.server.last_errors[*self.labels, code] = caller, text
-
-    def calls_lost(self, count: int) -> None:
-        self.show("calls_lost", count)

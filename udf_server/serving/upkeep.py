@@ -216,5 +216,5 @@ class Upkeep:
             metrics = self._metrics.function(hosted.spec.name, hosted.spec.version)
             metrics.show("turns_waiting", hosted.waiting)
             if hosted.crowded:
-                metrics.crowded(seconds)
+                metrics.crowded.inc(seconds)
             metrics.show("threads_allowed", hosted.threads_allowed)

@@ -144,7 +144,7 @@ class RowAccounts:
             del self._pending[output.batch]
             self._unanswered_bytes -= pending.size
             self._give_back(0, pending.size)
-            self._metrics.batch_answered(self._clock() - pending.arrived)
+            self._metrics.batch_duration.observe(self._clock() - pending.arrived)
             # If no row was called, because all were skipped, the whole time was spent in the queue.
             began = pending.began or pending.ready
             self._queue_seconds += began - pending.arrived

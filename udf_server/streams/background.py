@@ -98,7 +98,7 @@ class Heartbeats:
             if not accounts.unanswered_rows:
                 continue
             runner.tick()
-            metrics.calls_lost(hosted.lost_calls)
+            metrics.show("calls_lost", hosted.lost_calls)
             # If messages wait to be sent, the client does not read: no Progress is added, so that the queue is bounded.
             quiet = self._clock() - max(self._progressed, self._outbox.wrote)
             if quiet >= self.progress_seconds and self._outbox.idle:

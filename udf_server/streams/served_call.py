@@ -53,7 +53,7 @@ class ServedCall:
         self.hosted = opening.hosted
         spec = opening.hosted.spec
         self.metrics = services.metrics.function(spec.name, spec.version, estimates=request.estimate)
-        self.metrics.stream_opened()
+        self.metrics.streams.inc()
         count = services.metrics.caller_answered("" if request.estimate else caller.name)
         self.accounts = RowAccounts(
             self._limits, self.metrics, self._clock, admission=services.admission, function=spec.key, span=span,
@@ -147,7 +147,7 @@ class ServedCall:
             log.debug("no shared memory", extra={"function": request.function[:200], "why": str(refused)})
             return None
         self._held.callback(shared.close)
-        self.metrics.memory_shared()
+        self.metrics.shared_memory.inc()
         return shared
 
     @property
@@ -185,6 +185,6 @@ class ServedCall:
             calls=counts.calls,
             retries=counts.retries,
         )
-        self.metrics.rows_dropped(self.accounts.unanswered_rows)
+        self.metrics.rows_in_flight.dec(self.accounts.unanswered_rows)
         self.metrics.stream_ended(end)
         stream_ended(self._caller, self.hosted.spec.key, end, counts, seconds, estimate=self._request.estimate)
