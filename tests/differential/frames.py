@@ -173,11 +173,16 @@ def _joined_windows(it: _Drawing, frame: Both, in_windows: Callable[[Both], Both
 
 def _aggregated(it: _Drawing, frame: Both, sparks: str, how: str, method: str, arguments: str) -> Both:
     left = [name for name in NAMES if name not in ("v", "k")]
+    as_column = it.draw.chance(20)
 
     def item() -> Both:
-        return both("{}.alias({})", _aggregate(it), repr(it.name(left)))
+        return both("{}.alias({})", _column(it) if as_column else _aggregate(it), repr(it.name(left)))
 
     items = joined(", ", it.draw.several(item, 1, 3))
+    if as_column:
+        it.scope.tags.add("column")
+        ours = f"{frame.ours}.{method}({arguments}).agg({items.ours})"
+        return Both(ours, f"{sparks}.{method}({arguments}).agg({items.sparks})")
     if it.draw.chance(25):
         items = both("{}, F.expr({}).alias('own')", items, repr(f"sum({it.text('bigint')})"))
     ours = f"remote.{how}({frame.ours}, {arguments}).agg({items.ours})"
@@ -190,6 +195,14 @@ def _chosen(it: _Drawing, *, ordered: bool) -> tuple[Aggregate, list[str]]:
     chosen = it.draw.of(found)
     arguments = [it.text(chosen.parameters[0])]
     return chosen, arguments + ([it.scope.unique[0].sparks] if chosen.unique else [])
+
+
+def _column(it: _Drawing) -> Both:
+    """An aggregate as one of Spark's own, without what Spark refuses for these."""
+    chosen, arguments = _chosen(it, ordered=False)
+    called = ", ".join(f"F.expr({each!r})" for each in arguments)
+    ours = f"remote.function({chosen.name!r}).column({called})"
+    return Both(ours, f"F.expr({chosen.sparks.format(*arguments)!r})")
 
 
 def _aggregate(it: _Drawing) -> Both:
