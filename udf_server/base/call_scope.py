@@ -102,7 +102,7 @@ class AttemptTimeout(TimeoutError):
 class EmptyResult(Exception):
     """With `retry-empty`, the result of an attempt is null or an array without a value."""
 
-    def __init__(self, value: Any) -> None:
+    def __init__(self, value: object) -> None:
         super().__init__("the result is empty")
         self.value = value
 

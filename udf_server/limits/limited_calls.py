@@ -57,7 +57,10 @@ def limited(
     if limiter is not None:
         function = _within(function, _Taking(limiter, function, budgets, timeout))
     function = function if hedge is None else hedge.wrap(function)
-    return replace(function, call=_never_empty(function)) if retry_empty else function
+    if retry_empty:
+        never_empty = _never_empty_awaited if function.is_async else _never_empty
+        function = replace(function, call=never_empty(function.call))
+    return function
 
 
 # A tuple without names, because there is one per call.
@@ -199,21 +202,25 @@ def _in_time(call: Callable[P, Awaitable[T]], seconds: float) -> Callable[P, Awa
     return limited
 
 
-def _never_empty(function: Function) -> Callable[..., Any]:
+def _never_empty(call: Callable[P, T]) -> Callable[P, T]:
     """The call of a function that is called row by row; it raises EmptyResult in place of an empty result."""
-    call = function.call
-
-    def checked(value: Any) -> Any:
-        if value is None or (isinstance(value, list) and all(each is None for each in value)):
-            raise EmptyResult(value)
-        return value
 
     @functools.wraps(call)
-    async def awaited(*arguments: Any, **keywords: Any) -> Any:
-        return checked(await call(*arguments, **keywords))
+    def checked(*arguments: P.args, **keywords: P.kwargs) -> T:
+        return _not_empty(call(*arguments, **keywords))
 
+    return checked
+
+
+def _never_empty_awaited(call: Callable[P, Awaitable[T]]) -> Callable[P, Awaitable[T]]:
     @functools.wraps(call)
-    def plain(*arguments: Any, **keywords: Any) -> Any:
-        return checked(call(*arguments, **keywords))
+    async def checked(*arguments: P.args, **keywords: P.kwargs) -> T:
+        return _not_empty(await call(*arguments, **keywords))
 
-    return awaited if function.is_async else plain
+    return checked
+
+
+def _not_empty(value: T) -> T:
+    if value is None or (isinstance(value, list) and all(each is None for each in value)):
+        raise EmptyResult(value)
+    return value
