@@ -36,7 +36,7 @@ async def test_buffer_capacity_bounds_the_rows_in_flight_of_an_async_function(en
     @udf.scalar
     async def f(a: int) -> int:
         with inside:
-            await asyncio.sleep(0.001 * capacity)  # on a busy machine, too, the last one begins before the first one ends
+            await asyncio.sleep(0.001 * capacity)  # so that all begin before the first one ends
         return a
 
     result = await environment.run(f, range(300), buffer_capacity=capacity, batch_rows=20)
