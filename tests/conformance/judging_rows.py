@@ -81,7 +81,10 @@ def counted(
 
 def _compared(expected: Expectation, seen: Observation, run: Run, verdict: Verdict) -> str | None:
     assert run.rows is not None
-    if run.how == "changelog" and not seen.applied:
+    if run.how == "changelog" and seen.applied:
+        # The table that they produce is compared, which has to be asserted beside them if it is empty.
+        expected.note(*(f"expected.changes{part}" for part in ("", ".kind", ".row", ".row_kind", ".values")))
+    elif run.how == "changelog":
         return _changes(expected, seen, run, verdict)
     steps = expected.peek("expected.steps")
     if isinstance(steps, list) and steps and "after_event" in steps[0]:
@@ -120,10 +123,11 @@ def _rows(expected: Expectation, seen: Observation, run: Run, rows: list[Expecte
         state: Any = [(row.kind or "+I", row.values) for row in rows]
         if any(kind != "+I" for kind, _ in state):
             expected.note("expected.rows.kind", "expected.rows.row_kind")
-            state = [("+I", row) for row in end_state(state)]
+            state = [("+I", row) for row in end_state(state, run.upsert_key)]
         wanted = [_read(values, run) for _, values in state]
         if run.has_kinds:
-            found = [Emitted(row) for row in end_state((each.kind, each.values) for each in found)]
+            changes = [(each.kind, each.values) for each in found]
+            found = [Emitted(row) for row in end_state(changes, run.upsert_key)]
         have = [_shown(each.values) for each in found]
     if any(row.phase for row in rows) and any(each.phase for each in found) and len(wanted) == len(rows):
         expected.note("expected.rows.phase")

@@ -44,6 +44,8 @@ class Run:
     failure: Failure | None = None
     has_kinds: bool = False
     keys: int = 0
+    upsert_key: Sequence[int] | None = None
+    """The places of the columns by which a row replaces another one, if the changes are upserts."""
     zone: str = "UTC"
     under: str = ""
     """The variant of the configuration, as text."""

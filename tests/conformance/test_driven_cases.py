@@ -34,6 +34,14 @@ class KindsROW(udf.ProcessTableFunction):
     def eval(self, ctx: udf.ProcessContext, rows: Annotated[
         udf.Row, udf.ArgumentTrait.ROW_SEMANTIC_TABLE, udf.ArgumentTrait.SUPPORT_UPDATES]):
         yield (rows.k, str(rows.kind), rows.n)
+
+class Counts(udf.ProcessTableFunction):
+    returns = "n bigint"
+    changelog_mode = udf.ChangelogMode.of("+I", "+U", "-D")
+    def eval(self, ctx: udf.ProcessContext, seen: udf.ValueView[int], rows: Annotated[
+        udf.Row, udf.ArgumentTrait.SET_SEMANTIC_TABLE]):
+        seen.value = (seen.value or 0) + 1
+        yield udf.Row(seen.value, kind="+U" if seen.value > 1 else "+I")
 """
 ARGUMENTS = [{"name": "step", "kind": "scalar"}, {"name": "rows", "kind": "set-semantic table"}]
 KINDS = {"behaviour": "", "arguments": [{"name": "rows", "kind": "table"}], "state": []}
@@ -149,3 +157,21 @@ def test_the_changes_of_a_view_go_into_a_function(driven, keys, kinds):
         expected={"rows": [[name, kind, counts[kind]] for name, kind in zip(names, kinds, strict=True)]},
     )
     assert entry.status == "passed", entry.reason
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("columns", ["*", "k, n"])
+@pytest.mark.parametrize(
+    "expected",
+    [
+        {"final_rows": [["a", 2], ["b", 1]]},
+        {"rows": [{"kind": kind, "values": row} for kind, *row in (("+I", "a", 1), ("+U", "a", 2), ("+I", "b", 1))]},
+    ],
+)
+def test_the_changes_of_a_function_pass_a_projection_and_replace_rows_of_their_key(driven, columns, expected):
+    rows = {"columns": [{"name": "k", "type": "STRING"}], "rows": [["a"], ["a"], ["b"]]}
+    told = {"function": {**KINDS, "name": "Counts"}, "others": {"r": rows}}
+    query = f"SELECT {columns} FROM Counts(rows => TABLE r PARTITION BY k)"
+    entry = driven(**told, query=query, expected=expected)
+    assert entry.status == "passed", entry.reason
+    assert driven(**told, query=query, expected={"final_rows": [["a", 1], ["b", 1]]}).status == "failed"

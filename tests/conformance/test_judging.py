@@ -187,6 +187,7 @@ def test_a_remark_allows_deletes_for_updates_or_the_table_alone():
     assert status(expected, batch(*deleted, has_kinds=True), takes_deletes=True) is Status.PASSED
     assert status(expected, batch(Emitted(("a", 2)), has_kinds=True), applied=True) is Status.PASSED
     changes = told(changes=[{"row_kind": each["kind"], "row": each["values"]} for each in rows])
+    changes["expected"]["final_rows"] = [["a", 2]]
     others = Run("changelog", COLUMNS, rows=[Emitted(("a", 2))], has_kinds=True, keys=1)
     assert (status(changes, others), status(changes, others, applied=True)) == (Status.FAILED, Status.PASSED)
     remarked = {**expected, "config": {"assert": "the end state is compared"}}
@@ -194,6 +195,13 @@ def test_a_remark_allows_deletes_for_updates_or_the_table_alone():
     assert status({**told(rows=[["a", 1]]), "config": {"assert": "all is well"}}, batch(("a", 1))) is Status.PARTLY
     assert takes_deletes("A -D is fine in place of a -U.") and not takes_deletes("-U, then +U; -D at the end")
     assert is_applied("The rows once the changelog is applied.") and not is_applied("The changes of each key.")
+
+
+def test_an_upsert_replaces_the_row_of_its_key():
+    rows = [Emitted(("a", 1)), Emitted(("a", 2), "+U"), Emitted(("b", 3)), Emitted(("b", None), "-D")]
+    expected = told(final_rows=[["a", 2]])
+    assert status(expected, batch(*rows, has_kinds=True, upsert_key=[0])) is Status.PASSED
+    assert status(expected, batch(*rows, has_kinds=True)) is Status.FAILED
 
 
 def test_rows_before_and_after_a_restart_are_compared():

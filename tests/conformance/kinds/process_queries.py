@@ -32,6 +32,11 @@ __all__ = ["claims", "observe"]
 
 _ASIDE = re.compile(r"\s*\([^()]*\bupdat[^()]*\)\s*$", re.IGNORECASE)
 """What a view's text says about the view."""
+_PROJECTION = re.compile(
+    r"(SELECT\s+(?!DISTINCT\b)[\w`.,\s]+?)\s+FROM\s+(?:TABLE\s*\(\s*)?(`[^`]+`|\w+)\s*\((?!.*\b(?:JOIN|GROUP|UNION)\b)",
+    re.IGNORECASE | re.DOTALL,
+)
+"""Columns of the rows of one call."""
 
 
 def claims(case: Case) -> bool:
@@ -43,6 +48,7 @@ def observe(case: Case, environment: Environment, bound: Sequence[Bound]) -> Obs
     """Runs the query once, by `remote.sql` alone or through the harness."""
     seen = environment.observation(case, bound)
     texts, names = process_sql(case, bound, environment.spark.catalog.functionExists)
+    texts = _with_kinds(texts, bound)
     seen.names = {**seen.names, **names}
     environment.next_run()
     try:
@@ -52,14 +58,30 @@ def observe(case: Case, environment: Environment, bound: Sequence[Bound]) -> Obs
             run = environment.run("batch", lambda: run_texts(environment.remote(case, bound), texts), case, bound)
             run.calls = run.max_open = None
         seen.runs.append(run)
-        _stream(case, environment, bound, texts, seen)
-        if case.expectation.get("expected_fact") and run.failure is None:
-            mode, _ = mode_of(run_texts(environment.remote(case, bound), texts))
+        replaced: Sequence[str] = ()
+        if run.failure is None and (case.expectation.get("expected_fact") or run.has_kinds):
+            mode, key = mode_of(run_texts(environment.remote(case, bound), texts))
             seen.found["changelog mode"] = [str(kind) for kind in mode.kinds]
+            replaced = key if mode.is_upsert else ()
+        _stream(case, environment, bound, texts, seen)
+        for each in seen.runs if replaced else ():
+            columns = [name for name, _ in each.columns or ()]
+            each.upsert_key = [columns.index(name) for name in replaced]
     finally:
         environment.forget_views(table.name for table in case.tables)
         environment.forget_views(name for each in case.setup if (name := created_view(each)))
     return seen
+
+
+def _with_kinds(texts: Sequence[str], bound: Sequence[Bound]) -> list[str]:
+    """Returns the texts. In the language of the cases the kind of a change passes a projection; here it is a column."""
+    processes = [each.spec.process for each in bound if each.spec is not None and each.spec.process is not None]
+    *before, query = texts
+    match = _PROJECTION.match(query)
+    changes = match is not None and match[2] == "from_changelog"
+    if match is None or not (changes or any(not each.changelog_mode.is_insert_only for each in processes)):
+        return list(texts)
+    return [*before, f"{match[1]}, {ROW_KIND}{query[match.end(1) :]}"]
 
 
 def _stream(
