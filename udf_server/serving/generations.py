@@ -11,13 +11,11 @@ import os
 import selectors
 import signal
 import socket
-import stat
 import sys
 import time
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 from udf_server.base.errors import InvalidConfig
@@ -25,10 +23,10 @@ from udf_server.base.output import flush_outputs, queue_outputs
 from udf_server.http.server import listening_socket
 from udf_server.serving.config import ServerConfig
 from udf_server.serving.generation import Messages, serve_generation
-from udf_server.serving.grpc_server import remove_stale_socket
 from udf_server.serving.ports import reserved_port
 from udf_server.serving.process_setup import configure_logging
 from udf_server.serving.processes import RESTART_SECONDS, STEADY_SECONDS, STOP_SECONDS
+from udf_server.serving.socket_path import SocketPath
 from udf_server.serving.worker_process import ReadyLine
 
 __all__ = ["Generations"]
@@ -58,12 +56,8 @@ class Generations:
             raise InvalidConfig(
                 "settings 'processes', 'devices' and 'groups' are for `udf-server serve`: dev has one process"
             )
-        self._path = Path(config.unix_socket).absolute() if config.unix_socket else None
-        if self._path is not None:
-            if self._path.exists() and not stat.S_ISSOCK(self._path.stat().st_mode):
-                raise InvalidConfig(f"cannot listen on unix:{self._path}: the file is no socket")
-            remove_stale_socket(self._path)
-        else:
+        self._path = SocketPath(config.unix_socket) if config.unix_socket else None
+        if self._path is None:
             self._port = reserved_port(config.host, config.port)
             config = replace(config, port=self._port.getsockname()[1])
         self._listening = listening_socket(config.metrics_host, config.metrics_port)
@@ -72,7 +66,6 @@ class Generations:
         self._current: _Process | None = None
         """The one that takes new queries."""
         self._starting: _Process | None = None
-        self._number = 0
         self._announced = False
         self._restart_at: float | None = None
         self._pause = RESTART_SECONDS[0]
@@ -106,7 +99,7 @@ class Generations:
                 for process in self._processes:
                     os.kill(process.pid, signal.SIGKILL)
         if self._path is not None:
-            self._path.unlink(missing_ok=True)
+            self._path.close()
         return 0 if self._announced else 1
 
     def _seconds(self) -> float | None:
@@ -115,8 +108,7 @@ class Generations:
 
     def _start(self) -> None:
         self._restart_at = None
-        self._number += 1
-        path = None if self._path is None else f"{self._path}.{self._number}"
+        path = None if self._path is None else self._path.next()
         config = replace(self._config, unix_socket=path) if path else self._config
         ours, theirs = socket.socketpair()
         with warnings.catch_warnings():
@@ -180,16 +172,13 @@ class Generations:
         assert process.ready is not None
         previous, self._current, self._starting = self._current, process, None
         if self._path is not None and process.socket is not None:
-            link = self._path.with_name(f"{self._path.name}.new")
-            link.unlink(missing_ok=True)
-            link.symlink_to(Path(process.socket).name)
-            link.replace(self._path)
+            self._path.lead_to(process.socket)
         if previous is not None:
             previous.messages.send({"replaced": True})
             log.info("plugins were edited, a fresh process serves them", extra={"worker_pid": process.pid})
         if not self._announced:
             self._announced = True
-            target = process.ready["target"] if self._path is None else f"unix:{self._path}"
+            target = process.ready["target"] if self._path is None else self._path.target
             sys.stdout.write(json.dumps({**process.ready, "target": target, "pid": os.getpid()}) + "\n")
             sys.stdout.flush()
 

@@ -1,8 +1,6 @@
 """GrpcServer is the gRPC server of one process: its address, TLS, limits, health service and reflection."""
 
 import os
-import socket
-import stat
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any, NoReturn, Protocol, TypeVar
@@ -19,9 +17,10 @@ from udf_server.base.open_files import affordable_connections
 from udf_server.security.files import server_credentials
 from udf_server.serving.config import ServerConfig
 from udf_server.serving.membership import Membership
+from udf_server.serving.socket_path import remove_stale_socket
 from udf_server.streams.service import SERVICE_NAME, UdfService
 
-__all__ = ["GrpcServer", "remove_stale_socket"]
+__all__ = ["GrpcServer"]
 
 HANDSHAKE_SECONDS = 10.0
 """If a connection has not completed its TLS and HTTP/2 handshake in this time, it is closed."""
@@ -160,23 +159,6 @@ def _options(config: ServerConfig, *, share_port: bool, loops: int, behind: bool
         # passes streams on has those of all callers.
         ("grpc.max_concurrent_streams", (config.max_streams if behind else config.max_streams_per_caller) + 100),
     ]
-
-
-def remove_stale_socket(path: Path) -> None:
-    """Removes a socket that a dead server left behind. Raises InvalidConfig if a server listens on it."""
-    try:
-        if not stat.S_ISSOCK(path.stat().st_mode):
-            return
-        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
-            probe.settimeout(1.0)
-            probe.connect(str(path))
-    except FileNotFoundError:
-        return
-    except (ConnectionRefusedError, TimeoutError):
-        # A server that does not accept within a second has stopped or hangs.
-        path.unlink(missing_ok=True)
-        return
-    raise InvalidConfig(f"cannot listen on unix:{path}: another server does")
 
 
 class _Aborting(Protocol):

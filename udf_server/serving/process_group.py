@@ -31,7 +31,7 @@ class ProcessGroup:
         """There is a command for each process, and a device for each or none.
 
         `name` is None in a server without groups. `sockets` are where the processes listen, unless that is the server's
-        address, and `port` is where clients reach them; 0 for none. `memory` is the resident memory that they may have
+        port, and `port` is where clients reach them; 0 for none. `memory` is the resident memory that they may have
         together, in bytes. Processes that are `held` listen once `listen` was called.
         """
         self.name, self.port, self.required, self.memory = name, port, required, memory
@@ -39,7 +39,8 @@ class ProcessGroup:
         """Whether its processes are not started again."""
         self.workers: list[WorkerProcess] = []
         self.devices = devices
-        self._commands, self._environment, self._sockets = commands, environment, sockets
+        self.sockets = sockets
+        self._commands, self._environment = commands, environment
         self._held, self._listening, self._left = held, False, False
         self._lock = threading.Lock()
         self._packed: Sequence[str] = ()
@@ -62,7 +63,7 @@ class ProcessGroup:
     @property
     def route(self) -> Route:
         """How the processes of the default group find this group."""
-        return {"sockets": list(self._sockets), "port": self.port, "functions": list(self._packed)}
+        return {"sockets": list(self.sockets), "port": self.port, "functions": list(self._packed)}
 
     @property
     def is_known(self) -> bool:

@@ -12,7 +12,6 @@ import os
 import threading
 import time
 from collections.abc import Collection, Iterable, Sequence
-from pathlib import Path
 
 from prometheus_client import CollectorRegistry, Counter
 
@@ -30,6 +29,7 @@ from udf_server.serving.memory_watch import MemoryWatch
 from udf_server.serving.ports import reserved_port
 from udf_server.serving.process_group import ProcessGroup
 from udf_server.serving.server_groups import ServerGroups
+from udf_server.serving.socket_path import SocketPath
 from udf_server.serving.worker_process import ReadyLine, WorkerProcess, page_of_workers
 
 __all__ = ["RESTART_SECONDS", "STEADY_SECONDS", "STOP_SECONDS", "Processes", "warn_of_memory"]
@@ -79,7 +79,8 @@ class Processes:
         Raises InvalidConfig or PluginError.
         """
         config = self._config
-        self._port = None if config.unix_socket else reserved_port(config.host, config.port)
+        path = config.unix_socket
+        self._address = SocketPath(path) if path else reserved_port(config.host, config.port)
         self._ledgers = LedgerServer()
         shared = [*self._arguments, "--stop-with-stdin", "--metrics-host", "127.0.0.1", "--metrics-port", "0"]
         shared += ["--parent", self._ledgers.url]
@@ -89,8 +90,8 @@ class Processes:
             log.info("each worker process has its own cache: cache_url is memory:", extra={"processes": self._number})
         if config.coordinated and config.coordination_url is None:
             log.info("limits apply per server: no coordination_url is set", extra={"limits": config.coordinated})
-        port = None if self._port is None else self._port.getsockname()[1]
-        groups = self._groups = ServerGroups(config, self._number, shared, port, self._stopping)
+        address = self._address if isinstance(self._address, SocketPath) else self._address.getsockname()[1]
+        groups = self._groups = ServerGroups(config, self._number, shared, address, self._stopping)
         registry = CollectorRegistry()
         self._restarts = Counter(
             "udf_process_restarts_total", "Worker processes that ended unexpectedly and were restarted.",
@@ -125,12 +126,9 @@ class Processes:
                 raise InvalidConfig("the server starts")
             if self._stopping.is_set():
                 raise InvalidConfig("the server shuts down")
-            everything = {*config.groups, *self._config.groups, *([] if self._port is None else [DEFAULT_GROUP])}
-            wanted = list(dict.fromkeys(names)) or sorted(everything)
+            wanted = list(dict.fromkeys(names)) or sorted({*config.groups, *self._config.groups, DEFAULT_GROUP})
             if DEFAULT_GROUP not in wanted and groups.default.name is None:
                 wanted.append(DEFAULT_GROUP)  # its processes know of no other groups
-            if DEFAULT_GROUP in wanted and self._port is None:
-                raise InvalidConfig("at a Unix socket, the default group needs a restart of the server")
             # What is not reloaded stays as it is, whatever its table says now.
             kept = {name: group for name, group in self._config.groups.items() if name not in wanted}
             new = {name: group for name, group in config.groups.items() if name in wanted}
@@ -197,10 +195,10 @@ class Processes:
     @property
     def _target(self) -> str:
         """The address for clients."""
-        if self._port is None:
-            return f"unix:{Path(self._config.unix_socket or '').absolute()}"
+        if isinstance(self._address, SocketPath):
+            return self._address.target
         host = self._config.host
-        return f"{f'[{host}]' if ':' in host else host}:{self._port.getsockname()[1]}"
+        return f"{f'[{host}]' if ':' in host else host}:{self._address.getsockname()[1]}"
 
     def _ready_line(self, groups: ServerGroups) -> ReadyLine:
         config = self._config
@@ -233,8 +231,6 @@ class Processes:
         self._stopping.wait()
         self._end(self._config.drain_seconds + STOP_SECONDS)
         self._http.close()
-        if self._port is not None:
-            self._port.close()
 
     def _site(self, groups: ServerGroups) -> Site | None:
         config = self._config
@@ -309,6 +305,7 @@ class Processes:
                 groups.close()
             if self._ledgers is not None:
                 self._ledgers.close()
+            self._address.close()
 
 
 def _silent(groups: Iterable[ProcessGroup]) -> str:

@@ -19,6 +19,7 @@ from udf_server.serving.interpreters import interpreter_of
 from udf_server.serving.membership import check_whole
 from udf_server.serving.ports import GroupPorts
 from udf_server.serving.process_group import ProcessGroup
+from udf_server.serving.socket_path import SocketPath
 from udf_server.serving.worker_process import WorkerProcess
 from udf_server.streams.routes import functions_of, write_routes
 
@@ -35,16 +36,16 @@ class ServerGroups:
         config: ServerConfig,
         number: int,
         shared: Sequence[str],
-        port: int | None,
+        address: int | SocketPath,
         stopping: threading.Event,
     ) -> None:
         """`number` are the processes of the default group.
 
-        `shared` are the arguments of all worker processes. `port` is that of the server; None if it has a Unix socket.
+        `shared` are the arguments of all worker processes. `address` is the port of the server, or its Unix socket.
         """
         self._config, self._number, self._stopping = config, number, stopping
-        self._command, self._port = ["-m", "udf_server", *shared], port
-        self._ports = GroupPorts(config.host, port)
+        self._command, self._address = ["-m", "udf_server", *shared], address
+        self._ports = GroupPorts(config.host, address if isinstance(address, int) else None)
         self._folder, self._used = socket_directory("udf-"), contextlib.ExitStack()
         self._routes = Path(self._folder.name) / "routes"
         self._made = itertools.count()
@@ -81,7 +82,13 @@ class ServerGroups:
             group.launch(first=False)
         for group in self.all:
             self._wait_ready(group, group.workers[1:])
+        self._listen(default)
+
+    def _listen(self, default: ProcessGroup) -> None:
+        """Have new connections reach these processes. The old ones leave next."""
         default.listen()
+        if isinstance(self._address, SocketPath):
+            self._address.lead_to(*default.sockets)
 
     def publish(self) -> None:
         """Tell the processes of the default group which functions the others have, and where.
@@ -136,7 +143,7 @@ class ServerGroups:
                 group.end(seconds)
         self.others, self._config, self.default = others, config, default
         self.publish()
-        default.listen()
+        self._listen(default)
         self._ports.keep(group.port for group in others)
         return old
 
@@ -170,13 +177,14 @@ class ServerGroups:
 
     def _make_default(self, config: ServerConfig) -> ProcessGroup:
         command = [sys.executable, *self._command, "--group", DEFAULT_GROUP]
-        # A Unix socket belongs to one process; at a port the new processes wait until the old ones may leave.
-        held = self._port is not None
-        command += ["--port", str(self._port), "--held"] if held else []
         if config.groups:
             command += ["--group-routes", str(self._routes)]
+        sockets = [self._address.next()] if isinstance(self._address, SocketPath) else []
+        command += ["--unix-socket", *sockets] if sockets else ["--port", str(self._address)]
         name = DEFAULT_GROUP if config.groups else None
-        return ProcessGroup(name, [command] * self._number, config.devices, held=held)
+        # New processes wait until the old ones may leave.
+        commands = [[*command, "--held"]] * self._number
+        return ProcessGroup(name, commands, config.devices, sockets=sockets, held=True)
 
     def close(self) -> None:
         """Remove the sockets, release the ports, and leave the environments. Call it when the processes have ended."""

@@ -194,7 +194,7 @@ def test_tokens_of_one_file_hold_in_each_group(site):
         with pytest.raises(StreamError, match="PERMISSION_DENIED"):
             stream_of(call, GrpcTransport(ClientConfig(target, 20.0, security["adhoc"])))
         sockets = {path for pid in ready["processes"] for path in sockets_of(pid)}
-        assert {Path(path).name for path in sockets} == {"s", "g0-0"}
+        assert {Path(path).name for path in sockets} == {"s.1", "g0-0"}
         assert {Path(path).stat().st_mode & 0o777 for path in sockets} == {0o600}
 
 

@@ -137,15 +137,16 @@ def test_a_version_that_may_not_replace_the_old_one_changes_nothing_and_says_why
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("groups", [(), ("geo",)])
+@pytest.mark.parametrize(("groups", "is_unix"), [((), False), (("geo",), False), (("geo",), True)])
 def test_the_servers_own_python_is_reloaded_under_load_and_a_broken_version_changes_nothing(
-    tmp_path, groups, processes
+    tmp_path, groups, is_unix, processes
 ):
-    site = Reloaded(tmp_path)
+    site, folder = Reloaded(tmp_path), Path(tempfile.mkdtemp(dir="/tmp"))
     own = f"{tmp_path}/own.py"
     site.write(0, file="own", name="mine")
+    address = {"unix_socket": f"{folder}/udf.sock"} if is_unix else {"processes": 2}
     # Each reload is checked beside the old processes, of which only one at a time gets streams.
-    with serving(site, site.set(*groups, plugin=[own], processes=2)) as (_, ready):
+    with serving(site, site.set(*groups, plugin=[own], **address)) as (_, ready):
         target, source = ready["target"], "group 'default'" if groups else "the server"
         with calling(target, "mine") as answers:
             for version in range(1, 3):
@@ -162,23 +163,16 @@ def test_the_servers_own_python_is_reloaded_under_load_and_a_broken_version_chan
         site.write("last", file="own", name="mine")
         assert site.reload() == (0, "\n".join([f"{source}: mine@1", *(["group 'geo': place@1"] if groups else [])]))
         assert called(target, "mine") == ["last"]
+    folder.rmdir()  # no socket is left
 
 
 @pytest.mark.slow
-def test_groups_come_to_a_server_that_had_none_and_at_a_unix_socket_the_default_group_stays(tmp_path, processes):
+def test_groups_come_to_a_server_that_had_none(tmp_path, processes):
     site = Reloaded(tmp_path)
     with serving(site, site.set(processes=2)) as (_, ready):
         site.set("geo", processes=2)
         assert site.reload("geo") == (0, "group 'default': plus@1\ngroup 'geo': place@1")
         assert called(ready["target"], "place") == ["0"]
-    with tempfile.TemporaryDirectory(dir="/tmp") as folder:
-        settings = site.set("geo", unix_socket=f"{folder}/udf.sock")
-        with serving(site, settings) as (_, ready):
-            site.write(1)
-            assert site.reload() == (0, "group 'geo': place@1")
-            assert called(ready["target"], "place") == ["1"]
-            status, told = site.reload("default")
-            assert (status, "at a Unix socket, the default group needs a restart" in told) == (1, True)
 
 
 @pytest.mark.slow
