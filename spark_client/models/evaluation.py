@@ -16,7 +16,7 @@ from spark_client.base.identifiers import quoted
 from spark_client.models.predictions import given_model, predicted
 from spark_client.sql.rows.scope import Scope
 from spark_client.sql.rows.stream_times import without_time
-from spark_client.sql.rows.table_calls import by_name, described, evaluated, plain_table, put_in_place
+from spark_client.sql.rows.table_calls import by_name, described, evaluated, one_column, plain_table, put_in_place
 from spark_client.sql.text.nodes import Node
 
 __all__ = ["put_evaluation"]
@@ -37,9 +37,7 @@ def _result() -> Column:
 def put_evaluation(scope: Scope, node: Node, call: exp.Anonymous) -> None:
     """Replace a call by the DataFrame of its metrics. Raises PlanError."""
     given = by_name(call, _PARAMETERS, ("CONFIG",))
-    label, columns = described(given["LABEL"]), described(given["ARGS"])
-    if label is None or len(label) != 1:
-        raise PlanError(f"{_NAME}: LABEL is DESCRIPTOR(column) with one column")
+    label, columns = one_column(_NAME, "LABEL", given["LABEL"]), described(given["ARGS"])
     if columns is None:
         raise PlanError(f"{_NAME}: ARGS is DESCRIPTOR(column, ...)")
     task = evaluated(scope, given["TASK"], pa.string())
@@ -50,9 +48,9 @@ def put_evaluation(scope: Scope, node: Node, call: exp.Anonymous) -> None:
         raise PlanError(f"{_NAME}: model {model.name!r} returns {', '.join(model.outputs)}; one column is compared")
     if frame.isStreaming:
         raise PlanError(f"{_NAME}: INPUT is a stream; evaluate a table")
-    place = next((at for at, name in enumerate(frame.columns) if scope.identifiers.same(name, label[0])), None)
+    place = next((at for at, name in enumerate(frame.columns) if scope.identifiers.same(name, label)), None)
     if place is None:
-        raise PlanError(f"{_NAME}: the table has no column {label[0]!r}; it has {', '.join(frame.columns)}")
+        raise PlanError(f"{_NAME}: the table has no column {label!r}; it has {', '.join(frame.columns)}")
     types, summary = _TASKS[task.lower()]
     results = predicted(scope, call, frame, model, columns)
     names = results.columns[place], results.columns[len(frame.columns)]

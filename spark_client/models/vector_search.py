@@ -20,7 +20,7 @@ from spark_client.models.nearest import Nearest, numbers_of
 from spark_client.sql.rows.flink_options import configured
 from spark_client.sql.rows.scope import Scope
 from spark_client.sql.rows.stream_times import without_time
-from spark_client.sql.rows.table_calls import by_name, described, evaluated, plain_table
+from spark_client.sql.rows.table_calls import by_name, described, evaluated, one_column, plain_table
 from spark_client.sql.text.nodes import Node
 from spark_client.windows.netting import ARRIVAL, changes_of, settled
 
@@ -39,14 +39,13 @@ def put_search(scope: Scope, node: Node, call: exp.Anonymous) -> None:
     # Releases of Flink differ in the order of these two; only one of them is a DESCRIPTOR.
     if described(given["COLUMN_TO_SEARCH"]) is None and described(given["COLUMN_TO_QUERY"]) is not None:
         given["COLUMN_TO_SEARCH"], given["COLUMN_TO_QUERY"] = given["COLUMN_TO_QUERY"], given["COLUMN_TO_SEARCH"]
-    table, columns = plain_table(call, "SEARCH_TABLE", given), described(given["COLUMN_TO_SEARCH"])
-    if columns is None or len(columns) != 1:
-        raise PlanError(f"{_NAME}: COLUMN_TO_SEARCH is DESCRIPTOR(column) with one column")
+    table = plain_table(call, "SEARCH_TABLE", given)
+    column = one_column(_NAME, "COLUMN_TO_SEARCH", given["COLUMN_TO_SEARCH"])
     most = evaluated(scope, given["TOP_K"], pa.int32())
     if not isinstance(most, int) or isinstance(most, bool) or not 0 < most < 1 << 31:
         raise PlanError(f"{_NAME}: TOP_K is a positive number, not {most!r}")
     frame = _settled(without_time(scope.run(table)))
-    name, rows = _registered(scope, frame, columns[0])
+    name, rows = _registered(scope, frame, column)
     search = exp.Anonymous(this=name, expressions=[given["COLUMN_TO_QUERY"].copy(), exp.Literal.number(most)])
     node.set("this", exp.Anonymous(this="inline", expressions=[search]))
     scope.stages.append(f"{_NAME}: {rows} rows, read now, are compared in Spark's workers")

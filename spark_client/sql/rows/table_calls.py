@@ -18,8 +18,8 @@ from spark_client.sql.text.nodes import Node, alias_of
 from spark_client.sql.text.writers import canonical
 
 __all__ = [
-    "GivenTable", "by_name", "call_of_relation", "column_name", "described", "evaluated", "given_table", "plain_table",
-    "put_in_place",
+    "GivenTable", "by_name", "call_of_relation", "column_name", "described", "evaluated", "given_table", "one_column",
+    "plain_table", "put_in_place",
 ]  # fmt: skip
 
 _NOT_CONSTANT = (exp.Star, exp.Distinct)
@@ -106,6 +106,17 @@ def described(value: Node) -> list[str] | None:
     if not isinstance(value, exp.Anonymous) or value.name.upper() != "DESCRIPTOR":
         return None
     return [column_name(each) for each in value.expressions]
+
+
+def one_column(function: str, argument: str, value: Node) -> str:
+    """The column of a DESCRIPTOR with one column. Raises PlanError for any other argument."""
+    columns = described(value)
+    if columns is None or len(columns) != 1:
+        count = "" if columns is None else f", which has {len(columns)}"
+        raise PlanError(
+            f"{function}: {argument} must be DESCRIPTOR(column) with 1 column, found {canonical(value)}{count}"
+        )
+    return columns[0]
 
 
 def column_name(node: Node) -> str:

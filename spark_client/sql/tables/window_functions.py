@@ -20,8 +20,8 @@ from spark_client.sql.rows.table_calls import (
     GivenTable,
     by_name,
     call_of_relation,
-    described,
     given_table,
+    one_column,
     put_in_place,
 )
 from spark_client.sql.text.arguments import CalledTable
@@ -99,10 +99,7 @@ def read_window_call(call: exp.Anonymous) -> _Call:
             raise PlanError(f"Illegal {ordinal} argument to Window TVF {function}: Expecting {name}")
     arguments = by_name(call, names, _OPTIONAL)
     table = _table(arguments.pop("DATA"), function)
-    time_cols = described(arguments.pop("TIMECOL"))
-    if time_cols is None or len(time_cols) != 1:
-        raise PlanError(f"{function}: TIMECOL is DESCRIPTOR(column) with one column")
-    return _Call(function, table, time_cols[0], arguments)
+    return _Call(function, table, one_column(function, "TIMECOL", arguments.pop("TIMECOL")), arguments)
 
 
 def _table(value: Node, function: str) -> GivenTable:

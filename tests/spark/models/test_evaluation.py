@@ -88,7 +88,7 @@ def test_without_rows_there_are_no_values(session):
         ("MODEL named, DESCRIPTOR(label), DESCRIPTOR(x), 'clustering'",
          "TASK is one of 'classification', 'regression', 'text_generation', not 'clustering'"),
         ("MODEL named, DESCRIPTOR(label), DESCRIPTOR(x)", "lacks the argument TASK; it takes INPUT, "),
-        ("MODEL named, 'label', DESCRIPTOR(x), 'classification'", r"LABEL is DESCRIPTOR\(column\) with one column"),
+        ("MODEL named, 'label', DESCRIPTOR(x), 'classification'", "LABEL must be DESCRIPTOR.* found 'label'"),
         ("MODEL named, DESCRIPTOR(y), DESCRIPTOR(x), 'classification'", "no column 'y'; it has label, x"),
         ("MODEL named, DESCRIPTOR(label), DESCRIPTOR(x), 'regression'", "label 'label' is string .* compares numbers"),
         ("MODEL named, DESCRIPTOR(label), DESCRIPTOR(x), 'regression', MAP['k', '1']", "CONFIG has no option 'k'"),

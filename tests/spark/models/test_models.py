@@ -385,7 +385,7 @@ def test_every_nearest_row_of_a_changed_table_is_found(session, spark):
         ("TABLE docs, DESCRIPTOR(vector), q.v, 2", "SEARCH_TABLE has no column 'vector'; it has doc, body"),
         ("TABLE (SELECT array(1, null) v), DESCRIPTOR(v), q.v, 2", "the searched table has a vector with a null in it"),
         ("TABLE (SELECT explode(array(array(1), array(1, 2))) v), DESCRIPTOR(v), q.v, 2", "of 1 and of 2 numbers"),
-        ("TABLE docs, DESCRIPTOR(doc, body), q.v, 2", "COLUMN_TO_SEARCH is DESCRIPTOR"),
+        ("TABLE docs, DESCRIPTOR(doc, body), q.v, 2", r"found DESCRIPTOR\(doc, body\), which has 2"),
         ("docs, DESCRIPTOR(doc), q.v, 2", "SEARCH_TABLE is TABLE name"),
         ("TABLE docs, DESCRIPTOR(doc), q.v, 0", "TOP_K is a positive number, not 0"),
         ("TABLE docs, DESCRIPTOR(doc), q.v, q.n", "a scalar argument must be a constant, not q.n"),

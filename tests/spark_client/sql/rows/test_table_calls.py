@@ -103,8 +103,8 @@ def test_tokens_tell_whether_there_may_be_a_window_function():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ("TABLE t, ts, 1", "TIMECOL is DESCRIPTOR"),
-        ("TABLE t, DESCRIPTOR(a, b), 1", "TIMECOL is DESCRIPTOR"),
+        ("TABLE t, ts, 1", "TIMECOL must be DESCRIPTOR"),
+        ("TABLE t, DESCRIPTOR(a, b), 1", r"with 1 column, found DESCRIPTOR\(a, b\), which has 2"),
         ("TABLE t ORDER BY ts, DESCRIPTOR(ts), 1", "Tumble window TVF doesn't support order by clause"),
         ("TABLE t PARTITION BY k, DESCRIPTOR(ts), 1", "TUMBLE takes no PARTITION BY"),
         ("TABLE t, DESCRIPTOR(ts)", "TUMBLE lacks the argument SIZE; it takes DATA, TIMECOL, SIZE, OFFSET"),
