@@ -17,7 +17,7 @@ from spark_client.base.config import ClientConfig
 from spark_client.base.identifiers import identifiers_of
 from spark_client.base.options import call_options, session_options
 from spark_client.base.types import spark_type
-from spark_client.executor.process.table_function import TableFunction, handler_of
+from spark_client.executor.process.table_function import ArrowTableFunction, handler_of
 
 __all__ = ["RemoteTableFunction", "why_no_table_function"]
 
@@ -40,7 +40,7 @@ class RemoteTableFunction:
         fields = numbered(spec.result, identifiers_of(self.spark).key)
         schema = pa.schema([field.with_nullable(True) for field in fields])
         result = StructType([StructField(field.name, spark_type(field.type)) for field in schema])
-        function = F.arrow_udtf(handler_of(TableFunction(call, schema)), returnType=result)
+        function = F.arrow_udtf(handler_of(ArrowTableFunction(call, schema)), returnType=result)
         # Without a class, which is optional, the result would be a decorator.
         self.spark.udtf.register(name, function)  # type: ignore[arg-type]
 

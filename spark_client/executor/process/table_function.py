@@ -17,11 +17,11 @@ from spark_client.executor.process.plan import OutputSource, ProcessPlan
 from spark_client.executor.process.processing import ProcessTask
 from spark_client.executor.stream.runtime import RUNTIME
 
-__all__ = ["TableFunction", "handler_of"]
+__all__ = ["ArrowTableFunction", "handler_of"]
 
 
 @dataclass(frozen=True)
-class TableFunction:
+class ArrowTableFunction:
     """A function with one table. `call` has no arguments yet; `schema` has the columns of the result."""
 
     call: ProcessTableCall
@@ -89,7 +89,7 @@ class _Streams:
                 self._task.finish()
 
 
-def handler_of(function: TableFunction) -> type:
+def handler_of(function: ArrowTableFunction) -> type:
     """The class of which Spark's worker makes an object for each key, and one for a task without keys or rows."""
 
     # No module has this class, so it is sent to workers by its contents.
