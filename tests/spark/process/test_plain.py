@@ -12,8 +12,9 @@ from pyspark.sql import functions as F
 
 import udf_server as udf
 from remote_udf.errors import InvalidOption
-from spark_client import PlanError, root_cause
+from spark_client import PlanError, connect, root_cause
 from tests.spark.process.test_tables import KEYED, Doubled, Running
+from tests.waiting import wait_until
 from udf_process import ToChangelog
 from udf_server import ArgumentTrait
 from udf_server.process.declaration import declare_process
@@ -187,6 +188,23 @@ def test_a_query_that_needs_no_more_rows_ends_early(remote, spark):
     spark.range(0, 100_000, 1, 2).selectExpr("id % 1000 AS k", "id + 20 AS v").createOrReplaceTempView("plain_many")
     assert len(called(spark, "twice(TABLE(plain_many)) LIMIT 3")) == 3
     assert len(called(spark, "running(TABLE(plain_many) PARTITION BY k) LIMIT 3")) == 3
+
+
+def test_the_keys_of_a_task_share_a_stream_which_ends_with_the_task(spark, serve):
+    serving = serve(declare_process(Running))
+    connect(spark, serving.target).register()
+
+    def streams(end):
+        return serving.metric("udf_streams_total", function="running", version="1", end=end)
+
+    spark.range(100).selectExpr("id % 50 AS k", "id + 20 AS v").createOrReplaceTempView("plain_many")
+    assert len(called(spark, "running(TABLE(plain_many) PARTITION BY k)")) == 150
+    # There are two partitions of a shuffle in tests.
+    wait_until(lambda: not serving.metric("udf_streams_open", function="running", version="1"))
+    assert 1 <= streams("finished") <= 2
+    with pytest.raises(PySparkException, match="thirteen"):
+        called(spark, "running(TABLE(SELECT k, v - 20 AS v FROM plain_many) PARTITION BY k)")
+    wait_until(lambda: not serving.metric("udf_streams_open", function="running", version="1"))
 
 
 def test_wrong_arguments_are_refused_when_spark_runs_the_query(remote, spark, frame):
