@@ -1,5 +1,6 @@
 """ProcessPlan has what a task needs to send rows of tables through a process table function."""
 
+import functools
 from dataclasses import dataclass
 from enum import Enum, auto
 
@@ -49,7 +50,7 @@ class ProcessPlan:
         assert self.call.process is not None
         return self.call.process
 
-    @property
+    @functools.cached_property
     def segments(self) -> pa.Schema:
         """The columns of segments."""
         return segments_schema(self.call.spec, self.process)
