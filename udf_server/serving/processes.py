@@ -42,6 +42,8 @@ STEADY_SECONDS = 60.0
 """If a worker ran for this time, its next pause is the shortest again."""
 LOOK_SECONDS, SILENT_LOOKS = 10.0, 4
 """If a worker does not answer for this number of looks, at these intervals, it hangs."""
+SIGNAL_SECONDS = 1.0
+"""The longest time until a signal is handled."""
 OF_DEFAULT = ("plugin", "block", "entry_points")
 """Settings that belong to the default group, as the table of a group belongs to it."""
 STOP_SECONDS = 15.0
@@ -228,7 +230,9 @@ class Processes:
 
     def wait(self) -> None:
         """Wait until `stop` was called and every worker has drained and ended."""
-        self._stopping.wait()
+        # A signal that comes just before this thread sleeps, or to another thread, is handled when this one wakes.
+        while not self._stopping.wait(SIGNAL_SECONDS):
+            pass
         self._end(self._config.drain_seconds + STOP_SECONDS)
         self._http.close()
 
