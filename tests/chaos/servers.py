@@ -77,7 +77,7 @@ class ChaosServer:
             self._process.stdout.close()
 
     def reload(self, kill_after=None, rng=None):
-        """Reload it; after so many seconds, kill one of its processes. Returns what is said if that fails, else ""."""
+        """Reload it, and kill one of its processes after `kill_after` seconds. Returns the output if that fails."""
         command = [sys.executable, "-m", "udf_server", "reload", "--metrics-port", self.metrics.rpartition(":")[2]]
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
             if kill_after is not None:

@@ -42,7 +42,7 @@ STEADY_SECONDS = 60.0
 """If a worker ran for this time, its next pause is the shortest again."""
 LOOK_SECONDS, SILENT_LOOKS = 10.0, 4
 """If a worker does not answer for this number of looks, at these intervals, it hangs."""
-SIGNAL_SECONDS = 1.0
+SIGNAL_SECONDS = 0.1
 """The longest time until a signal is handled."""
 OF_DEFAULT = ("plugin", "block", "entry_points")
 """Settings that belong to the default group, as the table of a group belongs to it."""
@@ -231,8 +231,9 @@ class Processes:
     def wait(self) -> None:
         """Wait until `stop` was called and every worker has drained and ended."""
         # A signal that comes just before this thread sleeps, or to another thread, is handled when this one wakes.
-        while not self._stopping.wait(SIGNAL_SECONDS):
-            pass
+        # It does not wait for the event: a handler that sets it needs the lock that a waiting thread holds at times.
+        while not self._stopping.is_set():
+            time.sleep(SIGNAL_SECONDS)
         self._end(self._config.drain_seconds + STOP_SECONDS)
         self._http.close()
 
