@@ -31,6 +31,10 @@ IDLE_SECONDS = 300.0
 """A function without hooks that no stream has used for this time gives back its threads and descriptors."""
 
 
+ACTIVE_SECONDS = 1.0
+"""A function without streams counts as active for this time: calls one after the other leave gaps."""
+
+
 class Closing(Protocol):
     def close(self) -> None:
         """Stop what runs. Call when the server stops."""
@@ -98,9 +102,9 @@ class HostedFunction:
         return self._thread_executor
 
     @property
-    def in_use(self) -> bool:
-        """Whether it has streams, or calls that go on without theirs."""
-        return self._users > 0
+    def active(self) -> bool:
+        """Whether it has streams, or calls that go on without theirs, or had them a second ago. Safe on any thread."""
+        return self._users > 0 or self.executors.clock() - self._left < ACTIVE_SECONDS
 
     @contextlib.contextmanager
     def used(self) -> Iterator[None]:

@@ -3,21 +3,24 @@
 import math
 import os
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from remote_udf.v1 import message_pb2 as pb
 
-__all__ = ["Load", "LoadMeter", "ReportedLoad"]
+__all__ = ["Load", "LoadMeter", "ReportedLoad", "ThreadTime"]
 
-LATE = 0.8
-"""If a thread wakes later than this part of the time after which the interpreter's lock changes threads, it has waited
-for the lock."""
-ALONE_SECONDS, SHARED_SECONDS = 0.005, 0.0005
-"""That time: Python's own, and that in which several functions take turns."""
-LOCKED_CORES = 0.7
-"""If more cores than this are in use, waiting for the lock means that Python code computes."""
+ALONE_SECONDS, SHARED_SECONDS = 0.005, 0.0001
+"""The time after which the interpreter's lock changes threads: Python's own, and while several functions take turns."""
+PROBE_SECONDS, LATE_SECONDS = 0.0005, 0.0004
+"""That time while a thread is about to wake, and how late the thread is then if it has to wait for the lock."""
+RISE, FALL = 4, 8
+"""The number of looks over which the share of those that found the lock taken is a mean, while it rises and falls."""
+LOCKED = 0.93
+"""If threads want the lock for more than this part of the time, more threads do not help."""
 FULL = 0.9
 """If more than this fraction of the cores is in use, more threads do not help."""
 
@@ -32,11 +35,15 @@ class Load:
     """Mean number of cores in use in that time."""
     saturated: bool
     """Whether more computing threads would not compute more."""
+    lock: float = 0.0
+    """The part of the time for which threads want the interpreter's lock."""
+    late: bool = False
+    """Whether one had to wait for the lock just now."""
 
     @property
     def useful_threads(self) -> int:
-        """Number of threads that can compute at the same time, and at least two."""
-        return max(math.ceil(self.cores), 2)
+        """Number of threads that can compute at the same time; at least two if they do not want the same lock."""
+        return max(round(self.cores), 1) if self.lock > LOCKED else max(math.ceil(self.cores), 2)
 
     def turn_seconds(self, functions: int) -> float:
         """How long a thread may keep the interpreter's lock, while this number of functions have streams.
@@ -44,7 +51,25 @@ class Load:
         A call of a function that does little needs the lock several times, and waits for the calls of others that
         compute each time. Shorter turns cost a function that is alone some of its speed.
         """
-        return SHARED_SECONDS if self.saturated and functions > 1 else ALONE_SECONDS
+        return SHARED_SECONDS if functions > 1 else ALONE_SECONDS
+
+
+class ThreadTime(NamedTuple):
+    """What the kernel says about a thread, in seconds; 0.0 if the system does not tell."""
+
+    computed: float
+    queued: float
+    """For this time the thread has waited for a core."""
+
+    @classmethod
+    def of(cls, native_id: int) -> "ThreadTime":
+        """The times of a thread of this process; zeros if there is none."""
+        try:
+            with open(f"/proc/self/task/{native_id}/schedstat", "rb") as file:  # noqa: PTH123 - ten times a second
+                computed, queued, _ = map(int, file.read().split())
+        except OSError:
+            return cls(0.0, 0.0)
+        return cls(computed / 1e9, queued / 1e9)
 
 
 class LoadMeter:
@@ -53,14 +78,26 @@ class LoadMeter:
     def __init__(self) -> None:
         self._machine = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
         self._looked, self._used = time.monotonic(), time.process_time()
+        self._lock = 0.0
 
-    def look(self, waited: float) -> Load:
-        """Measure the load. `waited` is the time for which the caller asked to sleep since the last call."""
+    def look(self, wait: Callable[[float], object]) -> Load:
+        """Measure the load since the last call. `wait` sleeps for some seconds.
+
+        A thread that wakes needs the lock. If it wakes late, and has not waited for a core, the lock was taken. So the
+        time after which the lock changes threads is long enough to be measured while this thread sleeps.
+        """
+        before = sys.getswitchinterval()
+        sys.setswitchinterval(max(before, PROBE_SECONDS))
+        began, queued = time.monotonic(), ThreadTime.of(threading.get_native_id()).queued
+        wait(PROBE_SECONDS)
         now, used = time.monotonic(), time.process_time()
+        queued = ThreadTime.of(threading.get_native_id()).queued - queued
+        late = now - began - PROBE_SECONDS - queued > LATE_SECONDS
+        sys.setswitchinterval(before)
+        self._lock += (1 - self._lock) / RISE if late else -self._lock / FALL
         seconds, cores = now - self._looked, (used - self._used) / max(now - self._looked, 1e-9)
         self._looked, self._used = now, used
-        locked = seconds - waited > LATE * sys.getswitchinterval() and cores > LOCKED_CORES
-        return Load(seconds, cores, locked or cores > FULL * self._machine)
+        return Load(seconds, cores, self._lock > LOCKED or cores > FULL * self._machine, self._lock, late)
 
 
 MEAN_SECONDS = 15.0

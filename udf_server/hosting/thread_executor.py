@@ -4,6 +4,8 @@ Python cannot stop a thread. If a call does not return, its thread is written of
 """
 
 import contextlib
+import math
+import threading
 import time
 from collections.abc import Callable, Iterator
 
@@ -11,7 +13,7 @@ from remote_udf.threads import THREADS, Threads
 from udf_server.base.call_scope import runs
 from udf_server.base.errors import FunctionBlocked
 from udf_server.base.fairness import FairQueue, Party
-from udf_server.hosting.load import Load
+from udf_server.hosting.load import Load, ThreadTime
 
 __all__ = ["Job", "ThreadExecutor"]
 
@@ -19,17 +21,14 @@ NOMINAL = 0.005
 """Seconds of thread time that a job is charged before it has run."""
 
 COMPUTING = 0.3
-"""If the threads of a function use more cores than this, the function is treated as one that computes."""
+"""A function computes if its threads use more than this part of the CPU time of the process, or of their own time."""
+FREE, FREE_OF_COMPUTING = 0.75, 0.4
+"""More threads may run while threads want the interpreter's lock for less than this part of the time."""
+LONG_SECONDS = 0.1
+"""A job that runs for longer holds up other calls of its function. Jobs of short calls end before."""
 
 Job = Callable[[], bool]
 """Work for a thread. It returns False to end the thread, because the thread was written off meanwhile."""
-
-
-def _cpu_seconds(ident: int) -> float:
-    """CPU time of a living thread; 0.0 if the system does not measure it."""
-    if not hasattr(time, "pthread_getcpuclockid"):
-        return 0.0
-    return time.clock_gettime(time.pthread_getcpuclockid(ident))
 
 
 class ThreadExecutor:
@@ -49,14 +48,19 @@ class ThreadExecutor:
         *,
         threads: Threads = THREADS,
         clock: Callable[[], float] = time.monotonic,
+        times_of: Callable[[int], ThreadTime] = ThreadTime.of,
     ) -> None:
+        """`times_of` returns the times of a thread with this native id."""
         self.limit = limit
         self._threads = threads
         self._clock = clock
+        self._times_of = times_of
         self.allowed = limit
         """Number of threads that may run now."""
-        self._seconds: dict[int, float] = {}
-        """The CPU time of each thread at the last `adjust`."""
+        self._times: dict[int, ThreadTime] = {}
+        """Those of each thread at the last `adjust`."""
+        self._began: dict[int, float] = {}
+        """When the job of each thread began; infinity if it runs none."""
         self._name = name
         self._losable = losable
         self.lost = 0
@@ -81,16 +85,23 @@ class ThreadExecutor:
         """Adapt the number of allowed threads to the load. Call about ten times a second.
 
         If a function computes, threads beyond the number of cores, or beyond what the interpreter's lock allows, only
-        take turns with each other and with those of other functions. Functions that wait keep all their threads.
+        take turns with each other and with those of other functions, which get the lock less often. One thread is
+        enough where the lock is what is short, unless a long call holds up others. Functions that wait get all threads.
         """
         with self._changed:
-            seconds = {ident: _cpu_seconds(ident) for ident in self._seconds}
-            used = sum(now - self._seconds[ident] for ident, now in seconds.items())
-            self._seconds = seconds
-            if load.saturated and used > COMPUTING * load.seconds:
-                self.allowed = max(min(self.allowed, self.alive) * 3 // 4, min(load.useful_threads, self.limit))
-            elif self.allowed < self.limit:
-                self.allowed = min(self.allowed + self.allowed // 8 + 1, self.limit)
+            times = {thread: self._times_of(thread) for thread in self._times}
+            used = sum(now.computed - self._times[thread].computed for thread, now in times.items())
+            queued = sum(now.queued - self._times[thread].queued for thread, now in times.items())
+            self._times = times
+            if load.saturated and used > COMPUTING * load.cores * load.seconds:
+                now = self._clock()
+                held_up = any(now - began > LONG_SECONDS for began in self._began.values())
+                useful = max(load.useful_threads, 2 if held_up else 1)
+                self.allowed = max(min(self.allowed, self.alive) * 7 // 8, min(useful, self.limit))
+                return
+            computes = used > COMPUTING * (load.seconds * len(times) - queued)
+            if self.crowded and not load.late and load.lock < (FREE_OF_COMPUTING if computes else FREE):
+                self.allowed = min(self.allowed + self.allowed // 2 + 1, self.limit)
                 self._staff()
 
     def submit(self, party: Party, job: Job) -> None:
@@ -145,16 +156,16 @@ class ThreadExecutor:
 
     def _work(self) -> None:
         runs(self._name)
-        ident = self._threads.ident()
+        ident = threading.get_native_id()
         with self._changed:
-            self._seconds[ident] = 0.0
+            self._times[ident], self._began[ident] = ThreadTime(0.0, 0.0), math.inf
         try:
-            self._work_on()
+            self._work_on(ident)
         finally:
             with self._changed:
-                del self._seconds[ident]
+                del self._times[ident], self._began[ident]
 
-    def _work_on(self) -> None:
+    def _work_on(self, ident: int) -> None:
         while True:
             with self._changed:
                 self._idle += 1
@@ -166,8 +177,9 @@ class ThreadExecutor:
                     self.alive -= 1
                     return
             party, job = found
-            began = self._clock()
+            began = self._began[ident] = self._clock()
             came_back = job()
+            self._began[ident] = math.inf
             del job, found  # otherwise a thread that waits for its next job would keep an ended stream in memory
             if not came_back:
                 with self._changed:

@@ -118,17 +118,17 @@ class LoopWatch:
         meter, began, before = LoadMeter(), time.monotonic(), sys.getswitchinterval()
         while not self._stop.wait(LOOK_SECONDS):
             late = time.monotonic() - began - LOOK_SECONDS
-            load = meter.look(LOOK_SECONDS)
-            in_use = 0
+            load = meter.look(self._stop.wait)
+            active = 0
             for hosted in self._host.hosted():
                 hosted.adjust(load)
-                in_use += hosted.in_use
+                active += hosted.active
                 executor = hosted.running_executor
                 if executor is not None:
                     self._look(hosted, executor, late)
                 else:
                     self._pings.pop(hosted.spec.key, None)
-            sys.setswitchinterval(load.turn_seconds(in_use))
+            sys.setswitchinterval(load.turn_seconds(active))
             began = time.monotonic()
         sys.setswitchinterval(before)
 
