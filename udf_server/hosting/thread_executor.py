@@ -21,9 +21,11 @@ NOMINAL = 0.005
 """Seconds of thread time that a job is charged before it has run."""
 
 COMPUTING = 0.3
-"""A function computes if its threads use more than this part of the CPU time of the process, or of their own time."""
+"""A function computes if its threads use more than this part of the CPU time of the process. So do threads, of their
+own time."""
 FREE, FREE_OF_COMPUTING = 0.75, 0.4
-"""More threads may run while threads want the interpreter's lock for less than this part of the time."""
+"""A function that computes gets more threads while threads want the interpreter's lock for less than this part of the
+time; the second if its threads compute, and not only wait."""
 LONG_SECONDS = 0.1
 """A job that runs for longer holds up other calls of its function. Jobs of short calls end before."""
 
@@ -93,14 +95,15 @@ class ThreadExecutor:
             used = sum(now.computed - self._times[thread].computed for thread, now in times.items())
             queued = sum(now.queued - self._times[thread].queued for thread, now in times.items())
             self._times = times
-            if load.saturated and used > COMPUTING * load.cores * load.seconds:
+            busy = used > COMPUTING * load.cores * load.seconds
+            if busy and load.saturated:
                 now = self._clock()
                 held_up = any(now - began > LONG_SECONDS for began in self._began.values())
                 useful = max(load.useful_threads, 2 if held_up else 1)
                 self.allowed = max(min(self.allowed, self.alive) * 7 // 8, min(useful, self.limit))
                 return
-            computes = used > COMPUTING * (load.seconds * len(times) - queued)
-            if self.crowded and not load.late and load.lock < (FREE_OF_COMPUTING if computes else FREE):
+            most = FREE_OF_COMPUTING if used > COMPUTING * (load.seconds * len(times) - queued) else FREE
+            if self.crowded and (not busy or (load.lock < most and not load.late)):
                 self.allowed = min(self.allowed + self.allowed // 2 + 1, self.limit)
                 self._staff()
 
