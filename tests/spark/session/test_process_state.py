@@ -24,6 +24,7 @@ from spark_client import RemoteSession, Window, connect, windows
 from tests.spark.process.test_tables import Doubled
 from tests.spark_client.executor.aggregate.world import Total
 from udf_server.aggregate.declaration import declare_aggregate
+from udf_server.hosting import load
 from udf_server.process.declaration import declare_process
 
 
@@ -71,7 +72,9 @@ def process_state():
 
 
 @pytest.fixture
-def remote(spark, serve):
+def remote(spark, serve, monkeypatch):
+    # The server runs in this process, which is its own otherwise: there it may set for how long threads keep the lock.
+    monkeypatch.setattr(load, "SHARED_SECONDS", load.ALONE_SECONDS)
     return connect(spark, serve(same, sure, fails, twice, declare_aggregate(Total), declare_process(Doubled)).target)
 
 
