@@ -22,8 +22,8 @@ class Threads:
         return thread
 
     def ident(self) -> int:
-        """The identifier of the calling thread."""
-        return threading.get_ident()
+        """The kernel's identifier of the calling thread."""
+        return threading.get_native_id()
 
     def sleep(self, seconds: float) -> None:
         """Let the calling thread wait."""

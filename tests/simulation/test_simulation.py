@@ -28,7 +28,9 @@ MATRIX = Path(__file__).parents[2] / "build" / "matrix"
 
 def hashes() -> list[str]:
     with worlds():
-        return [run(drawn(seed, mode)).hash for seed in range(10) for mode in ("safety", "liveness")]
+        results = [run(drawn(seed, mode)) for seed in range(10) for mode in ("safety", "liveness")]
+    assert [result.problem for result in results if result.problem] == []
+    return [result.hash for result in results]
 
 
 def hashes_in(python: object, hash_seed: str) -> str:

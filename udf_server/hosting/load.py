@@ -46,7 +46,7 @@ class Load:
         return max(round(self.cores), 1) if self.lock > LOCKED else max(math.ceil(self.cores), 2)
 
     def turn_seconds(self, functions: int) -> float:
-        """How long a thread may keep the interpreter's lock, while this number of functions have streams.
+        """How long a thread may keep the interpreter's lock, while this number of functions are in use.
 
         A call of a function that does little needs the lock several times, and waits for the calls of others that
         compute each time. Shorter turns cost a function that is alone some of its speed.

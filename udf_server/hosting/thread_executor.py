@@ -5,7 +5,6 @@ Python cannot stop a thread. If a call does not return, its thread is written of
 
 import contextlib
 import math
-import threading
 import time
 from collections.abc import Callable, Iterator
 
@@ -52,7 +51,7 @@ class ThreadExecutor:
         clock: Callable[[], float] = time.monotonic,
         times_of: Callable[[int], ThreadTime] = ThreadTime.of,
     ) -> None:
-        """`times_of` returns the times of a thread with this native id."""
+        """`times_of` returns the times of a thread with this identifier."""
         self.limit = limit
         self._threads = threads
         self._clock = clock
@@ -159,7 +158,7 @@ class ThreadExecutor:
 
     def _work(self) -> None:
         runs(self._name)
-        ident = threading.get_native_id()
+        ident = self._threads.ident()
         with self._changed:
             self._times[ident], self._began[ident] = ThreadTime(0.0, 0.0), math.inf
         try:
