@@ -223,7 +223,7 @@ def runs_as_jobs(file: Path) -> bool:
 
 @pytest.fixture(scope="module")
 def spark(started_spark: Any, request: pytest.FixtureRequest) -> Iterator[Any]:
-    """The process's Spark session. No file depends on settings of those that ran before it."""
+    """The process's Spark session. No file depends on the settings, functions and views of those that ran before it."""
     before = dict(started_spark.conf.getAll)
     if request.config.getoption("as_jobs") and runs_as_jobs(request.path):
         for key, value in AS_JOBS.items():
@@ -234,7 +234,11 @@ def spark(started_spark: Any, request: pytest.FixtureRequest) -> Iterator[Any]:
 
 
 def set_back(session: Any, settings: dict[str, str]) -> None:
-    """Gives a session these settings and no others."""
+    """Gives a session these settings and no others, and leaves it no temporary function or view."""
+    for (name,) in session.sql("SHOW USER FUNCTIONS").collect():
+        session.sql(f"DROP TEMPORARY FUNCTION IF EXISTS `{name}`")
+    for view in session.sql("SHOW VIEWS").where("isTemporary").collect():
+        session.catalog.dropTempView(view.viewName)
     found = dict(session.conf.getAll)
     for key in found.keys() - settings.keys():
         session.conf.unset(key)

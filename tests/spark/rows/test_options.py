@@ -30,13 +30,17 @@ def session_settings(spark):
 
 
 @pytest.mark.connect
-def test_settings_of_tests_are_set_back(spark):
+def test_settings_functions_and_views_of_tests_are_set_back(spark):
     before = dict(spark.conf.getAll)
     spark.conf.set("spark.sql.session.timeZone", "UTC")
     spark.conf.set(f"{PREFIX}.timeout", "9 s")
     spark.conf.unset("spark.sql.shuffle.partitions")
+    spark.udf.register("left_by@1", lambda n: n)
+    spark.range(1).createOrReplaceTempView("left_by_a_test")
     set_back(spark, before)
     assert dict(spark.conf.getAll) == before
+    assert spark.sql("SHOW USER FUNCTIONS").collect() == []
+    assert not spark.catalog.tableExists("left_by_a_test")
 
 
 @pytest.mark.connect
