@@ -2,11 +2,12 @@
 
 import functools
 import os
+from collections.abc import Iterator
 
 import hypothesis
 import pytest
 
-from tests.order import in_order
+from tests.order import few_cases, in_order
 
 # How long a test, or the drawing of its values, takes depends on the machine: neither fails it.
 profile = functools.partial(
@@ -24,13 +25,22 @@ hypothesis.settings.load_profile("random" if RANDOM else "fixed")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Adds what `make test ORDER=8` and `make test-all` set."""
+    """Adds what `make test ORDER=8`, `make test` and `make test-all` set."""
     parser.addoption("--order", metavar="SEED", help="shuffle the files, and the tests in them")
+    parser.addoption("--cases", type=int, metavar="MOST", help="of tests with Spark or processes, run so many cases")
     parser.addoption("--as-jobs", action="store_true", help="in a quarter of the files Spark compiles as in jobs")
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Comes before pytest, which keeps tests together that share a fixture with parameters."""
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> Iterator[None]:
+    """Orders tests before pytest, which keeps those together that share a fixture with parameters.
+
+    Chooses cases when pytest has left out the tests that were not asked for.
+    """
     if seed := config.getoption("order"):
         items[:] = in_order(items, seed)
+    yield
+    if most := config.getoption("cases"):
+        wanted = set(few_cases(items, most))
+        config.hook.pytest_deselected(items=[item for item in items if item not in wanted])
+        items[:] = [item for item in items if item in wanted]

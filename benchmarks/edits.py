@@ -20,12 +20,12 @@ __all__ = ["measure_edits"]
 
 PLUGIN = "import udf_server as udf\n\n\n@udf.scalar\ndef edited({parameters}) -> int:\n    return x + {value}\n"
 SIGNATURE_EVERY = 4
-"""Every fourth edit changes the parameters."""
+"""Every fourth edit changes the parameters, of few edits the last one."""
 
 
 def measure_edits(results: Results, quick: bool) -> None:
     """Edits and fresh imports alternate. An edit is followed by a query of one row, with the same function object."""
-    edits = 4 if quick else 20
+    edits = 2 if quick else 20
     with local_spark() as spark, tempfile.TemporaryDirectory() as folder:
         plugin = Path(folder) / "edited.py"
         plugin.write_text(PLUGIN.format(parameters="x: int", value=0))
@@ -53,7 +53,7 @@ def _measure(results: Results, name: str, spark: SparkSession, remote: RemoteSes
     took, imports = list[float](), list[float]()
     parameters, arguments = "x: int", [F.col("id")]
     for edit in range(1, edits + 1):
-        if edit % SIGNATURE_EVERY == 0:
+        if edit % min(SIGNATURE_EVERY, edits) == 0:
             parameters += f", more_{edit}: int"
             arguments.append(F.lit(edit))
         began = time.perf_counter()

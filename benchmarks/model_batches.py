@@ -32,7 +32,7 @@ STEPS = (
 
 def measure_batches(results: Results, quick: bool) -> None:
     """A driver asks with new rows each time. The server is killed in a submission, the driver while it waits."""
-    rows = 2_000 if quick else 10_000
+    rows = 300 if quick else 10_000
     with tempfile.TemporaryDirectory() as folder:
         with ScriptedService(batch_seconds=3600.0, folder=Path(folder)) as service:
             for number, (path, reply) in enumerate(STEPS):

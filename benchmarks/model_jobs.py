@@ -24,7 +24,7 @@ LABELS = ["account", "delivery"]
 
 def measure_conditions(results: Results, quick: bool, spark: SparkSession) -> None:
     """Three conditions on answers of models, of which the text has the one that drops most rows last."""
-    rows = 500 if quick else 5_000
+    rows = 200 if quick else 5_000
     spark.range(0, rows, 1, TASKS).createOrReplaceTempView("tickets")
     passes = {"is it polite?": 90, "is it about money?": 60, "is it urgent?": 5}
     condition = " AND ".join(
@@ -52,7 +52,7 @@ def measure_conditions(results: Results, quick: bool, spark: SparkSession) -> No
 
 def measure_cascade(results: Results, quick: bool, spark: SparkSession) -> None:
     """A cheap model that is not confident of a quarter of the texts, and wrong about half of these."""
-    rows = 1_000 if quick else 5_000
+    rows = 600 if quick else 5_000
     labels = F.array(*map(F.lit, LABELS))
     texts = spark.range(0, rows, 1, TASKS).select("id", F.format_string("text %d", "id").alias("text"))
 

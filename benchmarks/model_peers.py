@@ -28,22 +28,27 @@ ENVIRONMENT = Path("build/bench/model-peers")
 VERSIONS = ["daft[openai]==0.7.26", "litellm==1.110.2", "openai==2.38.0"]
 IN_FLIGHT = 1_000
 """Over all tasks. Daft has no such setting for prompts: it decides itself."""
-LITELLM_ROWS = 1_000
-DAFT_ROWS = 500
-"""With 1,000 prompts Daft 0.7.26 sometimes hangs here, and with 2,000 always. Its rate at 500 is that at 1,000."""
+DAFT_SHARE = 10
+"""Of 5,000 prompts Daft has 500: with 1,000 Daft 0.7.26 sometimes hangs here, and with 2,000 always."""
+LITELLM_SHARE = 5
 DAFT_SECONDS = 60
 DAFT_ATTEMPTS = 5
 
 
 def measure_model_peers(results: Results, quick: bool, spark: SparkSession, url: str) -> None:
     """Rows per second, new prompts in each run."""
-    rows, repetitions = (2_000, 1) if quick else (5_000, 3)
+    rows, repetitions = (200, 1) if quick else (5_000, 3)
     packages = _packages()
     new = itertools.count()
     with model_server(url) as server:
         complete = connect(spark, server.target).function("complete_small", buffer_capacity=IN_FLIGHT // TASKS)
         gathered = {name: _gathering(name, url, packages, IN_FLIGHT // TASKS) for name in ("openai", "litellm")}
-        counts = {"ours": rows, "openai_gather": rows, "litellm_gather": LITELLM_ROWS, "daft": DAFT_ROWS}
+        counts = {
+            "ours": rows,
+            "openai_gather": rows,
+            "litellm_gather": rows // LITELLM_SHARE,
+            "daft": rows // DAFT_SHARE,
+        }
 
         def asked(side: str, ask: Callable[..., Column]) -> float:
             return run_query(_prompts(spark, next(new), counts[side]).select(ask("prompt")))
@@ -52,11 +57,11 @@ def measure_model_peers(results: Results, quick: bool, spark: SparkSession, url:
             "ours": lambda: asked("ours", complete),
             "openai_gather": lambda: asked("openai_gather", gathered["openai"]),
             "litellm_gather": lambda: asked("litellm_gather", gathered["litellm"]),
-            "daft": lambda: _daft(url, f"run {next(new)}"),
+            "daft": lambda: _daft(url, f"run {next(new)}", counts["daft"]),
         }
         times = results.medians("model_peers", alternating(sides, repetitions))
     rates = {name: counts[name] / times[name] for name in sides}
-    note = f"rows/s, {rows:,} new prompts ({LITELLM_ROWS:,} for litellm, {DAFT_ROWS:,} for Daft), "
+    note = f"rows/s, {rows:,} new prompts ({counts['litellm_gather']:,} for litellm, {counts['daft']:,} for Daft), "
     note += f"at most {IN_FLIGHT:,} in flight, {TASKS} tasks"
     results.add_all({f"prompts_{name}": rate for name, rate in rates.items()}, note)
     results.add("vs_openai_gather_in_pandas_udf", rates["ours"] / rates["openai_gather"], "rows/s of ours over its")
@@ -98,9 +103,9 @@ def _gathering(library: str, url: str, packages: str, at_once: int) -> Callable[
     return F.pandas_udf(gathering, "string")  # type: ignore[call-overload]
 
 
-def _daft(url: str, what: str) -> float:
+def _daft(url: str, what: str, rows: int) -> float:
     script = Path(__file__).parent / "peers" / "daft_prompts.py"
-    command = [str(ENVIRONMENT / "bin/python"), str(script), url, what, str(DAFT_ROWS)]
+    command = [str(ENVIRONMENT / "bin/python"), str(script), url, what, str(rows)]
     for _ in range(DAFT_ATTEMPTS):
         with contextlib.suppress(subprocess.TimeoutExpired):
             done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=DAFT_SECONDS)

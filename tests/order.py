@@ -1,11 +1,12 @@
-"""An order of tests that a seed chooses: files in any order, and in each file its classes and tests."""
+"""Which tests run, and in what order: a seed shuffles the files, and in each file its classes and tests."""
 
 import hashlib
+from collections import Counter
 from collections.abc import Sequence
 
 import pytest
 
-__all__ = ["in_order"]
+__all__ = ["few_cases", "in_order"]
 
 
 def in_order(items: Sequence[pytest.Item], seed: str) -> list[pytest.Item]:
@@ -21,3 +22,20 @@ def in_order(items: Sequence[pytest.Item], seed: str) -> list[pytest.Item]:
         return [hashlib.sha256(f"{seed} {name}".encode()).digest() for name in names]
 
     return sorted(items, key=place)
+
+
+def few_cases(items: Sequence[pytest.Item], most: int) -> list[pytest.Item]:
+    """The tests, with the first `most` cases of each test with parameters that uses Spark or starts processes.
+
+    Such a case takes seconds, and the first ones are the usual ones.
+    """
+    seen = Counter[tuple[object, str]]()
+
+    def is_wanted(item: pytest.Item) -> bool:
+        name, _, case = item.name.partition("[")
+        if not case or not ("spark" in getattr(item, "fixturenames", ()) or item.get_closest_marker("slow")):
+            return True
+        seen[item.parent, name] += 1
+        return seen[item.parent, name] <= most
+
+    return [item for item in items if is_wanted(item)]

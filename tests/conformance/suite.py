@@ -1,5 +1,6 @@
-"""The sample as tests: the required outcome of every case, and that its judge detects every alteration."""
+"""The sample as tests: the required outcome of a case, and that its judge detects every alteration."""
 
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -9,10 +10,10 @@ from tests.conformance.cases import Case
 from tests.conformance.environment import Environment
 from tests.conformance.messages import shared_words
 from tests.conformance.reading import load_folder
-from tests.conformance.runner import KINDS, run_case
+from tests.conformance.runner import run_case
 from tests.conformance.verdict import Status
 
-__all__ = ["FILES", "FOLDER", "assert_holds", "cases_of"]
+__all__ = ["FILES", "FOLDER", "assert_holds", "chosen_cases"]
 
 FOLDER = Path(__file__).resolve().parents[2].parent / "shared" / "conformance"
 FILES = load_folder(FOLDER) if FOLDER.is_dir() else []
@@ -20,14 +21,10 @@ ENOUGH = 0.6
 """Share of the significant words of a gist that a message to be read must have."""
 
 
-def cases_of(*kinds: Any) -> list[Any]:
-    """The cases of the sample that these kinds claim, as parameters of a test."""
-    return [
-        pytest.param(case, id=f"{file.name}:{case.id}")
-        for file in FILES
-        for case in file.cases
-        if next((kind for kind in KINDS if kind.claims(case)), None) in kinds
-    ]
+def chosen_cases() -> list[Any]:
+    """A quarter of the sample, which their names determine, as parameters of a test; `make conformance` runs all."""
+    named = {f"{file.name}:{case.id}": case for file in FILES for case in file.cases}
+    return [pytest.param(case, id=name) for name, case in named.items() if zlib.crc32(name.encode()) % 4 == 0]
 
 
 def assert_holds(case: Case, environment: Environment) -> None:

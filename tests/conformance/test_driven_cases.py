@@ -76,6 +76,7 @@ def driven(spark, tmp_path_factory):
         yield run
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_each_row_of_a_driven_call_sees_the_watermark_of_the_rows_before_it(driven):
     entry = driven(0, START + 9_000, START + 19_000)

@@ -1,11 +1,11 @@
-"""`make test ORDER=seed`: the seed chooses the order of files and of the tests in them, and nothing else."""
+"""The order and the choice of tests: `make test ORDER=seed` shuffles files and tests, `--cases` leaves cases out."""
 
 import itertools
 from collections.abc import Iterator
 
 import pytest
 
-from tests.order import in_order
+from tests.order import few_cases, in_order
 
 
 class TestOfAClass:
@@ -48,3 +48,18 @@ def test_the_tests_of_a_file_stay_together(request: pytest.FixtureRequest):
     assert sorted(map(str, shuffled)) == sorted(map(str, request.session.items))
     files = [path for path, _ in itertools.groupby(shuffled, lambda item: item.path)]
     assert len(files) == len({*files})
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", range(4))
+def test_that_starts_processes(case: int): ...
+
+
+@pytest.mark.slow
+def test_that_starts_processes_and_has_no_cases(): ...
+
+
+def test_only_tests_with_spark_or_processes_have_fewer_cases(own: list[pytest.Item]):
+    left = [item.name for item in own if item not in few_cases(own, 2)]
+    assert left == ["test_that_starts_processes[2]", "test_that_starts_processes[3]"]
+    assert few_cases(own, 4) == own

@@ -17,6 +17,7 @@ def measures_of(name, seed=1, size=SMALL):
         return measured(scenario, size, seed)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("scenario", BOUNDS)
 def test_the_load_of_no_server_exceeds_that_of_the_others_by_much(scenario):
     assert exceeded(measures_of(scenario, size=MEDIUM)) == ""

@@ -72,6 +72,7 @@ def _claims_arrive_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sharing, "AGAIN", 0.3)
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("_claims_arrive_again")
 def test_what_calls_spend_beyond_their_estimates_counts_once_however_late_and_often_it_arrives():
     with worlds():
@@ -80,6 +81,7 @@ def test_what_calls_spend_beyond_their_estimates_counts_once_however_late_and_of
 
 
 @pytest.mark.usefixtures("_claims_arrive_again")
+@pytest.mark.long  # that the oracle would notice
 def test_that_it_would_count_twice_if_claims_did_not_say_which_they_are(monkeypatch: pytest.MonkeyPatch):
     exchange, numbers = Ledger.exchange, iter(range(1, 1_000_000))
 
@@ -123,6 +125,7 @@ def test_a_budget_holds_when_its_redis_fails_over():
     assert {result.scenario.seed: result.problem for result in results if result.problem} == {}
 
 
+@pytest.mark.long  # that the oracle would notice
 def test_that_it_would_not_if_a_ledger_without_its_members_leased_the_rest(monkeypatch: pytest.MonkeyPatch):
     exchange = Ledger.exchange
     monkeypatch.setattr(Ledger, "exchange", lambda self, claim, now, *_: exchange(self, {**claim, "epoch": ""}, now))

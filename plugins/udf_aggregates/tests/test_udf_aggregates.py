@@ -154,6 +154,7 @@ async def test_values_are_those_of_the_model_however_the_rows_are_cut(function, 
         assert equal(found[key], value), (key, found[key], value)
 
 
+@pytest.mark.long
 @retractable
 @settings(deadline=None, max_examples=25)
 @given(data=st.data(), merge=st.booleans())

@@ -194,6 +194,7 @@ def state_of(spark, checkpoint):
     return total
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("mode", ["update", "complete"])
 def test_the_state_of_a_key_does_not_grow_with_micro_batches(functions, spark, source, tmp_path, mode):
     """One accumulator is kept for each key, also beside Spark's own aggregates, and over restarts."""

@@ -68,6 +68,7 @@ spark.stop()
 """
 
 
+@pytest.mark.long
 def test_the_values_of_rows_from_an_arrow_source_stay_with_their_rows(tmp_path):
     plugin = tmp_path / "some_udfs.py"
     plugin.write_text(PLUGIN)

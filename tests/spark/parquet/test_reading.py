@@ -385,6 +385,7 @@ def no_push_down(spark):
     spark.conf.unset("spark.sql.parquet.filterPushdown")
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("no_push_down")
 def test_a_filter_keeps_the_rows_that_spark_keeps(remote, spark, mixed):
     session = remote(one_more)

@@ -79,6 +79,7 @@ def test_a_function_that_takes_rows_in_order_of_time_needs_a_watermark(remote, s
         functions.process("session_alerts", stream_of(spark, source, None), partition_by="k", on_time="ts")
 
 
+@pytest.mark.long
 def test_two_calls_over_the_same_rows_have_the_watermark_in_one_query(functions, spark, source, tmp_path):
     """Without their own plans Spark shuffles the rows once for both, and the second call never gets a watermark."""
     write(source, "a", [("x", 2, 7), ("x", 1, 5)])

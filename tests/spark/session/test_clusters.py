@@ -62,9 +62,9 @@ def test_executors_with_processes_of_their_own_reach_the_embedded_server(plugin,
 def test_every_test_marked_so_passes_on_spark_connect():
     """It runs in a separate process, since one process has either a classic session or a Connect one.
 
-    The classic session has all examples of property tests, and the long cases of others.
+    The classic session has all examples of property tests, and all cases of others.
     """
-    options = ["-q", "-x", "-p", "no:cacheprovider", "-p", "no:xdist", "--hypothesis-profile=quick"]
+    options = ["-q", "-x", "-p", "no:cacheprovider", "-p", "no:xdist", "--hypothesis-profile=quick", "--cases=3"]
     done = run(["-m", "pytest", *options, "-m", "connect and not long", "tests/spark"], REMOTE_UDF_TEST_SPARK="connect")
     # What failed stands above the frames of the JVM, of which there are hundreds.
     said = "\n".join(line for line in done.stdout.splitlines() if not re.match(r"(E  )?\s+at ", line))

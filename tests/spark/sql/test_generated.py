@@ -153,6 +153,7 @@ def queries(draw):
     ))  # fmt: skip
 
 
+@pytest.mark.long
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(query=queries())
 def test_any_query_without_our_functions_has_sparks_plan(tables, query):

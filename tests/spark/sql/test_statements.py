@@ -212,6 +212,7 @@ def test_a_micro_batch_that_runs_again_is_in_each_table_once(functions, spark, f
     assert rows_of(spark, "main_out") == sorted([(0, "a"), *expected, *((v + 100, k) for v, k in expected)])
 
 
+@pytest.mark.long
 def test_a_new_checkpoint_does_not_touch_what_another_query_has_inserted(functions, spark, flow, tmp_path):
     add, run = flow
     for table in ("main_out", "side_out"):
@@ -243,6 +244,7 @@ class KeptRows(DataSourceWriter):
         return WriterCommitMessage()
 
 
+@pytest.mark.long
 def test_a_table_in_which_a_micro_batch_may_be_twice_is_warned_of(functions, spark, flow):
     add, run = flow
     spark.dataSource.register(Kept)

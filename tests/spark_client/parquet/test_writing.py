@@ -323,6 +323,7 @@ def follow_the_message(path: str) -> None:
     assert began(plan_in(path)) == "ready"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("after", ["again", "abort", "killed", "recovered"])
 @pytest.mark.parametrize("replaced", [Replaced.NONE, Replaced.ALL])
 def test_whichever_request_of_a_commit_fails_old_rows_are_kept_or_new_ones_complete(store, replaced, after):

@@ -64,6 +64,7 @@ def errors(metrics):
     return sum(each.value for each in samples if each.name == "udf_cache_errors_total")
 
 
+@pytest.mark.long
 @given(seed=st.integers(0, 1 << 32))
 def test_a_redis_that_lies_costs_no_row_and_gives_none_the_value_of_another(shared_redis, seed):
     now = [0.0]

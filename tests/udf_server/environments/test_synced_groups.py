@@ -62,6 +62,7 @@ def site(tmp_path, wheels, no_index):
 TWO = {"one": {"plugins": ["plugin1==1"]}, "two": {"plugins": ["plugin2>=1"], "processes": 2}}
 
 
+@pytest.mark.long
 def test_two_plugins_that_need_two_versions_of_a_library_are_on_one_server(site):
     site.settings(TWO, build=False)
     missing = site.run("serve")

@@ -60,6 +60,7 @@ class Streams:
                 self.end(0)
 
 
+@pytest.mark.long
 def test_streams_are_counted_over_groups_processes_crashes_and_reloads(tmp_path):
     site = Site(tmp_path)
     port = free_port()

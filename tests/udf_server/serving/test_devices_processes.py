@@ -149,6 +149,7 @@ def test_a_server_of_one_device_sees_no_other_one(devices, monkeypatch):
         assert process.wait(30) == 0
 
 
+@pytest.mark.long
 def test_on_a_reload_a_model_is_opened_once_the_old_process_has_left_its_device(devices, tmp_path):
     (tmp_path / "site").mkdir()
     site, port, slow = Site(tmp_path / "site"), free_port(), []

@@ -112,6 +112,7 @@ def test_the_memory_of_a_container_is_the_least_of_its_control_groups(tmp_path, 
     assert limited_memory(of(tmp_path, groups, files)) == limit
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_group_that_grows_is_replaced_without_a_lost_row_and_one_that_jumps_is_killed(tmp_path):
     site = Site(tmp_path)

@@ -136,6 +136,7 @@ def test_a_version_that_may_not_replace_the_old_one_changes_nothing_and_says_why
     assert called(ready["target"], "plus") == [2]
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize(("groups", "is_unix"), [((), False), (("geo",), False), (("geo",), True)])
 def test_the_servers_own_python_is_reloaded_under_load_and_a_broken_version_changes_nothing(
@@ -195,6 +196,7 @@ def test_a_function_changes_its_types_only_if_that_is_wanted(server, site):
     assert site.reload("--changed")[0] == 0
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_groups_come_and_go_by_a_signal_and_other_settings_wait_for_a_restart(server, site):
     process, ready = server

@@ -60,6 +60,7 @@ def test_a_line_without_an_end_is_found():
         sizes.check(b"-" * 1_000)
 
 
+@pytest.mark.long
 @given(seed=st.integers(0, 1 << 32))
 def test_a_claim_to_a_redis_that_lies_gets_a_grant_or_fails(lying, seed):
     budget = {"most": -1, "lasts": True, "units": {"usd": part(take=1.0)}}

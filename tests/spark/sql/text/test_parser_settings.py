@@ -65,6 +65,7 @@ FOLLOWED = [
 ]  # fmt: skip
 
 
+@pytest.mark.long
 def test_a_setting_of_the_parser_holds(remote):
     for settings, query in FOLLOWED:
         with setting(remote.spark, settings):

@@ -35,6 +35,7 @@ def outcome(session, query):
         return None
 
 
+@pytest.mark.long
 def test_a_word_is_a_name_where_it_is_one_for_spark(remote):
     print(f"seed {SEED}")
     words = sorted(row[0].lower() for row in remote.spark.sql("SELECT keyword FROM sql_keywords()").collect())

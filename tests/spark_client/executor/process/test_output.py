@@ -153,6 +153,7 @@ def served(request):
         yield declared, transport
 
 
+@pytest.mark.long
 @hypothesis.given(rows=ROWS, seed=st.integers(0, 2**16), size=st.sampled_from([1, 2, 1000]))
 @examples(25, deadline=None)
 def test_output_of_any_size_arrives_once_and_in_order_whatever_is_lost(served, rows, seed, size):

@@ -1,4 +1,4 @@
-"""The cases of the shared folder about scalar functions and aggregates; skipped where there is no such folder."""
+"""Cases of the shared folder hold; skipped where there is no such folder."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -6,9 +6,8 @@ from typing import Any
 import pytest
 
 from tests.conformance.environment import Environment
-from tests.conformance.kinds import aggregate, bundles, operators, scalar
 from tests.conformance.runner import prepared
-from tests.conformance.suite import FILES, FOLDER, assert_holds, cases_of
+from tests.conformance.suite import FILES, FOLDER, assert_holds, chosen_cases
 
 pytestmark = [pytest.mark.long, pytest.mark.skipif(not FILES, reason=f"no conformance cases at {FOLDER}")]
 
@@ -24,6 +23,6 @@ def test_every_case_can_be_read():
     assert [broken for file in FILES for broken in file.broken] == []
 
 
-@pytest.mark.parametrize("case", cases_of(scalar, aggregate, bundles, operators))
+@pytest.mark.parametrize("case", chosen_cases())
 def test_the_case_holds(case, environment):
     assert_holds(case, environment)
