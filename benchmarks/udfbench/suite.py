@@ -33,7 +33,9 @@ def run_udfbench(results: Results, quick: bool) -> None:
     """Measures every query, and adds the worst and the geometric mean of the ratios."""
     began = time.monotonic()
     artifacts = 400 if quick else 20_000
-    with local_spark() as spark, server_process(PLUGIN) as server, tempfile.TemporaryDirectory() as folder:
+    # As many processes as Spark has Python workers.
+    served = server_process(PLUGIN, settings=["--processes", str(TASKS)])
+    with local_spark() as spark, served as server, tempfile.TemporaryDirectory() as folder:
         spark.conf.set("spark.sql.shuffle.partitions", str(TASKS))
         make_tables(spark, artifacts)
         register_local(spark)
