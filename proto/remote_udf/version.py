@@ -3,5 +3,5 @@
 The build reads the version from here, and a test compares it with the changelog.
 """
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 PROTOCOL_VERSION = 1

@@ -12,6 +12,7 @@ import yaml
 
 from deploy.__main__ import FOLDER
 from deploy.chart_values import VALUES
+from remote_udf.version import __version__
 from tests.deploy.images import ROOT
 from tests.deploy.test_kubernetes import CUSTOM, KUBECTL, VERSIONS, rendered
 
@@ -148,7 +149,7 @@ def test_a_release_with_another_name_shares_nothing_with_the_first():
         resources = render({**PRODUCTION, "name": "geo", "autoscaling": {"kind": kind}}, namespace="maps")
         texts = yaml.safe_dump([each for each in resources if each["kind"] != "PrometheusRule"])
         kept = set(re.findall(r"[^\s;]*udf-server[^\s;]*", texts))
-        assert kept == {"udf-server", "registry.example/udf-server:0.1.0", "/etc/udf-server", *SECRETS}
+        assert kept == {"udf-server", f"registry.example/udf-server:{__version__}", "/etc/udf-server", *SECRETS}
         by_kind = {each["kind"]: each for each in resources}
         assert {each["metadata"]["name"] for each in resources} == {"geo", "geo-settings"} | {"udf-server"}
         selector = by_kind["Deployment"]["spec"]["selector"]["matchLabels"]

@@ -105,7 +105,7 @@ def test_plugins_have_wheels_with_types_and_entry_points(tmp_path):
             (points,) = [name for name in names if name.endswith("entry_points.txt")]
             assert archive.read(points).decode() == f"[udf_server]\n{plugin.name[4:]} = {plugin.name}\n"
         assert f"{plugin.name}/py.typed" in names
-        assert {name.split("/")[0] for name in names} == {plugin.name, f"{plugin.name}-0.1.0.dist-info"}
+        assert {name.split("/")[0] for name in names} == {plugin.name, f"{plugin.name}-{__version__}.dist-info"}
         assert "remote-udf[server]" in map(str, requirements(wheel))
 
 
