@@ -25,9 +25,9 @@ hypothesis.settings.load_profile("random" if RANDOM else "fixed")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Adds what `make test ORDER=8`, `make test` and `make test-all` set."""
+    """Adds the options that `make test`, `make test ORDER=8` and `make test-all` set."""
     parser.addoption("--order", metavar="SEED", help="shuffle the files, and the tests in them")
-    parser.addoption("--cases", type=int, metavar="MOST", help="of tests with Spark or processes, run so many cases")
+    parser.addoption("--cases", type=int, metavar="N", help="run N cases of each test with Spark or processes")
     parser.addoption("--as-jobs", action="store_true", help="in a quarter of the files Spark compiles as in jobs")
 
 
