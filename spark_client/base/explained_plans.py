@@ -27,7 +27,7 @@ def _explained(frame: DataFrame, mode: str) -> str:
     spark, view = frame.sparkSession, hidden(f"plan_{uuid.uuid4().hex}")
     frame.createTempView(view)
     try:
-        (row,) = spark.sql(f"EXPLAIN {mode} SELECT * FROM {quoted(view)}").collect()  # noqa: S608
+        (row,) = spark.sql(f"EXPLAIN {mode} SELECT * FROM {quoted(view)}", {}).collect()  # noqa: S608
     finally:
         spark.catalog.dropTempView(view)
     text: str = row[0]
