@@ -8,7 +8,7 @@ from enum import StrEnum
 
 from spark_client.base.identifiers import hidden
 
-__all__ = ["Form", "registered_name", "shown"]
+__all__ = ["Form", "carrier_of", "registered_name", "shown"]
 
 
 class Form(StrEnum):
@@ -26,6 +26,14 @@ class Form(StrEnum):
 _REGISTERED = re.compile(rf"\b{hidden('')}(?:{'|'.join(Form)})(?:(?P<version>\d+(?:_\d+)*)_)?_(?P<name>\w+)")
 
 
+_CARRIED = re.compile(rf"\b{hidden('')}(\w+)\(true\)")
+
+
+def carrier_of(name: str) -> str:
+    """The function that a function registered without parameters calls with a constant."""
+    return hidden(name.replace("@", "_").replace(".", "_"))
+
+
 def registered_name(name: str, form: Form = Form.AS_DECLARED) -> str:
     """The name with Spark of the function `name`, "name" or "name@version"."""
     plain, at, version = name.partition("@")
@@ -41,4 +49,4 @@ def shown(text: str) -> str:
         version = found["version"]
         return found["name"] if version is None else f"{found['name']}@{version.replace('_', '.')}"
 
-    return _REGISTERED.sub(known, text)
+    return _REGISTERED.sub(known, _CARRIED.sub(r"\1()", text))

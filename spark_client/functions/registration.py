@@ -16,12 +16,12 @@ from spark_client.base.types import spark_type
 from spark_client.executor.engine.planned_calls import PlannedCall
 from spark_client.executor.scalar.column import FusedPlan, evaluate_fused
 from spark_client.functions.aggregate import RemoteAggregate
-from spark_client.functions.registered_names import Form, registered_name
+from spark_client.functions.registered_names import Form, carrier_of, registered_name
 from spark_client.functions.scalar import RemoteFunction, SparkFunction, new_spark_function
 from spark_client.functions.table_function import RemoteTableFunction, why_no_table_function
 
 __all__ = [
-    "CallOfColumns", "FusedFunctions", "carrier_of", "register_empty", "register_function", "register_lateral",
+    "CallOfColumns", "FusedFunctions", "register_empty", "register_function", "register_lateral",
     "register_once", "why_unregistered",
 ]  # fmt: skip
 
@@ -68,11 +68,6 @@ def register_empty(function: RemoteFunction, name: str) -> str | None:
         return None
     known = registered_name(name, Form.EMPTY)
     return _register_without_arguments(function.spark, known, function.user_defined_function(0))
-
-
-def carrier_of(name: str) -> str:
-    """The function that a function registered without parameters calls with a constant."""
-    return hidden(name.replace("@", "_").replace(".", "_"))
 
 
 def _register_without_arguments(spark: SparkSession, name: str, udf: SparkFunction) -> str:

@@ -6,6 +6,7 @@ function with such a name is called with its version, `` `median@1`(x) ``.
 
 import functools
 import hashlib
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -21,7 +22,7 @@ from spark_client.base.identifiers import quoted
 from spark_client.functions.aggregate import AggregateExpression, RemoteAggregate
 from spark_client.functions.arguments import require_count
 from spark_client.functions.directory import Functions
-from spark_client.functions.registered_names import registered_name
+from spark_client.functions.registered_names import carrier_of, registered_name, shown
 from spark_client.functions.registration import (
     FusedFunctions,
     register_empty,
@@ -31,12 +32,13 @@ from spark_client.functions.registration import (
 )
 from spark_client.functions.scalar import RemoteFunction
 from spark_client.sql.text.parsing import Text
-from spark_client.sql.text.substitutions import with_names, with_shown_names
+from spark_client.sql.text.substitutions import with_constants, with_names, with_shown_names
 from spark_client.summary.call_costs import CallCost
 
 __all__ = ["SqlFunctions", "SqlSession"]
 
 Kept = TypeVar("Kept")
+_EMPTY = re.compile(r"\(\s*\)")
 _BUILT_IN = "org.apache.spark.sql.catalyst.expressions."
 _AGGREGATES = f"{_BUILT_IN}aggregate."
 _OVER_AGGREGATES = frozenset({"grouping", "grouping_id"})
@@ -181,16 +183,24 @@ class SqlFunctions:
         sent = with_names(sql, text.dialect, self._with_spark) if "@" in sql else sql
         # Spark takes no named parameters in fewer requests than no parameters.
         args = {} if text.args is None else text.args
-        if sent == sql:
+        carried = with_constants(sent, text.dialect, self._carrier) if _EMPTY.search(sent) else sent
+        if sent == sql == carried:
             return self.spark.sql(sql, args=args, **fields)
         try:
             return with_shown_names(self.spark.sql(sent, args=args, **fields))
-        except AnalysisException:
-            # A column `f@1(x)` is one of a table, or that of a call in a subquery.
-            again = with_names(sql, text.dialect, self._with_spark, columns=True)
+        except AnalysisException as error:
+            if error.getCondition() == "UNSUPPORTED_SQL_UDF_USAGE":
+                # A call without arguments is one of a SQL function, which Spark does not take in ORDER BY, for example.
+                again = carried
+            else:
+                # A column `f@1(x)` is one of a table, or that of a call in a subquery.
+                again = with_names(sql, text.dialect, self._with_spark, columns=True)
             if again == sent:
                 raise
             return with_shown_names(self.spark.sql(again, args=args, **fields))
+
+    def _carrier(self, name: str) -> str | None:
+        return carrier_of(name) if self.is_remote_scalar(shown(name)) else None
 
     def _with_spark(self, name: str) -> str | None:
         found = self.remote(name) if "@" in name and self.is_remote_scalar(name) else None

@@ -17,8 +17,7 @@ from sqlglot.tokens import Token, TokenType
 from remote_udf.functions import FunctionKind, FunctionSpec
 from spark_client.base.errors import PlanError
 from spark_client.base.identifiers import quoted
-from spark_client.functions.registered_names import shown
-from spark_client.functions.registration import carrier_of
+from spark_client.functions.registered_names import carrier_of, shown
 from spark_client.sql.rows.functions import SqlFunctions
 from spark_client.sql.rows.scope import Scope, visible_ctes
 from spark_client.sql.rows.table_calls import call_of_relation

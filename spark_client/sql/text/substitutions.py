@@ -21,7 +21,7 @@ from spark_client.functions.registered_names import shown
 from spark_client.sql.text.dialect import RemoteSpark
 from spark_client.sql.text.parsing import Text, in_place, place_of_token
 
-__all__ = ["with_names", "with_shown_names", "with_variables", "without_empty_calls"]
+__all__ = ["with_constants", "with_names", "with_shown_names", "with_variables", "without_empty_calls"]
 
 _CALLED_IN_NAME = re.compile(r"\b[A-Za-z_]\w*@\d+(?:\.\d+)*(?=\()")
 """The function in the name that Spark gives to the column of a call."""
@@ -55,15 +55,14 @@ def without_empty_calls(text: Text, register: Callable[[str], str | None]) -> Te
     """
 
     def new_name(tokens: Sequence[Token], index: int) -> str | None:
-        after = tokens[index + 2 : index + 3]
-        if not _is_call(tokens, index) or not after or after[0].token_type is not TokenType.R_PAREN:
+        if not _is_empty_call(tokens, index):
             return None
         try:
-            return register(tokens[index].text)
+            return _quoted(register(tokens[index].text))
         except PlanError as error:
             raise in_place(place_of_token(tokens[index]), error) from None
 
-    changed = _renamed(text.sql, text.dialect, new_name)
+    changed = _replaced(text.sql, text.dialect, new_name)
     return text if changed == text.sql else replace(text, sql=changed)
 
 
@@ -76,24 +75,37 @@ def with_names(sql: str, dialect: RemoteSpark, name_of: Callable[[str], str | No
     def new_name(tokens: Sequence[Token], index: int) -> str | None:
         token = tokens[index]
         if _is_call(tokens, index):
-            return name_of(token.text)
+            return _quoted(name_of(token.text))
         if not columns or token.token_type is not TokenType.IDENTIFIER:
             return None
-        return _CALLED_IN_NAME.sub(lambda found: name_of(found[0]) or found[0], token.text)
+        name = _CALLED_IN_NAME.sub(lambda found: name_of(found[0]) or found[0], token.text)
+        return None if name == token.text else quoted(name)
 
-    return _renamed(sql, dialect, new_name)
+    return _replaced(sql, dialect, new_name)
 
 
-def _renamed(sql: str, dialect: RemoteSpark, new_name: Callable[[Sequence[Token], int], str | None]) -> str:
-    """Replace tokens by names. `new_name` gets all tokens and the index of one."""
+def with_constants(sql: str, dialect: RemoteSpark, name_of: Callable[[str], str | None]) -> str:
+    """Pass a constant to the function `name_of(f)` for each call `f()` for which there is one."""
+
+    def new_text(tokens: Sequence[Token], index: int) -> str | None:
+        if _is_empty_call(tokens, index):
+            return _quoted(name_of(tokens[index].text))
+        closes = index > 1 and _is_empty_call(tokens, index - 2)
+        return "true)" if closes and name_of(tokens[index - 2].text) is not None else None
+
+    return _replaced(sql, dialect, new_text)
+
+
+def _replaced(sql: str, dialect: RemoteSpark, new_text: Callable[[Sequence[Token], int], str | None]) -> str:
+    """Replace tokens by other text. `new_text` gets all tokens and the index of one."""
     try:
         tokens = list(dialect.tokenize(sql))
     except SqlglotError:
         return sql  # Spark reports the error when it runs the text
     parts, done = [], 0
     for index, token in enumerate(tokens):
-        if (name := new_name(tokens, index)) is not None and name != token.text:
-            parts += [sql[done : token.start], quoted(name)]
+        if (new := new_text(tokens, index)) is not None:
+            parts += [sql[done : token.start], new]
             done = token.end + 1
     return "".join([*parts, sql[done:]])
 
@@ -105,6 +117,16 @@ def _is_call(tokens: Sequence[Token], index: int) -> bool:
         return False
     is_name = tokens[index].token_type not in (TokenType.STRING, TokenType.OVER)
     return is_name and bool(after) and after[0].token_type is TokenType.L_PAREN
+
+
+def _is_empty_call(tokens: Sequence[Token], index: int) -> bool:
+    """Whether a token is the name of a function that is called without arguments."""
+    after = tokens[index + 2 : index + 3]
+    return _is_call(tokens, index) and bool(after) and after[0].token_type is TokenType.R_PAREN
+
+
+def _quoted(name: str | None) -> str | None:
+    return None if name is None else quoted(name)
 
 
 def with_shown_names(frame: DataFrame) -> DataFrame:

@@ -217,6 +217,18 @@ def test_a_function_whose_parameters_have_defaults_is_called_without_arguments(r
 
 
 @pytest.mark.connect
+def test_a_call_without_arguments_sorts_and_makes_rows(remote):
+    session = remote(answer, times)
+    found = session.sql("SELECT times(), `answer@1`(), id FROM range(2) ORDER BY times() - id, answer()")
+    assert (found.columns, [tuple(row) for row in found.collect()]) == (
+        ["times()", "answer@1()", "id"],
+        [(3, 42, 1), (3, 42, 0)],
+    )
+    rows = session.sql("SELECT n, stack(2, answer(), 1L) FROM range(1) LATERAL VIEW explode(array(times( ))) AS n")
+    assert sorted(tuple(row) for row in rows.collect()) == [(3, 1), (3, 42)]
+
+
+@pytest.mark.connect
 def test_wrong_arguments_are_clear_errors(remote, spark):
     remote(plus_ten).register()
     with pytest.raises(Exception, match=r"plus_ten@1 takes 1 arguments, got 2: plus_ten\(x bigint\) -> bigint"):
