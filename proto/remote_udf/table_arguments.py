@@ -51,7 +51,8 @@ class ChangelogMode:
         return RowKind.UPDATE_AFTER in self.kinds and RowKind.UPDATE_BEFORE not in self.kinds
 
     def __str__(self) -> str:
-        return f"[{', '.join(kind.name for kind in self.kinds)}]"
+        names = [f"{'~' * (kind is RowKind.DELETE and self.key_only_deletes)}{kind.name}" for kind in self.kinds]
+        return f"[{', '.join(names)}]"
 
     def to_proto(self) -> pb.ChangelogMode:
         return pb.ChangelogMode(kinds=[kind.code for kind in self.kinds], key_only_deletes=self.key_only_deletes)

@@ -249,19 +249,21 @@ def test_a_restore_begins_with_a_new_instance():
 @pytest.mark.parametrize("upsert_key", [(), ("v",)])
 def test_a_delete_with_only_its_key_has_no_other_values(upsert_key):
     class Seen(udf.ProcessTableFunction):
-        returns = "v int, w int"
+        returns = "v int, w int, mode string"
 
         def eval(
-            self, rows: Annotated[udf.Row, ArgumentTrait.SET_SEMANTIC_TABLE, ArgumentTrait.SUPPORT_UPDATES]
-        ) -> Iterator[tuple]:
-            yield rows.v, rows.w
+            self, ctx: udf.ProcessContext,
+            rows: Annotated[udf.Row, ArgumentTrait.SET_SEMANTIC_TABLE, ArgumentTrait.SUPPORT_UPDATES],
+        ) -> Iterator[tuple]:  # fmt: skip
+            yield rows.v, rows.w, str(ctx.table_semantics_for("rows").changelog_mode)
 
     mode = udf.ChangelogMode.of("+I", "+U", "-D", key_only_deletes=True)
     given = replace(table("k int, v int, w int", partition_by="k", changelog_mode=mode), upsert_key=upsert_key)
     harness = ProcessTableHarness(Seen, {"rows": given})
     harness.row("rows", (1, 2, 3), "+U")
     harness.row("rows", (1, 2, 3), "-D")
-    assert harness.take() == [(1, 2, 3), (1, 2 if upsert_key else None, None)]
+    text = "[INSERT, UPDATE_AFTER, ~DELETE]"
+    assert harness.take() == [(1, 2, 3, text), (1, 2 if upsert_key else None, None, text)]
 
 
 @dataclass
