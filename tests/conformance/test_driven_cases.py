@@ -144,15 +144,27 @@ def test_each_table_has_its_own_watermark(driven, watermark, last):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("is_told", [False, True])
 @pytest.mark.parametrize(("keys", "kinds"), [("k", ["+I", "+I", "+U"]), (None, ["+I", "+I", "-U", "+U"])])
-def test_the_changes_of_a_view_go_into_a_function(driven, keys, kinds):
-    """A function that is partitioned by the key of the view gets an upsert changelog; else, all changes."""
+def test_the_changes_of_a_view_go_into_a_function(driven, keys, kinds, is_told):
+    """A function that is partitioned by the key of the view gets an upsert changelog; else, all changes.
+
+    The case may also tell all changes, and the query in words.
+    """
     rows = {"columns": [{"name": "k", "type": "STRING"}], "rows": [["a"], ["b"], ["a"]]}
     counts = {"+I": 1, "-U": 1, "+U": 2}
+    changes = [
+        {"kind": kind, "values": [k, counts[kind]]} for k, kind in zip("abaa", ("+I", "+I", "-U", "+U"), strict=True)
+    ]
+    told = {
+        "columns": [*rows["columns"], {"name": "n", "type": "BIGINT"}],
+        "rows": changes,
+        "derived_from": "grouped by k",
+    }
     names = ["a", "b", "a", "a"][: len(kinds)]
     trait = "SET_SEMANTIC_TABLE" if keys else "ROW_SEMANTIC_TABLE"
     entry = driven(
-        others={"r": rows, "v": {"view": "SELECT k, COUNT(*) AS n FROM r GROUP BY k"}},
+        others={"v": told} if is_told else {"r": rows, "v": {"view": "SELECT k, COUNT(*) AS n FROM r GROUP BY k"}},
         function={**KINDS, "name": f"Kinds{trait[:3]}"},
         query=f"SELECT seen, kind, n FROM Kinds{trait[:3]}(rows => TABLE v{' PARTITION BY k' if keys else ''})",
         expected={"rows": [[name, kind, counts[kind]] for name, kind in zip(names, kinds, strict=True)]},
@@ -176,3 +188,13 @@ def test_the_changes_of_a_function_pass_a_projection_and_replace_rows_of_their_k
     entry = driven(**told, query=query, expected=expected)
     assert entry.status == "passed", entry.reason
     assert driven(**told, query=query, expected={"final_rows": [["a", 1], ["b", 1]]}).status == "failed"
+
+
+@pytest.mark.slow
+def test_a_view_calls_the_function_by_the_name_that_the_case_gives_it(driven):
+    rows = {"columns": [{"name": "k", "type": "STRING"}, {"name": "n", "type": "BIGINT"}], "rows": [["a", 1]]}
+    entry = driven(
+        others={"r": rows, "v": {"view": "SELECT * FROM f(rows => TABLE r PARTITION BY k)"}},
+        function={**KINDS, "name": "KindsSET"}, query="SELECT * FROM v", expected={"rows": [["a", "a", "+I", 1]]},
+    )  # fmt: skip
+    assert entry.status == "passed", entry.reason
