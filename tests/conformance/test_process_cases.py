@@ -81,6 +81,24 @@ def test_a_script_drives_a_call_however_it_is_written(read, query):
     assert wrong.problems == ["steps.value: expected 3, found 2"]
 
 
+def test_a_key_of_several_columns_is_a_list_and_pending_timers_have_no_order(read):
+    columns = [{"name": "k", "type": "DATE"}, {"name": "j", "type": "INT"}]
+    two = {"tables": {"t": {"columns": columns, "rows": []}}, "query": f"{QUERY[:-2]}(k, j))"}
+    steps = [{"op": "row", "table": "t", "values": each} for each in (["2025-01-01", 1], ["2025-01-01", None])]
+    keys = {"op": "expect_state_keys", "state": "seen", "keys": [["2025-01-01", None], ["2025-01-01", 1]]}
+    state = {"op": "expect_state", "state": "seen", "key": ["2025-01-01", 1], "value": 1}
+    assert scripted(*read(steps=[*steps, keys, state], expected={}, **two)).status == "passed"
+    wrong = scripted(*read(steps=[*steps, {**keys, "keys": [["2025-01-02", 1]]}], expected={}, **two))
+    assert "expected [['2025-01-02', 1]]" in wrong.problems[0]
+
+    timers = [{"key": key, "name": name, "time_ms": time} for key, name, time in (("a", "t", 9), ("b", None, 5))]
+    service = {"function": {**WORDS, "name": process_scripts.SERVICE}, "tables": {}, "query": "(timers)"}
+    for told in (timers, timers[::-1], timers[:1]):
+        pending = {"op": "expect_pending_timers", "timers": told}
+        case = read_service(read, steps=[*({"op": "register_timer", **each} for each in timers), pending], **service)
+        assert bool(scripted(case, []).problems) is (len(told) < 2)
+
+
 def test_the_watermark_of_all_tables_is_told_in_any_form(read):
     steps = [{"op": "watermark", "to": 5}, {"op": "expect_global_watermark", "to": 5}]
     told = [*steps, {"op": "expect_global_watermark", "watermark": "1970-01-01T00:00:00.005Z"}]

@@ -79,6 +79,7 @@ class _Driver:
         self._spec = bound[0].spec if bound else None
         self._types = {each.name: [parse_type(type_) for _, type_ in each.columns] for each in case.tables}
         self._service = is_service(case)
+        self._key_types = [parse_type("STRING")] if self._service else []
         self._snapshots: dict[str, object] = {}
         self._found: list[dict[str, Any]] = []
         self._output_from = self._fired_from = 0
@@ -92,9 +93,10 @@ class _Driver:
         for argument, name, keys in self._arguments(bound[0].spec):
             columns = ", ".join(f"`{column}` {parse_type(type_).ddl}" for column, type_ in schemas[name].columns)
             mode = changelog_mode(str(self._told(argument, name, "changelog_mode") or ""))
-            given = table(
-                columns, partition_by=keys or _keys(self._told(argument, name, "partition_by")), changelog_mode=mode
-            )
+            keys = keys or _keys(self._told(argument, name, "partition_by"))
+            types = dict(schemas[name].columns)
+            self._key_types = [parse_type(types[key]) for key in keys or () if key in types] or self._key_types
+            given = table(columns, partition_by=keys, changelog_mode=mode)
             tables[argument] = replace(given, upsert_key=_keys(self._told(argument, name, "upsert_key")) or ())
         times = _ON_TIME.search(case.query)
         on_time = [each.strip() for each in times[1].split(",")] if times else case.config.get("on_time") or ()
@@ -153,7 +155,7 @@ class _Driver:
             run.columns = [(field.name, spark_type(field.type).simpleString()) for field in self.harness.columns]
             run.has_kinds = True
         seen.found["expected_pending_timers"] = sorted(
-            ([each.key[0] if each.key else None, each.name, each.time] for each in self.harness.pending_timers()),
+            ([_shown(each.key), each.name, each.time] for each in self.harness.pending_timers()),
             key=str,
         )
 
@@ -167,6 +169,11 @@ class _Driver:
         types = self._types[step["table"]]
         values = tuple(parse_value(value, type_) for value, type_ in zip(step["values"], types, strict=True))
         self.harness.row(self._argument(step["table"]), values, RowKind(step.get("kind") or "+I"))
+
+    def _key(self, told: Any) -> tuple[Any, ...]:
+        """Returns a key; the case has a list of values if it has several columns."""
+        values = told if len(self._key_types) > 1 else [told][: len(self._key_types)]
+        return tuple(parse_value(value, type_) for value, type_ in zip(values, self._key_types, strict=True))
 
     def _argument(self, name: str) -> str:
         """Returns the argument to which a table is passed."""
@@ -192,24 +199,24 @@ class _Driver:
 
     def _init_state(self, step: Mapping[str, Any]) -> None:
         value = step["value"]
-        before = self.harness.state(step["state"], step["key"])
+        before = self.harness.state(step["state"], self._key(step["key"]))
         if hasattr(before, "__dataclass_fields__"):
             for name, each in value.items():
                 setattr(before, name, each)
             value = before
-        self.harness.set_state(step["state"], value, step["key"])
+        self.harness.set_state(step["state"], value, self._key(step["key"]))
 
     def _clear_state(self, step: Mapping[str, Any]) -> None:
-        self.harness.clear_state(step["state"], step["key"])
+        self.harness.clear_state(step["state"], self._key(step["key"]))
 
     def _clear_all_states(self, step: Mapping[str, Any]) -> None:
-        self.harness.clear_state(None, step["key"])
+        self.harness.clear_state(None, self._key(step["key"]))
 
     def _expect_state(self, step: Mapping[str, Any]) -> dict[str, Any]:
-        key = step["key"] if isinstance(step["key"], tuple) else (step["key"],)
+        key = self._key(step["key"])
         if key not in self.harness.state_keys(step["state"]):
             return {"value": None}
-        found = self.harness.state(step["state"], step["key"])
+        found = self.harness.state(step["state"], key)
         if isinstance(found, ValueView):
             found = found.value
         if hasattr(found, "__dataclass_fields__"):
@@ -221,14 +228,18 @@ class _Driver:
         return {"value": found}
 
     def _expect_state_keys(self, step: Mapping[str, Any]) -> dict[str, Any]:
-        found = [key[0] for key in self.harness.state_keys(step["state"])]
+        told = {self._key(each): each for each in step["keys"]}
+        found = [told.get(key, _shown(key)) for key in self.harness.state_keys(step["state"])]
         return {"keys": _in_order(step["keys"], found)}
 
     def _expect_pending_timers(self, step: Mapping[str, Any]) -> dict[str, Any]:
-        pending = self.harness.pending_timers()
-        return {
-            "timers": [_timer(told, each) for told, each in zip_longest(step["timers"], pending) if each is not None]
-        }
+        left, timers = self.harness.pending_timers(), []
+        for told in step["timers"]:  # in any order
+            same = next((each for each in left if _timer(told, each).items() <= told.items()), None)
+            if same is not None:
+                left.remove(same)
+                timers.append(_timer(told, same))
+        return {"timers": timers + [_timer({}, each) for each in left]}
 
     def _expect_global_watermark(self, step: Mapping[str, Any]) -> dict[str, Any]:
         return _watermark(step, self.harness.current_watermark)
@@ -286,7 +297,7 @@ def _timer(told: Mapping[str, Any] | None, timer: Any) -> dict[str, Any]:
     time: Any = timer.time
     if "time" in told:
         time = told["time"] if _milliseconds(told["time"]) == timer.time else f"{timer.time} ms"
-    key = {"key": timer.key[0] if timer.key else None} if "key" in told else {}
+    key = {"key": _shown(timer.key)} if "key" in told else {}
     return {"name": timer.name, ("time" if "time" in told else "time_ms"): time, **key}
 
 
@@ -296,6 +307,11 @@ def _watermark(step: Mapping[str, Any], found: int | None) -> dict[str, Any]:
         name: told if isinstance(told, str) and _milliseconds(told) == found else found
         for name, told in step.items() if name not in ("op", "table")
     }  # fmt: skip
+
+
+def _shown(key: Sequence[Any]) -> Any:
+    """Returns a key in the form of the cases."""
+    return list(key) if len(key) > 1 else key[0] if key else None
 
 
 def _in_order(told: Sequence[Any], found: Sequence[Any]) -> list[Any]:
