@@ -74,7 +74,7 @@ def to_spark(query: str | exp.Expression, named: Named, *, inlined: frozenset[st
             call.set("expressions", [number])
     for access in list(tree.find_all(exp.Bracket)):
         access.replace(_access(access))
-    _laterals_to_views(tree, inlined)
+    _laterals_to_views(tree, named, inlined)
     for call in calls(tree):
         target = named(call.name, len(call.expressions))
         if target is not None:
@@ -135,12 +135,12 @@ def _access(access: exp.Bracket) -> exp.Expression:
     return exp.Anonymous(this="try_element_at", expressions=[owner, *access.expressions])
 
 
-def _laterals_to_views(tree: exp.Expression, inlined: frozenset[str]) -> None:
+def _laterals_to_views(tree: exp.Expression, named: Named, inlined: frozenset[str]) -> None:
     numbers = iter(range(1_000))
     for select in list(tree.find_all(exp.Select)):
         kept, views = [], []
         for join in select.args.get("joins") or ():
-            call = _table_call(join.this)
+            call = _table_call(join.this, named)
             condition = join.args.get("on")
             true = condition is None or (isinstance(condition, exp.Boolean) and condition.this)
             outer = join.side == "LEFT"
@@ -158,7 +158,7 @@ def _laterals_to_views(tree: exp.Expression, inlined: frozenset[str]) -> None:
         if views:
             select.set("joins", kept)
             select.set("laterals", [*(select.args.get("laterals") or ()), *views])
-        _table_in_from(select, inlined)
+        _table_in_from(select, named, inlined)
 
 
 def _lateral_query(source: exp.Lateral, call: exp.Anonymous, inlined: frozenset[str]) -> exp.Lateral:
@@ -168,23 +168,25 @@ def _lateral_query(source: exp.Lateral, call: exp.Anonymous, inlined: frozenset[
     return exp.Lateral(this=exp.Subquery(this=query), alias=alias.copy())
 
 
-def _table_in_from(select: exp.Select, inlined: frozenset[str]) -> None:
+def _table_in_from(select: exp.Select, named: Named, inlined: frozenset[str]) -> None:
     source = select.args.get("from_") or select.args.get("from")
-    call = _table_call(source.this) if source is not None else None
+    call = _table_call(source.this, named) if source is not None else None
     if source is not None and call is not None:
         alias = source.this.args.get("alias")
         source.set("this", exp.Table(this=_generator(call, inlined), alias=alias))
 
 
-def _table_call(source: Any) -> exp.Anonymous | None:
-    """The call inside `LATERAL TABLE(f(x))`, `LATERAL f(x)` or `TABLE(f(x))`."""
+def _table_call(source: Any, named: Named) -> exp.Anonymous | None:
+    """The call inside `LATERAL TABLE(f(x))`, `LATERAL f(x)`, `TABLE(f(x))`, or `f(x)` of a function of the case."""
     if not isinstance(source, (exp.Lateral, exp.Table)) or source.args.get("view"):
         return None
     call = source.this
     if isinstance(call, exp.Anonymous) and call.name.upper() == "TABLE" and len(call.expressions) == 1:
         call = call.expressions[0]
         return call if isinstance(call, exp.Anonymous) else None
-    return call if isinstance(source, exp.Lateral) and isinstance(call, exp.Anonymous) else None
+    if not isinstance(call, exp.Anonymous):
+        return None
+    return call if isinstance(source, exp.Lateral) or named(call.name, len(call.expressions)) is not None else None
 
 
 def _generator(call: exp.Anonymous, inlined: frozenset[str]) -> exp.Anonymous:

@@ -28,6 +28,8 @@ def spark(query, **settings):
             "SELECT * FROM t LEFT JOIN LATERAL (SELECT * FROM explode(`f@2`(a))) AS T2(x) ON x > 1",
         ),
         ("SELECT * FROM LATERAL TABLE(f(1)) AS T(x)", "SELECT * FROM explode(`f@2`(1)) AS T(x)"),
+        ("SELECT * FROM f(1) AS T(x)", "SELECT * FROM explode(`f@2`(1)) AS T(x)"),
+        ("SELECT * FROM t, f(a) AS T2(x), g(1)", "SELECT * FROM t, g(1) LATERAL VIEW explode(`f@2`(a)) T2 AS x"),
         ("SELECT ARRAY_REDUCE(a, 0, (x, y) -> x + y) FROM t", "SELECT reduce(a, 0, (x, y) -> x + y) FROM t"),
         ("SELECT ARRAY_TRANSFORM(a, x -> x + 1) FROM t", "SELECT transform(a, x -> x + 1) FROM t"),
         (
