@@ -70,7 +70,7 @@ demo: jdk $(VENV)/.run-stamp ## a PySpark job on real data, timed; DEMO_INPUT=fi
 test: jdk prepared ## the tests but the long ones; TESTS=tests/spark for some of them, ORDER=8 in a random order
 	@PYSPARK_SUBMIT_ARGS='$(QUICK) pyspark-shell' \
 		$(RUN) -m benchmarks.cpu $(RUN) -m pytest -q -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m 'not long' \
-		$(if $(TESTS),,--cases=2) --hypothesis-profile=quick $(SHUFFLED) $(TESTS)
+		$(if $(TESTS),,--cases=1) --hypothesis-profile=quick $(SHUFFLED) $(TESTS)
 
 .PHONY: test-all
 test-all: jdk prepared ## the tests and the long ones; names the slowest

@@ -84,7 +84,7 @@ def test_each_row_of_a_driven_call_sees_the_watermark_of_the_rows_before_it(driv
     assert driven(0, START + 9_000, START + 20_000).status == "failed"
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_case_may_emit_no_watermark(driven):
     entry = driven(0, 0, 0, config={"watermark_emission": "none before the end of the input"})
     assert entry.status == "passed", entry.reason

@@ -47,6 +47,7 @@ def run(spark, tmp_path_factory):
         yield run
 
 
+@pytest.mark.long
 def test_a_stream_is_restarted_where_a_case_has_a_phase(run):
     phases = [{"before_restore": [["a", 2]]}, {"after_restore": "the rest, in order"}]
     expected = {"rows": [["a", 2], ["b", 4], ["c", 6]], "phases": phases}
@@ -56,6 +57,7 @@ def test_a_stream_is_restarted_where_a_case_has_a_phase(run):
     assert wrong.status == "failed"
 
 
+@pytest.mark.long
 def test_a_stream_is_restarted_between_the_phases_of_rows(run):
     rows = [{"values": [k, v], "phase": phase} for k, v, phase in (("a", 1, "early"), ("b", 2, "late"))]
     wanted = [{**row, "values": [row["values"][0], 2 * row["values"][1]]} for row in rows]
@@ -71,6 +73,7 @@ def test_the_equivalent_of_a_batch_is_run_as_well(run):
     assert wrong.reason.startswith("batch with its batch equivalent: ")
 
 
+@pytest.mark.long
 def test_each_row_of_a_changelog_passes_with_its_kind(run):
     changes = [
         {"kind": "+I", "values": ["a", 1]},

@@ -94,7 +94,7 @@ def test_a_failure_is_shrunk_and_fails_in_the_same_way():
     assert sum(len(task.rows) for task in smallest.scenario.tasks) <= 5
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_ten_seeds_have_the_same_trace_in_processes_with_other_hashes():
     assert {hashes_in(sys.executable, hash_seed) for hash_seed in ("1", "2")} == {" ".join(hashes())}
 

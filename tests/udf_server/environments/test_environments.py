@@ -87,7 +87,7 @@ def functions_of(folder):
     return [json.loads(line)["name"] for line in done.stdout.splitlines()]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_two_groups_have_two_versions_of_a_library(uv, tmp_path):
     environments = Environments(tmp_path / "environments")
     locks = {name: resolve(asked_by(name, [f"plugin{name}"]), uv) for name in ("1", "2")}

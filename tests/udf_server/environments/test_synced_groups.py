@@ -90,6 +90,7 @@ def test_two_plugins_that_need_two_versions_of_a_library_are_on_one_server(site)
     ]
 
 
+@pytest.mark.long
 def test_a_file_brings_the_packages_of_its_header_and_a_server_builds_what_is_missing(site, monkeypatch, wheels):
     (site.folder / "greet.py").write_text(FILE)
     site.settings({"files": {"plugins": ["greet.py"]}})
@@ -107,6 +108,7 @@ def test_a_file_brings_the_packages_of_its_header_and_a_server_builds_what_is_mi
     assert [line["group"] for line in built] == ["files"]
 
 
+@pytest.mark.long
 def test_what_cannot_be_resolved_leaves_the_lock_as_it_was(site):
     site.settings(TWO)
     site.sync()

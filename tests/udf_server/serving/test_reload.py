@@ -93,7 +93,7 @@ def server(site):
         yield process, ready
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_reloads_under_load_lose_and_repeat_nothing_and_leave_no_old_answer(server, site):
     _, ready = server
     target = ready["target"]
