@@ -1,5 +1,6 @@
 """Tables of cases as DataFrames and views."""
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -74,8 +75,8 @@ def _frame(
 
 
 def schema_of(columns: Sequence[str]) -> StructType:
-    """Returns the schema of columns in DDL, with the session's meaning of `timestamp`."""
-    schema = StructType.fromDDL(", ".join(columns))
+    """Returns the schema of columns in DDL. A `timestamp` is an instant, whatever the session takes it for."""
+    schema = StructType.fromDDL(re.sub(r"(?<!`)\btimestamp\b(?!`)", "timestamp_ltz", ", ".join(columns)))
     assert isinstance(schema, StructType)
     return schema
 

@@ -216,3 +216,15 @@ def test_windows_of_times_are_those_of_the_function(run, query, given, windows):
     assignments = [{**told, "windows": [[on(start), on(end)] for start, end in windows]}]
     entry = run(functions=[], query=query, kind="assignment", expected={"assignments": assignments})
     assert (entry.status, entry.unnoticed) == ("passed", []), entry.reason
+
+
+@pytest.mark.parametrize("mode", ["batch", "streaming"])
+def test_an_instant_is_in_the_window_of_the_time_zone_of_its_case(run, mode):
+    table = {"columns": [*COLUMNS, {"name": "at", "type": "TIMESTAMP_LTZ(3)"}], "time_column": "at"}
+    entry = run(
+        ["a", 1, "2021-06-30T18:29:59.999Z"], ["a", 2, "2021-06-30T18:30:00Z"], table=table, functions=[], mode=mode,
+        query="SELECT v, window_start FROM TABLE(TUMBLE(TABLE t, DESCRIPTOR(at), INTERVAL '1' DAY))",
+        config={"table.local-time-zone": "Asia/Kolkata"},
+        expected={"rows": [[1, "2021-06-30T00:00:00"], [2, "2021-07-01T00:00:00"]]},
+    )  # fmt: skip
+    assert (entry.status, entry.unnoticed) == ("passed", []), entry.reason

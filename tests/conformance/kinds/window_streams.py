@@ -64,8 +64,7 @@ class _Streamed:
         self._after: int | None = None
 
     def run(self) -> None:
-        with self._environment.settings({"spark.sql.timestampType": "TIMESTAMP_LTZ"}):
-            feeds = [_Feed(self._environment, table, self._scratch / table.name) for table in self._case.tables]
+        feeds = [_Feed(self._environment, table, self._scratch / table.name) for table in self._case.tables]
         remote = self._environment.remote(self._case, self._bound)
         *before, query = statements(self._case, self._bound)
         for feed in feeds:
@@ -172,7 +171,6 @@ class _Feed:
             dict(zip([name for name, _ in table.columns], self._types, strict=True))[self._time].kind == "timestamp"
         )
         folder.mkdir()
-        # It is parsed here, before the query can change the meaning of `timestamp`.
         columns = [f"`{name}` {type_.ddl}" for (name, _), type_ in zip(table.columns, self._types, strict=True)]
         self._schema = schema_of([*columns, f"{ROW_KIND} string", f"{WATERMARK_COLUMN} timestamp"])
 
