@@ -76,8 +76,8 @@ class _Steps:
         for number, event in enumerate(self._events):
             if event.op == "processing_time":
                 now = _millis(event.at)
-                # A window in processing time closes when the clock reaches its end.
-                watermark = max(watermark, now - 1) if self._by_clock else watermark
+                # A window in processing time closes when the clock reaches its last millisecond, as its timer says.
+                watermark = max(watermark, now) if self._by_clock else watermark
             elif event.op == "watermark":
                 watermark = _millis(event.at)
             for table in self._advanced(plan, rows, number if event.op == "row" else None, watermark, now):
