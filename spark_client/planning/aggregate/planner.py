@@ -72,12 +72,10 @@ def _plan_group_by(group_by: GroupBy, expressions: Sequence[AggregateExpression 
     timed = with_zone(with_window_time(group_by))
     streaming = reads_stream(group_by.frame)
     if streaming:
-        # Spark logs each error of a column that it does not find, also of one that only the query below has.
-        known = group_by.frame if group_by.sets is None else group_by.frame.withColumn(hidden("grouping_id"), F.lit(0))
         expressions = [
             of_stream(known_builtin(group_by.frame, each, "DISTINCT on a stream:"))
             if not isinstance(each, AggregateExpression)
-            and is_distinct(known, each)
+            and is_distinct(group_by.frame, each)
             and kind_column(group_by.frame) is None
             else each
             for each in expressions

@@ -50,6 +50,8 @@ class GroupBy:
     """The time zone of the windows of a stream; see `spark_client.windows.columns.zone_of`."""
     titles: Sequence[str] | None = None
     """The names of the keys in the result, which no function sees; by default those in the frame."""
+    set_number: str | None = None
+    """The column of the result after the keys with the position of the grouping set; None if nobody reads it."""
     updates: Column | None = None
     """Whether a row causes its group to be emitted; None if every group is emitted."""
 
@@ -134,7 +136,7 @@ class AggregateQuery:
         key_fields = fields_of(frame, group_by.keys) if group_by.keys else []
         self.key_names = [field.name for field in key_fields]
         self.titles = list(group_by.titles or self.key_names)
-        """The names of the keys in the result."""
+        """The names of the keys in the result, and of the number of the grouping set if it is read."""
         self.keys = [hidden(f"key_{index}") for index in range(len(self.key_names))]
         self.conditions: dict[str, Column] = {}
         """Columns of step (a) that select the rows of an aggregate. Columns in `hidden` may refer to them."""
@@ -146,6 +148,8 @@ class AggregateQuery:
         """The calls and how they are planned, for Spark's plan."""
         # Without keys there is a single group, so grouping sets do not matter.
         self.sets = group_by.sets if group_by.keys else None
+        if self.sets is not None and group_by.set_number is not None:
+            self.titles.append(group_by.set_number)
         for field in key_fields:
             arrow_type(field.dataType, f"key {field.name!r}")
         for name, key, field in zip(self.keys, group_by.keys, key_fields, strict=True):

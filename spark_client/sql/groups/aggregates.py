@@ -11,7 +11,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from sqlglot import exp
 
-from spark_client.base.identifiers import error_column, hidden
+from spark_client.base.identifiers import error_column
 from spark_client.functions.aggregate import AggregateExpression
 from spark_client.planning.aggregate.planner import plan_group_by
 from spark_client.planning.aggregate.query import GroupBy
@@ -53,8 +53,8 @@ from spark_client.windows.updates import is_only_updated, update_times
 
 __all__ = ["GroupedSelect", "with_groups"]
 
-GROUPING_ID = hidden("grouping_id")
-"""The column in which the planner numbers grouping sets."""
+_SET = "grouping set"
+"""The key of the number of the grouping set among aggregates."""
 _FIRST = ("any_value", "first", "first_value")
 """Spark evaluates the argument of these functions until it has a value. It evaluates the first argument of any other
 aggregate for every row, and a second one, as in `count(a, b)`, only where it needs it.
@@ -180,7 +180,7 @@ class GroupedSelect:
         asked = [self._source.same(each) for each in call.expressions] or list(places)
         if any(same not in places for same in asked):
             raise error_at(call, f"{canonical(call)}: the argument must be a key of GROUP BY")
-        number, _ = self._aggregates.setdefault(GROUPING_ID, (self._scope.hidden("set"), None))
+        number, _ = self._aggregates.setdefault(_SET, (self._scope.hidden("set"), None))
         cases = exp.Case(this=column(number))
         for position, chosen in enumerate(sets):
             bits = sum((places[same] not in chosen) << shift for shift, same in enumerate(reversed(asked)))
@@ -193,9 +193,10 @@ class GroupedSelect:
             return self._groups_by_spark()
         expressions: list[AggregateExpression | Column] = []
         ordered: list[RemoteCall] = []
+        number = None
         for name, tree in self._aggregates.values():
             if tree is None:
-                expressions.append(F.first(f"`{GROUPING_ID}`").alias(name))
+                number = name
             elif is_remote(aggregate_of(tree), self._functions):
                 read = read_remote(tree, self._functions)
                 expressions.append(self._hidden.aggregate(read).alias(name))
@@ -212,7 +213,8 @@ class GroupedSelect:
         keys = list(self._keys.values())
         with named_as_written(items):
             return plan_group_by(
-                GroupBy(base, keys, self._grouping.sets, order_by, None, titles=self._titles), expressions
+                GroupBy(base, keys, self._grouping.sets, order_by, None, titles=self._titles, set_number=number),
+                expressions,
             )
 
     def _explain(self) -> None:

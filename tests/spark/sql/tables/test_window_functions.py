@@ -177,22 +177,31 @@ def test_sessions_are_of_their_key_and_cascade_into_larger_windows(functions):
     assert rows(functions.sql(query)) == [(at("8:00"), 2, 6), (at("8:15"), 4, 15)]
 
 
-def test_changes_are_taken_back_in_the_window_of_their_own_time(functions, spark):
-    """Tests built-in and remote aggregates; a window without remaining rows is not emitted."""
+@pytest.fixture
+def changes(spark):
     changes = [("+I", "8:05", 4), ("+I", "8:07", 2), ("-U", "8:05", 4), ("+U", "8:12", 9), ("+I", "8:31", 1),
                ("-D", "8:31", 1)]  # fmt: skip
     rows_of = [(kind, at(clock), price) for kind, clock, price in changes]
     frame = spark.createDataFrame(rows_of, "row_kind string, t timestamp_ntz, price bigint").coalesce(1)
     frame.createOrReplaceTempView("changes")
-    source = "TUMBLE(TABLE changes, DESCRIPTOR(t), INTERVAL '10' MINUTES)"
-    own = f"SELECT window_start, count(*), sum(price), max(price), count(DISTINCT price) FROM {source}"
-    try:
-        found = rows(functions.sql(f"{own} GROUP BY window_start, window_end"))
-        assert found == [(at("8:00"), 1, 2, 2, 1), (at("8:10"), 1, 9, 9, 1)]
-        named = f"SELECT row_kind, count(*) FROM {source} GROUP BY row_kind, window_start, window_end"
-        assert len(rows(functions.sql(named))) == 5, "a query that names the kind has a row per kind"
-    finally:
-        spark.catalog.dropTempView("changes")
+    yield "TUMBLE(TABLE changes, DESCRIPTOR(t), INTERVAL '10' MINUTES)"
+    spark.catalog.dropTempView("changes")
+
+
+def test_changes_are_taken_back_in_the_window_of_their_own_time(functions, changes):
+    """Tests built-in and remote aggregates; a window without remaining rows is not emitted."""
+    own = f"SELECT window_start, count(*), sum(price), max(price), count(DISTINCT price) FROM {changes}"
+    found = rows(functions.sql(f"{own} GROUP BY window_start, window_end"))
+    assert found == [(at("8:00"), 1, 2, 2, 1), (at("8:10"), 1, 9, 9, 1)]
+    named = f"SELECT row_kind, count(*) FROM {changes} GROUP BY row_kind, window_start, window_end"
+    assert len(rows(functions.sql(named))) == 5, "a query that names the kind has a row per kind"
+
+
+def test_grouping_sets_of_changes_have_a_grouping_id(functions, changes):
+    query = f"SELECT window_start, price, grouping_id(price), count(*) FROM {changes}"
+    found = {tuple(row) for row in functions.sql(f"{query} GROUP BY CUBE(price), window_start, window_end").collect()}
+    first, second = at("8:00"), at("8:10")
+    assert found == {(first, 2, 0, 1), (first, None, 1, 1), (second, 9, 0, 1), (second, None, 1, 1)}
 
 
 @pytest.mark.parametrize(
