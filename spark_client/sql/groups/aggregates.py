@@ -13,6 +13,7 @@ from sqlglot import exp
 
 from spark_client.base.identifiers import error_column
 from spark_client.functions.aggregate import AggregateExpression
+from spark_client.planning.aggregate.builtins import KNOWN
 from spark_client.planning.aggregate.planner import plan_group_by
 from spark_client.planning.aggregate.query import GroupBy
 from spark_client.sql.groups.grouping import (
@@ -271,7 +272,7 @@ class GroupedSelect:
 
     def _of_hidden(self, tree: Node) -> Node:
         """An aggregate of Spark's over hidden columns. Constants stay, because Spark may require a constant there."""
-        copy = tree.copy()
+        copy = _without_filter(tree.copy())
         call = aggregate_of(copy)
         inside: list[Node] = []
         around = copy
@@ -291,3 +292,17 @@ class GroupedSelect:
         for part in computed:
             part.replace(self._hidden.guarded(part) if late else column(self._hidden.name(part)))
         return copy
+
+
+def _without_filter(tree: Node) -> Node:
+    """`count(x) FILTER (WHERE c)` as `count(CASE WHEN c THEN x END)`: the planner recognises aggregates of a column."""
+    call = tree.this
+    if not isinstance(tree, exp.Filter) or call.name.lower() not in KNOWN:
+        return tree
+    holder = call.expressions[0] if isinstance(call.expressions[0], exp.Distinct) else call
+    if len(holder.expressions) != 1:
+        return tree
+    (argument,) = holder.expressions
+    value = exp.Literal.number(1) if isinstance(argument, exp.Star) else argument
+    holder.set("expressions", [exp.Case().when(tree.expression.this, value)])
+    return call

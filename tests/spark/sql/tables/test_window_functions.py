@@ -197,6 +197,13 @@ def test_changes_are_taken_back_in_the_window_of_their_own_time(functions, chang
     assert len(rows(functions.sql(named))) == 5, "a query that names the kind has a row per kind"
 
 
+def test_an_aggregate_of_changes_takes_back_only_the_rows_of_its_filter(functions, changes):
+    own = """count(*) FILTER (WHERE price > 2), sum(price) FILTER (WHERE price < 9),
+             count(DISTINCT price) FILTER (WHERE price > 3), total(price).sum"""
+    found = rows(functions.sql(f"SELECT window_start, {own} FROM {changes} GROUP BY window_start, window_end"))
+    assert found == [(at("8:00"), 0, 2, 0, 2), (at("8:10"), 1, None, 1, 9)]
+
+
 def test_grouping_sets_of_changes_have_a_grouping_id(functions, changes):
     query = f"SELECT window_start, price, grouping_id(price), count(*) FROM {changes}"
     found = {tuple(row) for row in functions.sql(f"{query} GROUP BY CUBE(price), window_start, window_end").collect()}

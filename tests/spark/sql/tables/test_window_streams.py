@@ -75,6 +75,12 @@ def test_grouping_sets_of_a_stream_have_a_grouping_id_and_log_no_error(sql, capl
     assert [record.getMessage() for record in caplog.records if record.levelname == "ERROR"] == []
 
 
+def test_distinct_values_of_a_stream_are_those_of_a_filter(sql):
+    one, other = "count(DISTINCT k) FILTER (WHERE v > 1)", "sum(DISTINCT v) FILTER (WHERE k = 'y')"
+    found = sql(f"SELECT {START}, {one}, {other} FROM {TUMBLED} GROUP BY window_start, window_end")
+    assert found == [(0, 1, None), (10, 1, 2), (30, 1, 7), (80, 1, 50), (90, 0, None)]
+
+
 def test_top_n_over_an_aggregate_ranks_what_a_window_has_in_the_end(sql):
     query = f"""
         SELECT * FROM (
