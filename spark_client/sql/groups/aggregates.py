@@ -204,6 +204,8 @@ class GroupedSelect:
                 ordered += [read] if read.order else []
             else:
                 expressions.append(F.expr(written(self._of_hidden(tree))).alias(name))
+        if not expressions:
+            expressions.append(F.count(F.lit(1)).alias(self._scope.hidden("count")))
         self._explain()
         order_by = self._order(ordered)
         items = self._base_items()

@@ -211,6 +211,11 @@ def test_grouping_sets_of_changes_have_a_grouping_id(functions, changes):
     assert found == {(first, 2, 0, 1), (first, None, 1, 1), (second, 9, 0, 1), (second, None, 1, 1)}
 
 
+def test_groups_of_changes_need_no_aggregate(functions, changes):
+    found = rows(functions.sql(f"SELECT price, window_start FROM {changes} GROUP BY window_start, window_end, price"))
+    assert found == [(2, at("8:00")), (9, at("8:10"))]
+
+
 @pytest.mark.parametrize(
     ("query", "place", "message"),
     [

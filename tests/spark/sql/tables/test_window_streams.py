@@ -75,6 +75,11 @@ def test_grouping_sets_of_a_stream_have_a_grouping_id_and_log_no_error(sql, capl
     assert [record.getMessage() for record in caplog.records if record.levelname == "ERROR"] == []
 
 
+def test_windows_of_a_stream_are_grouped_without_an_aggregate(sql):
+    found = sql(f"SELECT k, {START} FROM {TUMBLED} WHERE k = 'x' GROUP BY k, window_start, window_end")
+    assert found == [("x", 0), ("x", 90)]
+
+
 def test_distinct_values_of_a_stream_are_those_of_a_filter(sql):
     one, other = "count(DISTINCT k) FILTER (WHERE v > 1)", "sum(DISTINCT v) FILTER (WHERE k = 'y')"
     found = sql(f"SELECT {START}, {one}, {other} FROM {TUMBLED} GROUP BY window_start, window_end")
