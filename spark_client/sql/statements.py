@@ -11,6 +11,7 @@ from sqlglot import exp
 from remote_udf.functions import FunctionKind, FunctionSpec
 from spark_client.base.errors import PlanError
 from spark_client.base.identifiers import quoted
+from spark_client.functions.registered_names import shown
 from spark_client.sql.passes import Trees, rewritten, scope_of
 from spark_client.sql.registry import TABLE_FUNCTIONS, result_of_statement
 from spark_client.sql.rows.functions import SqlFunctions
@@ -123,7 +124,7 @@ class _Run:
 
     def _of_scalar_calls(self, text: Text) -> DataFrame | None:
         """The DataFrame of a text that would repeat calls unnecessarily; None if Spark can run the text unchanged."""
-        if not any(self._functions.is_remote_scalar(name) for name in text.called):
+        if not any(self._functions.is_remote_scalar(shown(name)) for name in text.called):
             return None
         try:
             tree = text.tree
@@ -132,7 +133,7 @@ class _Run:
         as_written = isinstance(text.args, (list, tuple)) or not isinstance(tree, (exp.Query, exp.Insert, exp.Create))
         scope = scope_of(self._functions, text).as_is()
         ready = rewritten(Trees.CHECKED if as_written else Trees.SPARK, scope, tree)
-        ready = _with_shown_columns(scope, ready) if isinstance(ready, exp.Create) else ready
+        ready = _with_shown_columns(scope, ready) if isinstance(ready, exp.Create | exp.Cache) else ready
         self._explain(scope.stages)
         return None if ready is tree else scope.run(ready)
 
@@ -151,13 +152,13 @@ def _has_positions(text: Text) -> bool:
     return isinstance(text.args, (list, tuple)) and len(text.args) > 0
 
 
-def _with_shown_columns(scope: Scope, create: exp.Create) -> Node:
-    """The statement with names for the columns that Spark would name after calls of a version."""
+def _with_shown_columns(scope: Scope, create: exp.Create | exp.Cache) -> Node:
+    """The statement with names for the columns that Spark would name after calls of a version or without arguments."""
     query = query_in(create)
     if query is None or isinstance(create.this, exp.Schema):
         return create
     names = scope.run(query).columns
-    if not any("@" in name for name in names):
+    if not any("@" in name or "()" in name for name in names):
         return create
     changed = create.copy()
     columns = [exp.to_identifier(name, quoted=True) for name in names]

@@ -228,6 +228,15 @@ def test_a_call_without_arguments_sorts_and_makes_rows(remote):
     assert sorted(tuple(row) for row in rows.collect()) == [(3, 1), (3, 42)]
 
 
+@pytest.mark.parametrize("statement", ["CREATE OR REPLACE TEMPORARY VIEW named AS", "CACHE TABLE named AS"])
+@pytest.mark.connect
+def test_columns_of_a_view_and_of_a_cached_table_have_the_names_of_their_calls(remote, spark, statement):
+    remote(answer, times).sql(f"{statement} SELECT times(), 1 + times() FROM range(1)")
+    assert spark.table("named").columns == ["times()", "(1 + times())"]
+    remote(answer, times).sql(f"{statement.replace('named', 'again')} SELECT `times@1`(2), answer() FROM range(1)")
+    assert spark.table("again").columns == ["times@1(2)", "answer()"]
+
+
 @pytest.mark.connect
 def test_wrong_arguments_are_clear_errors(remote, spark):
     remote(plus_ten).register()
