@@ -61,14 +61,16 @@ class StateEntries:
             kept.states.pop(key, None)
             return
         index, entry = self._entry(name)
-        before = kept.states.get(key)
+        before = _stored(kept, key, entry.broadcast)
         if before is not None:
             values = [None if i == index else _part(before, i, each) for i, each in enumerate(self._beside(entry))]
             self._keep(kept, key, values, entry)
 
     def keys(self, kept: Kept, name: str) -> list[Key]:
         index, entry = self._entry(name)
-        return [key for key, stored in kept.states.items() if _part(stored, index, entry) is not None]
+        keys = ((),) if entry.broadcast else kept.states  # broadcast state has no key
+        stored = ((key, _stored(kept, key, entry.broadcast)) for key in keys)
+        return [key for key, each in stored if each is not None and _part(each, index, entry) is not None]
 
     def _beside(self, entry: StateEntry) -> list[StateEntry]:
         """The entries that are stored together with this one."""

@@ -279,6 +279,18 @@ def test_a_broadcast_row_notifies_the_keys_that_have_state():
     assert harness.take() == [("a", "first", 8, at[5])]
 
 
+def test_the_harness_reads_and_clears_broadcast_state_which_has_no_key():
+    tables = {"events": table("k string", partition_by="k"), "resets": "name string, limit bigint"}
+    harness = ProcessTableHarness(Resettable, tables)
+    assert (harness.state_keys("limit"), harness.state("limit").value) == ([], None)
+    harness.row("resets", (None, 7))
+    harness.row("events", ("a",))
+    assert (harness.state_keys("limit"), harness.state("limit").value) == ([()], 7)
+    harness.clear_state("limit")
+    assert (harness.state_keys("limit"), harness.state("limit").value) == ([], None)
+    assert harness.state_keys("seen") == [("a",)]
+
+
 def test_broadcast_state_cannot_be_changed_while_keys_are_notified():
     class Wrong(Resettable):
         def eval(
