@@ -122,6 +122,11 @@ class TestFromChangelog:
         with pytest.raises(ValueError, match=f"Received invalid op code {shown} in column 'op'"):
             self.harness().row("input", (1, code, "a"))
 
+    def test_a_column_of_operations_that_is_no_text_is_named(self):
+        harness = ProcessTableHarness(FromChangelog, {"input": "id int, op int"}, op_mapping=[("1", "INSERT")])
+        with pytest.raises(ValueError, match="column 'op' of operations must be of STRING type, found int32"):
+            harness.row("input", (1, 1))
+
     def test_a_column_that_is_not_there_is_refused_before_anything_runs(self):
         with pytest.raises(InvalidCall, match=r"Invalid column 'kind' for argument 'op'.*id, op, name"):
             self.harness(op=["kind"])
@@ -135,7 +140,7 @@ class TestFromChangelog:
             assert harness.take() == [(1, "a")]
             assert len(caplog.messages) == warned
         assert "invalid op code 'X' in column 'op'" in caplog.text
-        with pytest.raises(ValueError, match=r"invalid_op_handling is 'skip', not one of FAIL, LOG, SKIP"):
+        with pytest.raises(ValueError, match=rf"value for argument '{name}': 'skip', not one of FAIL, LOG, SKIP"):
             self.harness(**{name: "skip"}).row("input", (1, "X", "a"))
 
     def test_the_kinds_of_the_result_are_those_of_the_mapping(self):

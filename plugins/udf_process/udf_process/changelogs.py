@@ -99,13 +99,16 @@ class FromChangelog(udf.ProcessTableFunction):
     ) -> Iterator[udf.Row]:
         handling = invalid_op_handling or error_handling or "FAIL"
         if handling not in HANDLING:
-            raise ValueError(f"invalid_op_handling is {handling!r}, not one of {', '.join(HANDLING)}")
+            given = "invalid_op_handling" if invalid_op_handling else "error_handling"
+            raise ValueError(f"Invalid value for argument {given!r}: {handling!r}, not one of {', '.join(HANDLING)}")
         column = op[0] if op else "op"
         code, known = input[column], KINDS if op_mapping is None else _kinds(tuple(op_mapping.items()))
         kinds = known.get(code, ())
         semantics = ctx.table_semantics_for("input")
         names, left_out = semantics.data_type.names, {*semantics.partition_by_columns}
         left_out.add(names.index(column))
+        if not pa.types.is_string(type_ := semantics.data_type.field(column).type):
+            raise ValueError(f"The column {column!r} of operations must be of STRING type, found {type_}")
         images = _images(names, before, after)
         problem = _problem(code, kinds, [None if each is None else input[each] for each in images])
         if problem:
