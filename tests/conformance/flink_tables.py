@@ -13,7 +13,7 @@ from tests.conformance.cases import Case
 from tests.conformance.checking import CaseError, described
 from tests.conformance.table_api import parts
 
-__all__ = ["changelog_mode", "passed_arguments", "process_sql", "run_texts"]
+__all__ = ["changelog_mode", "constructed", "passed_arguments", "process_sql", "run_texts"]
 
 _BUILT_IN = {"TO_CHANGELOG": "to_changelog", "FROM_CHANGELOG": "from_changelog"}
 _SHORT = {"I": "+I", "UB": "-U", "UA": "+U", "D": "-D"}
@@ -60,10 +60,15 @@ def process_sql(
         for name, own in _BUILT_IN.items():
             text = re.sub(rf"\b{name}(?=\s*\()", own, text, flags=re.IGNORECASE)
             names[own] = name
-        text = re.sub(r"\bMAP\[(.*?)\]", r"map(\1)", text, flags=re.IGNORECASE)
-        text = re.sub(r"\bROW\(", "struct(", text, flags=re.IGNORECASE)
-        texts.append(re.sub(r"PARSE_JSON\(", "parse_json(", text))
+        texts.append(constructed(text))
     return texts, names
+
+
+def constructed(text: str) -> str:
+    """Returns the text with maps, rows and variants made as in Spark."""
+    text = re.sub(r"\bMAP\[(.*?)\]", r"map(\1)", text, flags=re.IGNORECASE)
+    text = re.sub(r"\bROW\(", "struct(", text, flags=re.IGNORECASE)
+    return re.sub(r"PARSE_JSON\(", "parse_json(", text)
 
 
 def _renamed(text: str, name: str, own: str) -> str:

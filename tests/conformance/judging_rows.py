@@ -121,7 +121,7 @@ def _rows(expected: Expectation, seen: Observation, run: Run, rows: list[Expecte
         have = [[_kind(each.kind, seen), *_shown(each.values)] for each in found]
     else:
         state: Any = [(row.kind or "+I", row.values) for row in rows]
-        if any(kind != "+I" for kind, _ in state):
+        if materialized or any(kind != "+I" for kind, _ in state):
             expected.note("expected.rows.kind", "expected.rows.row_kind")
             state = [("+I", row) for row in end_state(state, run.upsert_key)]
         wanted = [_read(values, run) for _, values in state]

@@ -8,6 +8,7 @@ from tests.conformance.reading import load_folder
 from tests.conformance.runner import prepared, run_case
 
 FUNCTIONS = """
+import datetime
 from typing import Annotated
 import udf_server as udf
 
@@ -16,6 +17,12 @@ class Watermarks(udf.ProcessTableFunction):
     def eval(self, ctx: udf.ProcessContext, step: int, rows: Annotated[
         udf.Row, udf.ArgumentTrait.SET_SEMANTIC_TABLE, udf.ArgumentTrait.REQUIRE_ON_TIME]):
         yield (step * (ctx.time_context(int).current_watermark() or 0),)
+
+class Scalars(udf.ProcessTableFunction):
+    returns = "seen struct<seconds: bigint, b: string, columns: array<string>>"
+    def eval(self, rows: Annotated[udf.Row, udf.ArgumentTrait.ROW_SEMANTIC_TABLE], gap: datetime.timedelta,
+             names: dict[str, str], columns: Annotated[list[str], "array<string>"]):
+        yield ({"seconds": gap.seconds, "b": names["b"], "columns": columns},)
 
 class Lowest(udf.ProcessTableFunction):
     returns = "seen bigint"
@@ -196,5 +203,16 @@ def test_a_view_calls_the_function_by_the_name_that_the_case_gives_it(driven):
     entry = driven(
         others={"r": rows, "v": {"view": "SELECT * FROM f(rows => TABLE r PARTITION BY k)"}},
         function={**KINDS, "name": "KindsSET"}, query="SELECT * FROM v", expected={"rows": [["a", "a", "+I", 1]]},
+    )  # fmt: skip
+    assert entry.status == "passed", entry.reason
+
+
+@pytest.mark.slow
+def test_a_script_passes_any_scalar_argument(driven):
+    entry = driven(
+        function={**KINDS, "name": "Scalars"},
+        query="SELECT * FROM Scalars(rows => TABLE t, gap => INTERVAL '2' MINUTE, names => MAP['b', 'c'], "
+        "columns => DESCRIPTOR(k, `ts`))",
+        steps=[{"op": "row", "table": "t", "values": ROWS[0]}], expected={"rows": [[[120, "c", ["k", "ts"]]]]},
     )  # fmt: skip
     assert entry.status == "passed", entry.reason

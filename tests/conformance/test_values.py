@@ -53,6 +53,8 @@ def test_values_become_what_their_column_takes():
     ("expected", "actual"),
     [
         (5, Decimal("5.00")),
+        ([1, ["a"]], {"x": 1, "y": ["a"]}),
+        ([["a", 1]], {"a": 1}),
         (5, 5.0),
         ("1.50", Decimal("1.5")),
         (0.1, 0.10000000149011612),

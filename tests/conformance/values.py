@@ -90,6 +90,8 @@ def same(expected: Any, actual: Any, *, truncated: bool = False) -> bool:
     if isinstance(actual, (bytes, bytearray)):
         return expected in (actual.decode(errors="replace"), actual.hex(), actual.hex().upper(), list(actual))
     if isinstance(actual, Mapping):
+        if isinstance(expected, list) and not all(isinstance(each, (list, tuple)) for each in expected):
+            return same(expected, list(actual.values()), truncated=truncated)  # the fields of a row, by position
         return _same_mapping(expected, actual, truncated)
     if isinstance(actual, Sequence) and not isinstance(actual, str):
         if isinstance(expected, Mapping):

@@ -7,6 +7,7 @@ is a script without steps.
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from decimal import Decimal
 from itertools import zip_longest
 from typing import Any
 
@@ -19,7 +20,7 @@ from tests.conformance.checking import CaseError, described
 from tests.conformance.column_types import parse_type
 from tests.conformance.environment import REFUSALS, Environment, limited
 from tests.conformance.fields import STEPS
-from tests.conformance.flink_tables import changelog_mode, passed_arguments
+from tests.conformance.flink_tables import changelog_mode, constructed, passed_arguments
 from tests.conformance.functions.timer_service import FIRED, service_harness
 from tests.conformance.kinds.process_driving import harness_function
 from tests.conformance.observation import Emitted, Failure, Observation, Run
@@ -34,6 +35,7 @@ _CLAUSE = re.compile(r"TABLE\s+(\w+)(?:\s+PARTITION BY\s+(\([^)]*\)|\w+))?", re.
 _KEYS = re.compile(r"PARTITION BY\s+(\([^)]*\)|\w+)", re.IGNORECASE)
 _ON_TIME = re.compile(r"on_time\s*=>\s*DESCRIPTOR\(([^)]*)\)", re.IGNORECASE)
 _SCALAR = re.compile(r"-?\d+(?:\.\d+)?|'[^']*'|true|false", re.IGNORECASE)
+_COLUMNS = re.compile(r"DESCRIPTOR\s*\(([^)]*)\)", re.IGNORECASE)
 _SELECT = re.compile(r"\s*SELECT\b", re.IGNORECASE)
 _DECLARED = re.compile(r"\bonly\b|^\s*PARTITION BY\b|declaration|registration", re.IGNORECASE)
 SERVICE = "(timer service)"
@@ -59,7 +61,7 @@ def observe(case: Case, environment: Environment, bound: Sequence[Bound]) -> Obs
     seen.runs.append(run)
     driver = None
     try:
-        driver = _Driver(case, bound)
+        driver = _Driver(case, bound, environment)
         with limited():
             driver.run()
     except CaseError:
@@ -74,8 +76,8 @@ def observe(case: Case, environment: Environment, bound: Sequence[Bound]) -> Obs
 
 
 class _Driver:
-    def __init__(self, case: Case, bound: Sequence[Bound]) -> None:
-        self._case = case
+    def __init__(self, case: Case, bound: Sequence[Bound], environment: Environment) -> None:
+        self._case, self._environment = case, environment
         self._spec = bound[0].spec if bound else None
         self._types = {each.name: [parse_type(type_) for _, type_ in each.columns] for each in case.tables}
         self._service = is_service(case)
@@ -101,11 +103,20 @@ class _Driver:
         times = _ON_TIME.search(case.query)
         on_time = [each.strip() for each in times[1].split(",")] if times else case.config.get("on_time") or ()
         scalars = {
-            name: _scalar(value)
+            name: self._scalar(value)
             for name, value in passed_arguments(case.query, bound[0].spec)
-            if _SCALAR.fullmatch(value) and name not in ("on_time", "uid")
+            if name not in (*tables, "on_time", "uid")
         }
         return ProcessTableHarness(harness_function(bound[0]), tables, on_time=on_time, also_batch=False, **scalars)
+
+    def _scalar(self, text: str) -> Any:
+        """Returns the value of a scalar argument; Spark evaluates what is no plain literal."""
+        if (columns := _COLUMNS.fullmatch(text)) is not None:
+            return [each.strip(" `") for each in columns[1].split(",")]
+        if _SCALAR.fullmatch(text):
+            return _literal(text)
+        frame = self._environment.spark.sql(f"SELECT {constructed(text)}")
+        return frame.toArrow().column(0)[0].as_py()
 
     def _told(self, argument: str, name: str, option: str) -> Any:
         """Returns an option of a table: as an option of the case, for the argument or for all, or as a field of it."""
@@ -327,12 +338,12 @@ def _keys(told: Any) -> list[str] | None:
     return _split(told) if isinstance(told, str) else list(told) if told else None
 
 
-def _scalar(text: str) -> Any:
+def _literal(text: str) -> Any:
     if text.startswith("'"):
         return text.strip("'")
     if text.lower() in ("true", "false"):
         return text.lower() == "true"
-    return float(text) if "." in text else int(text)
+    return Decimal(text) if "." in text else int(text)
 
 
 def _moment(text: str) -> Any:
