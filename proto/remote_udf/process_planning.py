@@ -63,8 +63,7 @@ def plan_process_call(
         argument.name: planner.table(argument, tables.get(argument.name), index)
         for index, argument in enumerate(spec.process.tables)
     }
-    planner.require_copartitioning(planned)
-    planned = planner.with_times(planned, on_time)
+    planned = planner.with_times(planner.copartitioned(planned, tables), on_time)
     for name in tables:
         if spec.process.table(name) is None:
             raise InvalidCall(f"function {spec.key} has no table argument {name!r}: {spec.signature}")
@@ -204,15 +203,24 @@ class _Planner:
             columns.append(OrderColumn(position, descending, nulls_last))
         return tuple(columns)
 
-    def require_copartitioning(self, tables: Mapping[str, TableCall]) -> None:
-        """Check that the keys of all tables with set semantics have the same number of columns and the same types."""
+    def copartitioned(self, tables: Mapping[str, TableCall], given: Mapping[str, TableGiven]) -> dict[str, TableCall]:
+        """The tables, whose keys have the same number of columns and the same types if they have set semantics.
+
+        A key that the rows of a typed table widen is widened in the other tables, if it was passed with one type.
+        """
+        result, widened = dict(tables), {}
+        keyed = [argument for argument in self._signature.tables if argument.has_set_semantics]
+        for argument in sorted(keyed, key=lambda each: each.row is None):
+            table, schema = tables[argument.name], tables[argument.name].schema
+            for place, column in enumerate(table.partition_by):
+                field, passed = schema.field(column), normalized(given[argument.name].schema.field(column).type)
+                if argument.row is not None:
+                    widened[place, passed] = field.type
+                else:
+                    schema = schema.set(column, field.with_type(widened.get((place, passed), field.type)))
+            result[argument.name] = replace(table, schema=schema)
         keys = [
-            [
-                normalized(tables[argument.name].schema.field(column).type)
-                for column in tables[argument.name].partition_by
-            ]
-            for argument in self._signature.tables
-            if argument.has_set_semantics
+            [result[each.name].schema.field(column).type for column in result[each.name].partition_by] for each in keyed
         ]
         if any(key != keys[0] for key in keys):
             sets = ", ".join(f"[{', '.join(map(spelled, key))}]" for key in keys)
@@ -221,6 +229,7 @@ class _Planner:
                 "columns and their data types must match across all involved table arguments. Given partition key "
                 f"sets: {sets}"
             )
+        return result
 
     def with_times(self, tables: Mapping[str, TableCall], on_time: Sequence[str]) -> dict[str, TableCall]:
         """The tables with their time columns. A name may match several tables; either all have one or none has."""

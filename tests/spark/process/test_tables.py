@@ -305,6 +305,35 @@ def test_scalar_arguments_arrive_as_they_are_written_or_are_refused(functions, s
         functions.sql("SELECT * FROM moment(at => TIMESTAMP '2026-01-01 00:00:00', tiny => 300)")
 
 
+@dataclass
+class Visit:
+    """Its integer is wider than the column that is passed."""
+
+    name: str
+    age: int
+
+
+class Ages(udf.ProcessTableFunction):
+    """Says of which table the row is."""
+
+    returns = "table string, n bigint"
+
+    def eval(
+        self,
+        total: Annotated[Sum, StateHint()],
+        visits: Annotated[Visit, ArgumentTrait.SET_SEMANTIC_TABLE],
+        rows: KEYED,
+    ) -> Iterator[tuple[str, int]]:
+        total.rows += 1
+        yield ("visits", visits.age) if visits is not None else ("rows", 100 * total.rows + rows.age)
+
+
+def test_a_typed_table_and_another_one_meet_by_a_key_of_the_same_column_type(remote, spark):
+    tables = {name: spark.sql("SELECT 'Ann' AS name, 25 AS age") for name in ("visits", "rows")}
+    found = remote(declare_process(Ages)).process("ages", tables, partition_by="age")
+    assert rows(found) == [(25, 25, "rows", 225), (25, 25, "visits", 25)]
+
+
 class Labelled(udf.ProcessTableFunction):
     """Scalar arguments whose names are also parameters of `remote.process`."""
 

@@ -473,3 +473,38 @@ def test_each_table_has_its_own_time_column():
         assert [row.seen for row in harness.take()] == ["[1, 0] 5000", "[1, 0] 7000"]
     with pytest.raises(InvalidCall, match="found no column for table argument 'right'"):
         ProcessTableHarness(Meeting, given, on_time="ts")
+
+
+@dataclass
+class Visit:
+    """Its integer is wider than the column that is passed."""
+
+    name: str
+    age: int
+
+
+def test_a_key_that_a_typed_row_widens_is_widened_in_other_tables():
+    class Both(udf.ProcessTableFunction):
+        returns = "seen int"
+
+        def eval(
+            self, seen: ValueView[int], visits: Annotated[Visit, ArgumentTrait.SET_SEMANTIC_TABLE], rows: KEYED
+        ) -> Iterator[tuple]:
+            seen.value = (seen.value or 0) + 1
+            yield (seen.value,)
+
+    def given(*ages):
+        names = ("visits", "rows")
+        return {
+            name: table(f"name string, age {age}", partition_by="age") for name, age in zip(names, ages, strict=True)
+        }
+
+    for ages in (("int", "int"), ("int", "bigint")):
+        harness = ProcessTableHarness(Both, given(*ages))
+        for name in ("visits", "rows"):
+            harness.row(name, ("Ann", 25))
+        assert harness.take() == [(25, 25, 1), (25, 25, 2)]
+        assert {str(field.type) for field in harness.columns if field.name != "seen"} == {"int64"}
+    for ages in (("int", "smallint"), ("int", "string")):
+        with pytest.raises(InvalidCall, match=rf"Given partition key sets: \[bigint\], \[{ages[1]}\]"):
+            ProcessTableHarness(Both, given(*ages))
