@@ -228,13 +228,14 @@ def test_a_call_without_arguments_sorts_and_makes_rows(remote):
     assert sorted(tuple(row) for row in rows.collect()) == [(3, 1), (3, 42)]
 
 
-@pytest.mark.parametrize("statement", ["CREATE OR REPLACE TEMPORARY VIEW named AS", "CACHE TABLE named AS"])
+@pytest.mark.parametrize("statement", ["CREATE TEMPORARY VIEW", "CACHE TABLE"])
 @pytest.mark.connect
 def test_columns_of_a_view_and_of_a_cached_table_have_the_names_of_their_calls(remote, spark, statement):
-    remote(answer, times).sql(f"{statement} SELECT times(), 1 + times() FROM range(1)")
-    assert spark.table("named").columns == ["times()", "(1 + times())"]
-    remote(answer, times).sql(f"{statement.replace('named', 'again')} SELECT `times@1`(2), answer() FROM range(1)")
-    assert spark.table("again").columns == ["times@1(2)", "answer()"]
+    session, first, second = remote(answer, times), f"{statement[:5]}_1", f"{statement[:5]}_2"
+    session.sql(f"{statement} {first} AS SELECT times(), 1 + times() FROM range(1)")
+    session.sql(f"{statement} {second} AS SELECT `times@1`(2), answer() FROM range(1)")
+    assert spark.table(first).columns == ["times()", "(1 + times())"]
+    assert spark.table(second).columns == ["times@1(2)", "answer()"]
 
 
 @pytest.mark.connect
