@@ -184,10 +184,11 @@ def _ranked(scope: Scope, inner: Node, source: SelectSource, ranking: _Ranking) 
     ahead = len(scope.run(source.selecting([item.copy() for item in before])).columns) if before else 0
     time = time_name(source.frame)
     assert time is not None
-    keys = ranking.window.args["partition_by"]
+    windows = (WINDOW_START, WINDOW_END, scope.key(time))
+    keys = [key for key in ranking.window.args["partition_by"] if scope.key(key.name) not in windows]
     order = ranking.window.args["order"].expressions
     extra = [
-        *(key for key in keys if scope.key(key.name) not in (WINDOW_START, WINDOW_END)),
+        *keys,
         *(ordered.this for ordered in order),
         column(WINDOW_START), column(WINDOW_END), column(time),
     ]  # fmt: skip
@@ -198,10 +199,10 @@ def _ranked(scope: Scope, inner: Node, source: SelectSource, ranking: _Ranking) 
     timed = [field.name in {each.name for each in time_fields(wide)} for field in wide.schema.fields]
     places = [scope.hidden("shown") for _ in shown]
     named = wide.toDF(*places, *names)
-    by = names[len(keys) - 2 : -3]
+    by = names[len(keys) : -3]
     ordering = [desc(name) if each.args.get("desc") else name for name, each in zip(by, order, strict=True)]
     rank = scope.hidden("rank")
-    partition = names[: len(keys) - 2]
+    partition = names[: len(keys)]
     function = ranking.window.this.name.lower()
     if function == "row_number" and ranking.last == 1 and len(by) == 1 and _is_time(named, by[0]):
         keep = "last" if order[0].args.get("desc") else "first"

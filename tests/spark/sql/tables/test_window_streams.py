@@ -100,6 +100,13 @@ def test_top_n_over_an_aggregate_ranks_what_a_window_has_in_the_end(sql):
     assert sql(query) == [("x", 0, 1), ("y", 60, 1)]
 
 
+def test_rows_of_a_window_may_be_ranked_by_its_time_as_well(sql):
+    over = "PARTITION BY window_end, k, window_time, window_start ORDER BY v DESC"
+    ranked = f"SELECT k, v, {START}, ROW_NUMBER() OVER ({over}) AS place FROM {TUMBLED}"
+    found = sql(f"SELECT k, v, s FROM ({ranked}) WHERE place <= 1 AND s < 20")
+    assert found == [("x", 5, 0), ("y", 2, 10)]
+
+
 def test_deduplication_keeps_the_last_row_of_a_window(sql):
     query = f"""
         SELECT v, {START} FROM (
