@@ -178,9 +178,9 @@ def arguments_of(call: exp.Anonymous) -> dict[str | int, Node]:
         named = isinstance(part, exp.Kwarg)
         key: str | int = part.this.name if named else position
         if any(isinstance(each, str) != named for each in arguments):
-            _refused("arguments are passed by position or by name, not by both")
+            _refused(f"{call.name}: arguments are passed by position or by name, not by both")
         if key in arguments:
-            _refused(f"argument {key!r} is passed twice")
+            _refused(f"{call.name}: argument {key!r} is passed twice")
         value = part.expression if named else part
         if not (isinstance(value, exp.Column) and canonical(value).upper() == "DEFAULT"):
             arguments[key] = CalledTable(this=value.copy()) if is_window_call(value) else value

@@ -59,8 +59,8 @@ def test_arguments_have_names_or_positions():
 @pytest.mark.parametrize(
     ("source", "message"),
     [
-        ("f(1, r => TABLE t)", "arguments are passed by position or by name, not by both"),
-        ("f(r => 1, r => 2)", "argument 'r' is passed twice"),
+        ("f(1, r => TABLE t)", "f: arguments are passed by position or by name, not by both"),
+        ("f(r => 1, r => 2)", "f: argument 'r' is passed twice"),
         ("f(TABLE t PARTITION BY a.b)", "a name of a column is expected, not 'a.b'"),
         ("f(TABLE t PARTITION BY (k, j + 1))", r"a name of a column is expected, not 'j \+ 1'"),
         ("f(TABLE t ORDER BY lower(k) DESC)", r"a name of a column is expected, not 'lower\(k\)'"),
