@@ -117,6 +117,24 @@ def test_a_script_tells_what_was_emitted_since_it_cleared_it(read):
     assert wrong.problems == ["steps.rows: expected [['a', 4]], found [['a', 3]]"]
 
 
+def test_a_snapshot_has_the_output_and_the_fired_timers_of_its_time(read):
+    row = {"op": "row", "table": "t", "values": ["a"]}
+    snapshot, restore = {"op": "snapshot", "name": "s"}, {"op": "restore", "name": "s"}
+    told = {"op": "expect_output", "rows": [["a", 1], ["a", 2]]}
+    expected = {"rows": [["a", 1], ["a", 2], ["a", 2]], "ordered": True}
+    assert scripted(*read(steps=[row, snapshot, row, told, restore, row, told], expected=expected)).status == "passed"
+
+    timers = [
+        {"op": "register_timer", "key": "k", "name": name, "time_ms": time} for name, time in (("a", 1), ("b", 2))
+    ]
+    first, second = ({"op": "watermark", "to": to, "table": "table-a"} for to in (1, 2))
+    fired = [{"op": "expect_fired_timers", "timers": names} for names in (["a"], ["a", "b"])]
+    service = {"function": {**WORDS, "name": process_scripts.SERVICE}, "tables": {}, "query": "(timers)"}
+    steps = [*timers, first, snapshot, second, fired[1], restore, fired[0], second, fired[1]]
+    verdict = scripted(read_service(read, steps=steps, **service), [])
+    assert verdict.status == "passed", verdict.problems
+
+
 def test_the_watermark_of_a_table_is_told(read):
     steps = [{"op": "watermark", "to": 5, "table": "t"}, {"op": "expect_table_watermark", "table": "t", "watermark": 5}]
     assert scripted(*read(steps=steps, expected={"rows": []})).status == "passed"

@@ -82,10 +82,10 @@ class _Driver:
         self._types = {each.name: [parse_type(type_) for _, type_ in each.columns] for each in case.tables}
         self._service = is_service(case)
         self._key_types = [parse_type("STRING")] if self._service else []
-        self._snapshots: dict[str, object] = {}
+        self._snapshots: dict[str, tuple[object, list[Any], list[Any]]] = {}
         self._found: list[dict[str, Any]] = []
-        self._output_from = self._fired_from = 0
-        """How much the script has cleared of what was emitted and of the timers that fired."""
+        self._begun: tuple[list[Any], int, list[Any], int] = [], 0, [], 0
+        """The output and the fired timers that a snapshot restored, each with how much of the harness's precedes it."""
         self.harness = service_harness(case.raw["steps"]) if self._service else self._made(bound)
 
     def _made(self, bound: Sequence[Bound]) -> ProcessTableHarness:
@@ -201,12 +201,20 @@ class _Driver:
         self.harness.advance_clock(step["by"])
 
     def _snapshot(self, step: Mapping[str, Any]) -> None:
-        self._snapshots[step["name"]] = self.harness.snapshot()
+        self._snapshots[step["name"]] = self.harness.snapshot(), self._output(), self._fired()
 
     def _restore(self, step: Mapping[str, Any]) -> None:
         if step["name"] not in self._snapshots:
             raise CaseError("steps.name", described(step["name"]), "the name of a snapshot before it")
-        self.harness.restore(self._snapshots[step["name"]])
+        kept, output, fired = self._snapshots[step["name"]]
+        self.harness.restore(kept)
+        self._begun = output, len(self.harness.output), fired, len(self.harness.fired)
+
+    def _output(self) -> list[Any]:
+        return [*self._begun[0], *self.harness.output[self._begun[1] :]]
+
+    def _fired(self) -> list[Any]:
+        return [*self._begun[2], *self.harness.fired[self._begun[3] :]]
 
     def _init_state(self, step: Mapping[str, Any]) -> None:
         value = step["value"]
@@ -267,22 +275,22 @@ class _Driver:
         return _watermark(step, None if found is None else found // 1000)
 
     def _expect_fired_timers(self, step: Mapping[str, Any]) -> dict[str, Any]:
-        fired = self.harness.fired[self._fired_from :]
+        fired = self._fired()
         if not any(isinstance(each, Mapping) for each in step["timers"]):
             return {"timers": [each.name for each in fired]}
         return {"timers": [_timer(told, each) for told, each in zip_longest(step["timers"], fired) if each is not None]}
 
     def _clear_fired_timers(self, step: Mapping[str, Any]) -> None:
-        self._fired_from = len(self.harness.fired)
+        self._begun = *self._begun[:2], [], len(self.harness.fired)
 
     def _expect_output(self, step: Mapping[str, Any]) -> dict[str, Any]:
-        rows = self.harness.output[self._output_from :]
+        rows = self._output()
         if not any(isinstance(each, Mapping) for each in step["rows"]):
             return {"rows": [list(row) for row in rows]}
         return {"rows": [{"kind": str(row.kind), "values": list(row), "row": list(row)} for row in rows]}
 
     def _clear_output(self, step: Mapping[str, Any]) -> None:
-        self._output_from = len(self.harness.output)
+        self._begun = [], len(self.harness.output), *self._begun[2:]
 
     def _end_of_input(self, step: Mapping[str, Any]) -> None:
         self.harness.end_of_input()
