@@ -175,15 +175,16 @@ class _Planner:
             raise InvalidCall(
                 f"{where}: doesn't support consuming update changes {mode}; it does not declare SUPPORT_UPDATES"
             )
-        if mode.is_upsert and not (argument.has_set_semantics and given.partition_by):
-            raise InvalidCall(
-                f"{where}: upsert changes are only possible for SET_SEMANTIC_TABLE arguments that are partitioned by "
-                "the upsert key"
-            )
         if mode.is_upsert and argument.has(ArgumentTrait.REQUIRE_UPDATE_BEFORE):
             raise InvalidCall(f"{where}: declares REQUIRE_UPDATE_BEFORE, but the changes are {mode}, without -U")
         if mode.key_only_deletes and argument.has(ArgumentTrait.REQUIRE_FULL_DELETE):
             raise InvalidCall(f"{where}: declares REQUIRE_FULL_DELETE, but deletes have only the columns of the key")
+        keys = [{*map(self._key, columns or ())} for columns in (given.partition_by, given.upsert_key)]
+        if mode.is_upsert and not (argument.has_set_semantics and keys[0] and keys[1] in (set(), keys[0])):
+            raise InvalidCall(
+                f"{where}: upsert changes are only possible for SET_SEMANTIC_TABLE arguments that are partitioned by "
+                "the upsert key"
+            )
 
     def _order(self, argument: TableArgument, given: TableGiven) -> tuple[OrderColumn, ...]:
         where = f"Invalid ORDER BY clause for table argument {argument.name!r}."

@@ -257,13 +257,47 @@ def test_a_delete_with_only_its_key_has_no_other_values(upsert_key):
         ) -> Iterator[tuple]:  # fmt: skip
             yield rows.v, rows.w, str(ctx.table_semantics_for("rows").changelog_mode)
 
-    mode = udf.ChangelogMode.of("+I", "+U", "-D", key_only_deletes=True)
+    kinds = ("+I", "-U", "+U", "-D") if upsert_key else ("+I", "+U", "-D")
+    mode = udf.ChangelogMode.of(*kinds, key_only_deletes=True)
     given = replace(table("k int, v int, w int", partition_by="k", changelog_mode=mode), upsert_key=upsert_key)
     harness = ProcessTableHarness(Seen, {"rows": given})
     harness.row("rows", (1, 2, 3), "+U")
     harness.row("rows", (1, 2, 3), "-D")
-    text = "[INSERT, UPDATE_AFTER, ~DELETE]"
+    text = f"[INSERT, {'UPDATE_BEFORE, ' * bool(upsert_key)}UPDATE_AFTER, ~DELETE]"
     assert harness.take() == [(1, 2, 3, text), (1, 2 if upsert_key else None, None, text)]
+
+
+@pytest.mark.parametrize(
+    ("traits", "given", "message"),
+    [
+        (
+            ["SET_SEMANTIC_TABLE", "REQUIRE_UPDATE_BEFORE"],
+            {},
+            "declares REQUIRE_UPDATE_BEFORE, but the changes are .*~",
+        ),
+        (["SET_SEMANTIC_TABLE", "REQUIRE_FULL_DELETE"], {}, "declares REQUIRE_FULL_DELETE"),
+        (["ROW_SEMANTIC_TABLE"], {}, "only possible for SET_SEMANTIC_TABLE"),
+        (["SET_SEMANTIC_TABLE"], {"partition_by": ["k"], "upsert_key": ["v"]}, "are partitioned by the upsert key"),
+        (["SET_SEMANTIC_TABLE"], {"partition_by": ["k", "v"], "upsert_key": ["V", "k"]}, None),
+    ],
+)
+def test_an_upsert_changelog_is_passed_as_its_table_requires(traits, given, message):
+    optional = ["SUPPORT_UPDATES", *(["OPTIONAL_PARTITION_BY"] if "SET_SEMANTIC_TABLE" in traits else [])]
+    rows = Annotated[udf.Row, *(ArgumentTrait[each] for each in (*traits, *optional))]
+
+    class Taking(udf.ProcessTableFunction):
+        returns = "v int"
+
+        def eval(self, rows: rows) -> Iterator[tuple]:
+            yield (rows.v,)
+
+    mode = udf.ChangelogMode.of("+I", "+U", "-D", key_only_deletes=True)
+    tables = {"rows": replace(table("k int, v int", changelog_mode=mode), **given)}
+    if message is None:
+        assert plan_process_call(declare_process(Taking).spec, tables, {}).tables[0].upsert_key == (1, 0)
+        return
+    with pytest.raises(InvalidCall, match=message):
+        plan_process_call(declare_process(Taking).spec, tables, {})
 
 
 @dataclass
