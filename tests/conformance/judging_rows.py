@@ -151,7 +151,7 @@ def _changes(expected: Expectation, seen: Observation, run: Run, verdict: Verdic
     wanted, found = _by_key(rows, run, seen), _by_key(run.rows, run, seen)
     verdict.compared += len(rows)
     for key in dict.fromkeys((*wanted, *found)):
-        wrong = difference(wanted[key], found[key], ordered=True)
+        wrong = difference(wanted[key], found[key], ordered=True, truncated=seen.truncated)
         if wrong is not None:
             return f"the changes of key {key}: {wrong}"
     return None
@@ -181,7 +181,7 @@ def _after_events(expected: Expectation, seen: Observation, run: Run, verdict: V
     ]  # fmt: skip
     have = [[*([each.after] if timed else []), _kind(each.kind, seen), *_shown(each.values)] for each in run.rows]
     verdict.compared += max(len(wanted), len(have))
-    return difference(wanted, have, ordered=False)
+    return difference(wanted, have, ordered=False, truncated=seen.truncated)
 
 
 def _read(values: Sequence[Any], run: Run) -> list[Any]:

@@ -230,14 +230,14 @@ def test_an_instant_is_in_the_window_of_the_time_zone_of_its_case(run, mode):
     assert (entry.status, entry.unnoticed) == ("passed", []), entry.reason
 
 
-def test_a_window_of_the_clock_closes_in_its_last_millisecond(run):
+def test_a_window_of_the_clock_closes_in_its_last_millisecond_and_averages_are_truncated(run):
     clock = [{"op": "processing_time", "ts": f"1970-01-01T00:00:0{at}"} for at in ("1", "4.998", "4.999")]
-    events = [clock[0], {"op": "row", "row": ["a", 3]}, *clock[1:]]
-    row = ["a", 3, "1970-01-01T00:00:00", "1970-01-01T00:00:05"]
+    events = [clock[0], *({"op": "row", "row": ["a", v]} for v in (3, 4)), *clock[1:]]
+    row = ["a", 7, 3, "1970-01-01T00:00:00", "1970-01-01T00:00:05"]
     entry = run(
         table={"events": events, "time_column": "proctime"}, functions=[], mode="streaming",
-        query="SELECT k, SUM(v) AS s, window_start, window_end FROM TABLE(TUMBLE(TABLE t, DESCRIPTOR(proctime), "
-        "INTERVAL '5' SECOND)) GROUP BY k, window_start, window_end",
-        expected={"steps": [{"after_event": 3, "rows": [{"kind": "+I", "row": row}]}]},
+        query="SELECT k, SUM(v) AS s, AVG(v) AS a, window_start, window_end FROM TABLE(TUMBLE(TABLE t, "
+        "DESCRIPTOR(proctime), INTERVAL '5' SECOND)) GROUP BY k, window_start, window_end",
+        expected={"steps": [{"after_event": 4, "rows": [{"kind": "+I", "row": row}]}]},
     )  # fmt: skip
     assert (entry.status, entry.unnoticed) == ("passed", []), entry.reason
