@@ -119,7 +119,8 @@ class RemoteSpark(Spark):
             read = self._tokens[begin : self._index]
             typed = len(read) == 2 and read[1].token_type is TokenType.STRING
             interval = bool(read) and read[0].token_type is TokenType.INTERVAL
-            if node is not None and (typed or interval) and not node.find(exp.Column, exp.Query):
+            flinks = node is not None and any(each.meta.get(FLINK) for each in node.find_all(exp.Interval))
+            if node is not None and (typed or interval) and not flinks and not node.find(exp.Column, exp.Query):
                 node.meta[_AS_WRITTEN] = self.sql[read[0].start : read[-1].end + 1]
             return node
 
@@ -226,6 +227,11 @@ class RemoteSpark(Spark):
             node = super()._parse_interval(*args, **options)
             first = node.this if isinstance(node, exp.Add) else node
             if first is None or first.args.get("unit") is not None or first.this.is_string:
+                # SECOND(3) is a unit of Flink's; intervals have microseconds in Spark.
+                unit = None if first is None else first.args.get("unit")
+                for each in [] if unit is None else list(unit.find_all(exp.Anonymous)):
+                    each.replace(exp.var(each.name))
+                    first.meta[FLINK] = True
                 return self._with_signed_parts(node)
             self._retreat(begin)
             return None

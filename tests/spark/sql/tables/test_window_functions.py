@@ -67,6 +67,7 @@ SUMS = [(at("8:00"), at("8:10"), 11), (at("8:10"), at("8:20"), 10)]
         "tumble(TABLE bid, descriptor(`t`), interval '10' minute) AS w",
         "TABLE(TUMBLE(DATA => TABLE bid, TIMECOL => DESCRIPTOR(t), SIZE => INTERVAL '600' SECOND))",
         "TUMBLE(TABLE bid, DESCRIPTOR(t), INTERVAL 10 MINUTES, INTERVAL '0' SECOND)",
+        "TUMBLE(TABLE bid, DESCRIPTOR(t), INTERVAL '10' MINUTE(2), INTERVAL '00:00' MINUTE TO SECOND(3))",
         "TUMBLE(TABLE (SELECT t, price FROM bid), DESCRIPTOR(t), INTERVAL '0 00:10' DAY TO MINUTE)",
         f"(SELECT * FROM {TUMBLED}) w",
         f"LATERAL (SELECT * FROM {TUMBLED}) w",
