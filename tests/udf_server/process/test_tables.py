@@ -246,6 +246,31 @@ def test_a_restore_begins_with_a_new_instance():
     assert harness.take() == [(1,), (1,)]
 
 
+@pytest.mark.parametrize(("is_assigned", "left"), [(False, 0), (True, 2)])
+def test_a_change_inside_a_value_of_a_view_does_not_extend_its_life(is_assigned, left):
+    class Growing(udf.ProcessTableFunction):
+        returns = "sizes array<int>"
+
+        def eval(
+            self,
+            value: Annotated[ValueView[list[int]], StateHint(ttl="10 s")],
+            entries: Annotated[MapView[str, list[int]], StateHint(ttl="10 s")],
+            rows: KEYED,
+        ) -> Iterator[tuple]:
+            found = [value.value or [], entries.get("k") or []]
+            yield ([len(each) for each in found],)
+            for each in found:
+                each.append(1)
+            if is_assigned or not found[0][1:]:
+                value.value, entries["k"] = found
+
+    harness = ProcessTableHarness(Growing, {"rows": table("k string", partition_by="k")})
+    for _ in range(3):
+        harness.row("rows", ("a",))
+        harness.advance_clock("6 s")
+    assert harness.take() == [("a", [0, 0]), ("a", [1, 1]), ("a", [left, left])]
+
+
 @pytest.mark.parametrize("upsert_key", [(), ("v",)])
 def test_a_delete_with_only_its_key_has_no_other_values(upsert_key):
     class Seen(udf.ProcessTableFunction):
