@@ -181,9 +181,10 @@ class _Planner:
             raise InvalidCall(f"{where}: declares REQUIRE_FULL_DELETE, but deletes have only the columns of the key")
         keys = [{*map(self._key, columns or ())} for columns in (given.partition_by, given.upsert_key)]
         if mode.is_upsert and not (argument.has_set_semantics and keys[0] and keys[1] in (set(), keys[0])):
+            told = f" ({', '.join(given.upsert_key)})" if given.upsert_key else ""
             raise InvalidCall(
                 f"{where}: upsert changes are only possible for SET_SEMANTIC_TABLE arguments that are partitioned by "
-                "the upsert key"
+                f"the upsert key{told}, found {', '.join(given.partition_by or ()) or 'no PARTITION BY'}"
             )
 
     def _order(self, argument: TableArgument, given: TableGiven) -> tuple[OrderColumn, ...]:

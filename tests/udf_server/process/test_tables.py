@@ -301,8 +301,8 @@ def test_a_delete_with_only_its_key_has_no_other_values(upsert_key):
             "declares REQUIRE_UPDATE_BEFORE, but the changes are .*~",
         ),
         (["SET_SEMANTIC_TABLE", "REQUIRE_FULL_DELETE"], {}, "declares REQUIRE_FULL_DELETE"),
-        (["ROW_SEMANTIC_TABLE"], {}, "only possible for SET_SEMANTIC_TABLE"),
-        (["SET_SEMANTIC_TABLE"], {"partition_by": ["k"], "upsert_key": ["v"]}, "are partitioned by the upsert key"),
+        (["ROW_SEMANTIC_TABLE"], {}, "only possible for SET_SEMANTIC_TABLE .* found no PARTITION BY"),
+        (["SET_SEMANTIC_TABLE"], {"partition_by": ["k"], "upsert_key": ["v"]}, r"by the upsert key \(v\), found k"),
         (["SET_SEMANTIC_TABLE"], {"partition_by": ["k", "v"], "upsert_key": ["V", "k"]}, None),
     ],
 )
