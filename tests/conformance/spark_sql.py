@@ -11,7 +11,7 @@ from itertools import zip_longest
 from typing import Any
 
 import sqlglot
-from sqlglot import exp, tokens
+from sqlglot import exp, parser, tokens
 from sqlglot.dialects.dialect import Dialect
 from sqlglot.errors import SqlglotError
 from sqlglot.tokens import TokenType
@@ -34,6 +34,10 @@ class Flink(Dialect):
             "TIMESTAMP_LTZ": TokenType.TIMESTAMPLTZ,
         }
 
+    class Parser(parser.Parser):
+        # It would be read as `DATEDIFF(end, start, unit)`; Spark's is Flink's.
+        FUNCTIONS = {name: read for name, read in parser.Parser.FUNCTIONS.items() if name != "TIMESTAMPDIFF"}  # noqa: RUF012
+
 
 @dataclass(frozen=True)
 class Target:
@@ -46,7 +50,12 @@ class Target:
 Named = Callable[[str, int], Target | None]
 """From the name of a function and its number of arguments to what it is in Spark; None leaves it."""
 
-_RENAMED = {"ARRAY_REDUCE": "reduce", "ARRAY_TRANSFORM": "transform", "ROW": "struct"}
+_RENAMED = {
+    "ARRAY_REDUCE": "reduce",
+    "ARRAY_TRANSFORM": "transform",
+    "ROW": "struct",
+    "TO_TIMESTAMP": "to_timestamp_ntz",
+}
 _OF_PRECISION = {"0": "timestamp_seconds", "3": "timestamp_millis"}
 """What TO_TIMESTAMP_LTZ of a number is in Spark, by the precision that follows the number."""
 _NOT_NULL = re.compile(r"(?<!\bIS)\s+NOT\s+NULL(?=\s*[>,])", re.IGNORECASE)

@@ -36,6 +36,8 @@ def spark(query, **settings):
             "SELECT TO_TIMESTAMP_LTZ(a, 3), TO_TIMESTAMP_LTZ(b, 0) FROM t",
             "SELECT timestamp_millis(a), timestamp_seconds(b) FROM t",
         ),
+        ("SELECT TO_TIMESTAMP(a), f(b) FROM t", "SELECT to_timestamp_ntz(a), `f@2`(b) FROM t"),
+        ("SELECT TIMESTAMPDIFF(DAY, a, b) FROM t", "SELECT TIMESTAMPDIFF(DAY, a, b) FROM t"),
         ("SELECT f(SUM(a)) FROM t", "SELECT `f@2`(CAST(SUM(a) AS INT)) FROM t"),
         ("SELECT f(f(SUM(a))) FROM t", "SELECT `f@2`(`f@2`(CAST(SUM(a) AS INT))) FROM t"),
         ("SELECT CAST(a AS TIMESTAMP(3)) FROM t", "SELECT CAST(a AS TIMESTAMP_NTZ) FROM t"),
