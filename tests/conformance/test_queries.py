@@ -48,6 +48,16 @@ def run(spark, tmp_path_factory):
 
 
 @pytest.mark.long
+def test_a_join_that_spark_has_not_on_streams_is_run_in_batch_only(run):
+    others = {"u": {"columns": [{"name": "w", "type": "INT"}], "rows": [[3], [5]]}}
+    entry = run(
+        ["a", 1], ["b", 2], query="SELECT k, w FROM t JOIN u ON twice(v) > w", others=others, mode="both",
+        expected={"rows": [["b", 3]]},
+    )  # fmt: skip
+    assert (entry.status, list(entry.unchecked)) == ("partly checked", ["mode: stream"]), entry.reason
+
+
+@pytest.mark.long
 def test_a_stream_is_restarted_where_a_case_has_a_phase(run):
     phases = [{"before_restore": [["a", 2]]}, {"after_restore": "the rest, in order"}]
     expected = {"rows": [["a", 2], ["b", 4], ["c", 6]], "phases": phases}
