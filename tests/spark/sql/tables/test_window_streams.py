@@ -80,6 +80,11 @@ def test_windows_of_a_stream_are_grouped_without_an_aggregate(sql):
     assert found == [("x", 0), ("x", 90)]
 
 
+def test_distinct_windows_of_a_stream_are_its_groups(sql):
+    query = f"SELECT DISTINCT upper(k) AS k, 1 AS one, window_end, window_start, {START} FROM {TUMBLED} WHERE v < 7"
+    assert sql(f"SELECT k, s, one FROM ({query}) WHERE k = 'X'") == [("X", 0, 1), ("X", 90, 1)]
+
+
 def test_distinct_values_of_a_stream_are_those_of_a_filter(sql):
     one, other = "count(DISTINCT k) FILTER (WHERE v > 1)", "sum(DISTINCT v) FILTER (WHERE k = 'y')"
     found = sql(f"SELECT {START}, {one}, {other} FROM {TUMBLED} GROUP BY window_start, window_end")
