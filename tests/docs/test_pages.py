@@ -50,6 +50,7 @@ def test_a_page_with_spark_does_what_it_says(page: Path, directory: Path):
     assert Page(page, directory).run() > 0
 
 
+@pytest.mark.long
 @named({page for page in PAGES if languages(page) - NOT_RUN - PICTURES} - USES_SPARK)
 def test_a_page_of_commands_does_what_it_says(page: Path, directory: Path):
     assert Page(page, directory).run() > 0

@@ -127,6 +127,7 @@ def calls(spark, remote, folder):
     }  # fmt: skip
 
 
+@pytest.mark.long
 def _summarised(remote, table):
     with remote.summary(progress=0.1):
         table.select(remote.function("same")("v")).collect()

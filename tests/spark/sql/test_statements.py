@@ -194,6 +194,7 @@ INSERTS = """EXECUTE STATEMENT SET BEGIN
   SELECT k, v FROM numbered(r => TABLE flow PARTITION BY k, uid => 'set') WHERE {where}; END"""
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("form", ["parquet", "csv", "orc PARTITIONED BY (k)"])
 def test_a_micro_batch_that_runs_again_is_in_each_table_once(functions, spark, flow, form):
     """The last statement fails after the others, in the first micro-batch and in a later one."""

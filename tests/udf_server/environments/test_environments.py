@@ -121,7 +121,7 @@ def test_what_disagrees_is_named(uv):
         resolve(asked_by("old", ["plugin1"], "9.9"), uv)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_packages_that_do_not_work_together_are_an_error(no_index, wheels, tmp_path):
     (odd := tmp_path / "odd").mkdir()
     write_wheel(odd, "h11", "99", "raise ImportError('h11 99 is for another Python')\n")
@@ -140,7 +140,7 @@ def test_a_wheel_with_other_content_than_the_lock_has_is_refused(uv, wheels, tmp
     assert [each.name for each in tmp_path.iterdir()] == [".lock"]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_servers_that_build_at_the_same_time_build_once(uv, tmp_path):
     locked, found = resolve(asked_by("one", ["greeting==1.0"]), uv), []
     builds = [

@@ -176,7 +176,7 @@ def test_groups_come_to_a_server_that_had_none(tmp_path, processes):
         assert called(ready["target"], "place") == ["0"]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_function_changes_its_types_only_if_that_is_wanted(server, site):
     _, ready = server
     target = ready["target"]

@@ -60,7 +60,7 @@ def over(transport, table, *frames):
     return values, sizes
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_large_value_of_every_row_of_a_partition_leaves_in_batches(transport):
     """The texts exceed the capacity of one Arrow array."""
     rows = 2500
