@@ -68,17 +68,17 @@ def released():
 @pytest.mark.parametrize("kind", ["async", "threads", "vectorized", "async vectorized", "blocking async"])
 @pytest.mark.parametrize("output_mode", ["ordered", "unordered"])
 async def test_an_endless_row_times_out_and_the_others_do_not(environment, released, kind, output_mode):
-    function = sleepers(kind, released, timeout="200 ms")
+    function = sleepers(kind, released, timeout="600 ms")
     result = await environment.run(function, [1, -1, 3, 4], batch_rows=1, output_mode=output_mode)
     assert result.values.to_pylist() == [1, None, 3, 4]
     error = result.errors[1]
     assert (error.code, error.attempts, error.retryable) == (ErrorCode.TIMEOUT, 1, True)
-    assert error.message == "timed out: no result within 200 ms"
+    assert error.message == "timed out: no result within 600 ms"
 
 
 @pytest.mark.parametrize("kind", ["async", "threads", "blocking async"])
 async def test_an_endless_row_costs_no_neighbour_in_its_own_batch(environment, released, kind):
-    result = await environment.run(sleepers(kind, released, timeout="200 ms"), [*range(20), -1, *range(20)])
+    result = await environment.run(sleepers(kind, released, timeout="600 ms"), [*range(20), -1, *range(20)])
     assert result.values.to_pylist() == [*range(20), None, *range(20)]
     assert result.errors.keys() == {20}
 
@@ -127,7 +127,7 @@ async def test_a_coroutine_that_ignores_its_cancellation_is_given_up(environment
 async def test_a_threads_late_result_is_discarded(environment, released):
     came_back = threading.Event()
 
-    @udf.scalar(timeout="50 ms")
+    @udf.scalar(timeout="600 ms")
     def f(a: int) -> int:
         if a < 0:
             released.wait(FOREVER)
