@@ -146,7 +146,9 @@ class AggregateQuery:
         """The frame's names of columns of step (a), for those that step (a) finds under these names."""
         self.shown_calls: Sequence[str] = ()
         """The calls and how they are planned, for Spark's plan."""
-        # Without keys there is a single group, so grouping sets do not matter.
+        if not group_by.keys and len(group_by.sets or ()) > 1:
+            raise PlanError("GROUPING SETS: several empty sets repeat one row: write () once, or a set that has a key")
+        # Without keys there is a single group, so the grouping set does not matter.
         self.sets = group_by.sets if group_by.keys else None
         if self.sets is not None and group_by.set_number is not None:
             self.titles.append(group_by.set_number)

@@ -181,8 +181,10 @@ class GroupedSelect:
         asked = [self._source.same(each) for each in call.expressions] or list(places)
         if any(same not in places for same in asked):
             raise error_at(call, f"{canonical(call)}: the argument must be a key of GROUP BY")
-        number, _ = self._aggregates.setdefault(_SET, (self._scope.hidden("set"), None))
-        cases = exp.Case(this=column(number))
+        number: Node = exp.Literal.number(0)  # without keys nobody numbers the sets
+        if places:
+            number = column(self._aggregates.setdefault(_SET, (self._scope.hidden("set"), None))[0])
+        cases = exp.Case(this=number)
         for position, chosen in enumerate(sets):
             bits = sum((places[same] not in chosen) << shift for shift, same in enumerate(reversed(asked)))
             cases = cases.when(exp.Literal.number(position), exp.Literal.number(bits))
