@@ -109,6 +109,7 @@ CALLS = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("call", CALLS)
 def test_every_kind_of_function_takes_columns_that_are_not_null(session, spark, call):
     frame = columns_of(spark.range(3))

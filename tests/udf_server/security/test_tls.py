@@ -132,7 +132,7 @@ def test_grpc_gets_a_certificate_once_for_each_change_of_the_files(serve, pki, m
     assert [each is not None for each in given] == [True, False, False]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_server_survives_many_handshakes_at_once_good_and_bad(pki, tmp_path):
     certificate, key = pki.issue("server")
     plugin = tmp_path / "plugin.py"

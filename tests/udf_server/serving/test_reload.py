@@ -117,7 +117,7 @@ def test_reloads_under_load_lose_and_repeat_nothing_and_leave_no_old_answer(serv
     assert {line["end"] for line in parts()} == {"finished"}
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_version_that_may_not_replace_the_old_one_changes_nothing_and_says_why(server, site):
     _, ready = server
     site.write("good")
@@ -167,7 +167,7 @@ def test_the_servers_own_python_is_reloaded_under_load_and_a_broken_version_chan
     folder.rmdir()  # no socket is left
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_groups_come_to_a_server_that_had_none(tmp_path, processes):
     site = Reloaded(tmp_path)
     with serving(site, site.set(processes=2)) as (_, ready):
