@@ -87,7 +87,7 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
 
 
 UNIT = tuple(str(Path(__file__).parent / name) for name in ("remote_udf", "udf_server", "spark_client"))
-"""Folders whose tests start no process unless they are marked slow."""
+"""Folders whose tests start no process unless they are marked slow or long."""
 _unit: list[str] = []
 """The test that runs, if it may start no process."""
 
@@ -103,7 +103,7 @@ sys.addaudithook(_refuse_processes)
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
     """Holds tests to what `make unit` promises."""
-    is_unit = str(item.path).startswith(UNIT) and item.get_closest_marker("slow") is None
+    is_unit = str(item.path).startswith(UNIT) and not any(map(item.get_closest_marker, ("slow", "long")))
     if is_unit:
         _unit.append(item.nodeid)
     try:
