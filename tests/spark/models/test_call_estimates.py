@@ -1,26 +1,25 @@
 """What `remote.explain` tells of the cost of calls: what the session has measured, and estimates without calls."""
 
-from collections import Counter
-
 import pytest
 
 import udf_server as udf
 from spark_client import PlanError, connect
+from tests.counted_calls import CountedCalls
 from udf_server import CallContext
 
-CALLS: Counter[str] = Counter()
+CALLS = CountedCalls()
 
 
 @udf.scalar(cost=lambda x: {"usd": 0.5})
 async def priced(context: CallContext, x: int) -> int:
-    CALLS["priced"] += 1
+    CALLS.add("priced")
     context.spend(usd=0.25)
     return x
 
 
 @udf.scalar
 async def counting(context: CallContext, x: int) -> bool:
-    CALLS["counting"] += 1
+    CALLS.add("counting")
     context.spend(tokens=3)
     return x % 2 == 0
 

@@ -1,17 +1,17 @@
 """Cascades over real frames: which rows call the dear function, how the threshold is chosen, and what is refused."""
 
 import math
-from collections import Counter
 
 import pytest
 from pyspark.sql import functions as F
 
 import udf_server as udf
 from spark_client import PlanError, connect
+from tests.counted_calls import CountedCalls
 from udf_server import CallContext
 
-CALLS: Counter[str] = Counter()
-DEAR: Counter[int] = Counter()
+CALLS = CountedCalls()
+DEAR = CountedCalls()
 """How often the dear function was called for each number."""
 ROWS = 400
 GUESSED = "struct<value string, confidence double>"
@@ -20,7 +20,7 @@ GUESSED = "struct<value string, confidence double>"
 @udf.scalar(returns=GUESSED)
 async def guess(context: CallContext, x: int) -> dict:
     """Right if it is confident: from 0.4 on."""
-    CALLS["guess"] += 1
+    CALLS.add("guess")
     context.spend(usd=0.01)
     confidence = x % 100 / 100
     return {"value": word(x) if confidence >= 0.4 else "wrong", "confidence": confidence}
@@ -28,15 +28,15 @@ async def guess(context: CallContext, x: int) -> dict:
 
 @udf.scalar
 async def know(context: CallContext, x: int) -> str:
-    CALLS["know"] += 1
-    DEAR[x] += 1
+    CALLS.add("know")
+    DEAR.add(x)
     context.spend(usd=1.0)
     return word(x)
 
 
 @udf.scalar(returns=GUESSED)
 async def know_as_struct(x: int) -> dict:
-    DEAR[x] += 1
+    DEAR.add(x)
     return {"value": word(x), "confidence": None}
 
 

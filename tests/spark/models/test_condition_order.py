@@ -2,44 +2,44 @@
 
 import asyncio
 import itertools
-from collections import Counter
 
 import pytest
 
 import udf_server as udf
 from remote_udf.errors import InvalidOption
 from spark_client import connect
+from tests.counted_calls import CountedCalls
 from udf_server import CallContext
 
-CALLS: Counter[str] = Counter()
+CALLS = CountedCalls()
 ROWS = 3_000
 SAMPLE = 60
 
 
 @udf.scalar
 async def dear(context: CallContext, x: int) -> bool:
-    CALLS["dear"] += 1
+    CALLS.add("dear")
     context.spend(usd=1.0)
     return x % 2 == 0
 
 
 @udf.scalar
 async def cheap(context: CallContext, x: int) -> int:
-    CALLS["cheap"] += 1
+    CALLS.add("cheap")
     context.spend(usd=0.01)
     return x % 3
 
 
 @udf.scalar
 async def slow(x: int) -> bool:
-    CALLS["slow"] += 1
+    CALLS.add("slow")
     await asyncio.sleep(0.001)
     return x % 5 == 0
 
 
 @udf.scalar
 async def strict(x: int) -> bool:
-    CALLS["strict"] += 1
+    CALLS.add("strict")
     if x % 7 == 3:
         raise ValueError("not this one")
     return True
@@ -47,7 +47,7 @@ async def strict(x: int) -> bool:
 
 @udf.scalar(deterministic=False)
 async def moody(x: int) -> bool:
-    CALLS["moody"] += 1
+    CALLS.add("moody")
     return x % 2 == 0
 
 

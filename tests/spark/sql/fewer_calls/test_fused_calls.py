@@ -1,44 +1,43 @@
 """Calls of one SELECT are one operator of Spark where that makes no further call: rows and calls are Spark's own."""
 
-from collections import Counter
-
 import pytest
 from pyspark.errors import PythonException
 
 import udf_server as udf
+from tests.counted_calls import CountedCalls
 from tests.properties import few_quickly
 from tests.spark.ten_rows import ten_rows
 
-CALLS: Counter[str] = Counter()
+CALLS = CountedCalls()
 
 
 @udf.scalar
 def plus(x: int) -> int:
-    CALLS["plus"] += 1
+    CALLS.add("plus")
     return x + 10
 
 
 @udf.scalar
 def half(x: int) -> int:
-    CALLS["half"] += 1
+    CALLS.add("half")
     return x // 2
 
 
 @udf.scalar(returns="struct<sum: bigint, words: array<string>>")
 def pair(one: int, other: int = 7):
-    CALLS["pair"] += 1
+    CALLS.add("pair")
     return {"sum": one + other, "words": [str(one), str(other)]}
 
 
 @udf.scalar(deterministic=False)
 def dice(x: int) -> int:
-    CALLS["dice"] += 1
+    CALLS.add("dice")
     return x
 
 
 @udf.scalar
 def small(x: int) -> int:
-    CALLS["small"] += 1
+    CALLS.add("small")
     if x > 5:
         raise ValueError(f"{x} is not small")
     return x

@@ -1,37 +1,36 @@
 """Calls in SQL below LIMIT and beside joins: for which rows they are made."""
 
-from collections import Counter
-
 import pytest
 
 import udf_server as udf
 from spark_client import connect
+from tests.counted_calls import CountedCalls
 
-CALLS: Counter[str] = Counter()
+CALLS = CountedCalls()
 ROWS = 2_000
 
 
 @udf.scalar
 async def up(x: int) -> int:
-    CALLS["up"] += 1
+    CALLS.add("up")
     return x + 1
 
 
 @udf.scalar
 async def word(x: int) -> str:
-    CALLS["word"] += 1
+    CALLS.add("word")
     return str(x)
 
 
 @udf.scalar(returns="struct<a bigint, b bigint>")
 async def pair(x: int) -> dict:
-    CALLS["pair"] += 1
+    CALLS.add("pair")
     return {"a": x, "b": -x}
 
 
 @udf.scalar(rows=True, returns="n bigint")
 def upto(x: int) -> list[dict]:
-    CALLS["upto"] += 1
+    CALLS.add("upto")
     return [{"n": n} for n in range(x % 3)]
 
 
