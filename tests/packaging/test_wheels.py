@@ -96,7 +96,6 @@ def test_the_wheel_has_types_and_templates_and_no_tests(wheel):
     assert not [name for name in names if name.endswith((".proto", ".pyc")) and "v1/" not in name]
 
 
-@pytest.mark.long
 def test_plugins_have_wheels_with_types_and_entry_points(tmp_path):
     wheels = build(tmp_path, *PLUGINS)
     assert len(wheels) == len(PLUGINS)
@@ -110,6 +109,7 @@ def test_plugins_have_wheels_with_types_and_entry_points(tmp_path):
         assert "remote-udf[server]" in map(str, requirements(wheel))
 
 
+@pytest.mark.long
 def test_a_job_s_environment_has_no_server(client, tmp_path):
     assert not {"uvloop", "pluggy", "structlog", "prometheus-client"} & set(client.names)
     code = IMPORT_ALL.format(

@@ -49,7 +49,6 @@ def test_state_and_timers_go_from_micro_batch_to_micro_batch_and_over_a_restart(
     ]  # fmt: skip
 
 
-@pytest.mark.long
 def test_rows_that_wait_for_the_watermark_come_in_order_and_late_ones_not_at_all(functions, spark, source, tmp_path):
     write(source, "a", [("x", 3, 9), ("x", 1, 5), ("x", 2, 5), ("y", 1, 20)])
     # The watermark is 20 by now: 7 is late, 20 is not.
@@ -63,6 +62,7 @@ def test_rows_that_wait_for_the_watermark_come_in_order_and_late_ones_not_at_all
     ]  # fmt: skip
 
 
+@pytest.mark.long
 def test_rows_that_order_by_releases_are_not_late_for_the_next_function(functions, spark, source, tmp_path):
     """The watermark of a micro-batch releases them, and the next function gets them with the same watermark."""
     write(source, "a", [("x", 2, 7), ("x", 1, 5)])
@@ -91,7 +91,6 @@ def test_two_calls_over_the_same_rows_have_the_watermark_in_one_query(functions,
     assert sorted(run(together, tmp_path)) == sorted([("x", "1"), ("x", "1,2"), ("y", "3")] * 3)
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("kind", ["group_by", "session", "top_n", "Spark's tumble", "Spark's window", "left join"])
 def test_windows_that_end_are_not_late_for_the_next_function(functions, spark, source, tmp_path, kind):
     write(source, "a", [("x", 2, 15), ("x", 1, 5)])
@@ -119,6 +118,7 @@ def test_windows_that_end_are_not_late_for_the_next_function(functions, spark, s
     assert sorted(run(frame, tmp_path)) == [("x", "1"), ("x", "1,2")]
 
 
+@pytest.mark.long
 def test_held_rows_come_in_the_order_that_they_have_in_batch(functions, spark, source, tmp_path):
     write(source, "a", [("x", v, 5) for v in range(7)])
     write(source, "b", [("y", 1, 60)])

@@ -109,7 +109,6 @@ CALLS = {
 }
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("call", CALLS)
 def test_every_kind_of_function_takes_columns_that_are_not_null(session, spark, call):
     frame = columns_of(spark.range(3))
@@ -120,6 +119,7 @@ def test_every_kind_of_function_takes_columns_that_are_not_null(session, spark, 
     assert found
 
 
+@pytest.mark.long
 def test_streams_take_columns_that_are_not_null(session, spark, tmp_path):
     spark.conf.set(
         "spark.sql.streaming.stateStore.providerClass",

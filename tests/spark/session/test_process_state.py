@@ -127,12 +127,12 @@ def calls(spark, remote, folder):
     }  # fmt: skip
 
 
-@pytest.mark.long
 def _summarised(remote, table):
     with remote.summary(progress=0.1):
         table.select(remote.function("same")("v")).collect()
 
 
+@pytest.mark.long
 def test_eight_threads_that_plan_and_run_queries_change_nothing_of_the_process(spark, remote, tmp_path, capsys):
     own = calls(spark, remote, tmp_path)
     public = {name for name, each in vars(RemoteSession).items() if isfunction(each) and not name.startswith("_")}
