@@ -24,9 +24,8 @@ class Form(StrEnum):
 
 
 _REGISTERED = re.compile(rf"\b{hidden('')}(?:{'|'.join(Form)})(?:(?P<version>\d+(?:_\d+)*)_)?_(?P<name>\w+)")
-
-
 _CARRIED = re.compile(rf"\b{hidden('')}(\w+)\(true\)")
+"""The call of what `carrier_of` names."""
 
 
 def carrier_of(name: str) -> str:

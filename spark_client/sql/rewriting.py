@@ -107,9 +107,24 @@ def _rewritten(around: Scope, query: Node, outermost: bool) -> Node:
     return select
 
 
+def _with_distinct_as_groups(scope: Scope, select: Node) -> Node:
+    """`SELECT DISTINCT window_start, window_end, k` of a stream as GROUP BY; Spark would emit it only when complete."""
+    distinct, items = select.args.get("distinct"), [item.unalias() for item in select.expressions]
+    if distinct is None or distinct.args.get("on") or select.args.get("group") or select.is_star:
+        return select
+    if any(has_aggregate(item, scope.functions) or item.find(exp.Window) for item in items):
+        return select
+    source, keys = scope.source(select), [item for item in items if item.find(exp.Column)]
+    if not source.frame.isStreaming or not groups_windows(source, keys):
+        return select
+    select = select.copy()
+    select.set("distinct", None)
+    select.set("group", exp.Group(expressions=[key.copy() for key in keys]))
+    return select
+
+
 def _with_window_groups(scope: Scope, select: Node) -> Node:
     """The SELECT ready for Spark's GROUP BY if its groups are windows, and Spark or the planner can compute them."""
-    select = _with_distinct_as_groups(scope, select)
     if not select.args.get("group") or any(remote_in(select, scope.functions)):
         return select
     source = scope.source(select)
@@ -130,22 +145,6 @@ def _with_window_groups(scope: Scope, select: Node) -> Node:
     return GroupedSelect(scope, select, planned=planned or distinct).rewritten()
 
 
-def _with_distinct_as_groups(scope: Scope, select: Node) -> Node:
-    """`SELECT DISTINCT window_start, window_end, k` of a stream as GROUP BY; Spark would emit it only when complete."""
-    distinct, items = select.args.get("distinct"), [item.unalias() for item in select.expressions]
-    if distinct is None or distinct.args.get("on") or select.args.get("group") or select.is_star:
-        return select
-    if any(has_aggregate(item, scope.functions) or item.find(exp.Window) for item in items):
-        return select
-    source, keys = scope.source(select), [item for item in items if item.find(exp.Column)]
-    if not source.frame.isStreaming or not groups_windows(source, keys):
-        return select
-    select = select.copy()
-    select.set("distinct", None)
-    select.set("group", exp.Group(expressions=[key.copy() for key in keys]))
-    return select
-
-
 def _with_aggregates_in_place(scope: Scope, select: Node) -> Node:
     """Return the SELECT. Raises PlanError, with the position, for an aggregate in a clause that cannot have one."""
     for part in _CLAUSE_NAMES if any(remote_in(select, scope.functions)) else ():
@@ -159,6 +158,7 @@ def _with_aggregates_in_place(scope: Scope, select: Node) -> Node:
 _OF_WINDOWS: tuple[Rewrite, ...] = (
     rank_windows,  # before joins: the ranked rows may be one side of a join
     join_windows,
+    _with_distinct_as_groups,  # which the next pass computes
     _with_window_groups,  # what is left for Spark's own GROUP BY
 )
 """The passes over a SELECT that has columns of windows: Spark supports none of this on streams."""

@@ -55,6 +55,10 @@ class GroupBy:
     updates: Column | None = None
     """Whether a row causes its group to be emitted; None if every group is emitted."""
 
+    def __post_init__(self) -> None:
+        if not self.keys and len(self.sets or ()) > 1:
+            raise PlanError("GROUPING SETS: several empty sets repeat one row: write () once, or a set that has a key")
+
 
 Spread = Callable[[DataFrame, Sequence[str]], DataFrame]
 
@@ -146,8 +150,6 @@ class AggregateQuery:
         """The frame's names of columns of step (a), for those that step (a) finds under these names."""
         self.shown_calls: Sequence[str] = ()
         """The calls and how they are planned, for Spark's plan."""
-        if not group_by.keys and len(group_by.sets or ()) > 1:
-            raise PlanError("GROUPING SETS: several empty sets repeat one row: write () once, or a set that has a key")
         # Without keys there is a single group, so the grouping set does not matter.
         self.sets = group_by.sets if group_by.keys else None
         if self.sets is not None and group_by.set_number is not None:

@@ -183,15 +183,14 @@ class SqlFunctions:
         sent = with_names(sql, text.dialect, self._with_spark) if "@" in sql else sql
         # Spark takes no named parameters in fewer requests than no parameters.
         args = {} if text.args is None else text.args
-        carried = with_constants(sent, text.dialect, self._carrier) if _EMPTY.search(sent) else sent
-        if sent == sql == carried:
+        if sent == sql and not _EMPTY.search(sql):
             return self.spark.sql(sql, args=args, **fields)
         try:
             return with_shown_names(self.spark.sql(sent, args=args, **fields))
         except AnalysisException as error:
             if error.getCondition() == "UNSUPPORTED_SQL_UDF_USAGE":
                 # A call without arguments is one of a SQL function, which Spark does not take in ORDER BY, for example.
-                again = carried
+                again = with_constants(sent, text.dialect, self._carrier)
             else:
                 # A column `f@1(x)` is one of a table, or that of a call in a subquery.
                 again = with_names(sql, text.dialect, self._with_spark, columns=True)
