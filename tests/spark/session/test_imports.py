@@ -22,7 +22,8 @@ print(rows, *(unused & sys.modules.keys()))
 """
 """Runs an operator in a new interpreter."""
 JOB = """
-import sys
+import gc, sys
+import pyarrow as pa
 from pyspark.sql import SparkSession
 from spark_client import connect
 
@@ -34,6 +35,13 @@ rows = remote.with_columns(frame, {"y": remote.function("plus_one")("x")}).colle
 rows += remote.sql("SELECT x, plus_one(x) FROM {frame}", frame=frame).collect()
 buildings = ("spark_client.models", "spark_client.parquet", "spark_client.shell")
 print(len(rows), *(name for name in sys.modules if name.startswith(buildings)))
+
+def exempt(batches):
+    for batch in batches:
+        yield pa.record_batch({"objects": [gc.get_freeze_count()]})
+
+(worker,) = spark.range(1).mapInArrow(exempt, "objects long").collect()
+print(worker.objects > 10_000, gc.get_freeze_count())
 spark.stop()
 """
 
@@ -64,7 +72,7 @@ def test_a_worker_imports_neither_pandas_nor_side_buildings_for_scalar_calls(rem
     assert (done.stdout.decode(), done.stderr.decode()) == ("3\n", "")
 
 
-def test_a_job_with_scalar_calls_imports_no_side_building(serve):
+def test_a_job_with_scalar_calls_imports_no_side_building_and_collects_no_module_of_its_worker_again(serve):
     command = [sys.executable, "-c", JOB, serve(plus_one).target]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=110, check=True)
-    assert done.stdout == "6\n"
+    assert done.stdout == "6\nTrue 0\n"
