@@ -21,9 +21,9 @@ __all__ = ["SLOW_SECONDS", "SMALL_BYTES", "SMALL_ROWS", "RowBound", "bound_in", 
 SMALL_ROWS = 200_000
 SMALL_BYTES = 64 << 20
 SLOW_SECONDS = 0.05
-"""If Spark takes longer twice in a row, frames with the same columns are not asked again in the session.
+"""While Spark takes longer, it is asked at the 1st, 2nd, 3rd, 5th, 9th, 17th query over frames with the same columns.
 
-The first time a virtual machine plans anything takes long for any source.
+A virtual machine that has just started takes long for any source, and a slow one for several queries.
 """
 _NODE = re.compile(
     r"(?P<depth>(?:[ :]  )*(?:[+:]- )?)(?P<name>\w+)(?P<rest>.*), Statistics\(sizeInBytes=(?P<bytes>[\d.]+ \w+)"
@@ -42,7 +42,7 @@ _COUNTED_SCAN = re.compile(r"(?:FileScan \w+ \[|LocalTableScan|InMemoryTableScan
 """Scans of what no catalog has statistics of."""
 _UNITS = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20}
 _slow: weakref.WeakKeyDictionary[SparkSession, Counter[str]] = weakref.WeakKeyDictionary()
-"""How often in a row Spark has taken long, by columns."""
+"""The number of queries since Spark last did not take long, by columns."""
 
 
 class RowBound(NamedTuple):
@@ -64,19 +64,19 @@ class RowBound(NamedTuple):
 def bound_of(frame: DataFrame, clock: Callable[[], float] = time.perf_counter) -> RowBound:
     """The bound of a frame that is not a stream."""
     spark, columns = frame.sparkSession, frame.schema.simpleString()
-    slow = _slow.setdefault(spark, Counter())
-    if slow[columns] > 1:
-        return _unknown("Spark took long to plan these columns before")
     if read_once(spark, all_settings).get("spark.sql.cbo.enabled", "false").lower() == "true":
         return _unknown("spark.sql.cbo.enabled makes counts of rows estimates")
+    slow = _slow.setdefault(spark, Counter())
+    waited = slow[columns]
+    slow[columns] += 1
+    if waited & (waited - 1):  # not a power of two
+        return _unknown("Spark took long to plan these columns before")
     before = clock()
     try:
         text = cost_plan(frame)
     except Exception as error:  # whatever is wrong with the query, Spark says so when it runs
         return _unknown(f"Spark's plan cannot be read ({type(error).__name__})")
-    if clock() - before > SLOW_SECONDS:
-        slow[columns] += 1
-    else:
+    if clock() - before <= SLOW_SECONDS:
         del slow[columns]  # so that a session keeps nothing of frames that are planned quickly
     return bound_in(text)
 
