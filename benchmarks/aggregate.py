@@ -23,6 +23,8 @@ FUNCTIONS = Path(__file__).with_name("aggregate_functions.py")
 OURS = ("vectorized", "bundled", "classic")
 SHAPES = {"100k_keys": (2_000_000, 100_000), "100_keys": (2_000_000, 100), "20m_rows_1m_keys": (20_000_000, 1_000_000)}
 """Rows and keys."""
+LOCAL = ("pandas_udf", "arrow_udf", "apply_in_arrow")
+"""The ways of Python code that Spark calls for each group."""
 
 
 def run_aggregate(results: Results, quick: bool) -> None:
@@ -42,17 +44,17 @@ def _measure_shape(
     results: Results, spark: SparkSession, remote: RemoteSession, shape: str, size: tuple[int, int], quick: bool
 ) -> None:
     rows, keys = size
-    large = rows > 5_000_000
+    large = shape == "20m_rows_1m_keys"
     frame = spark.range(0, rows, 1, TASKS).select((F.col("id") % keys).alias("k"), F.rand(1).alias("v"))
     frame = frame.cache()
     frame.count()
     sides = {name: remote.group_by(frame, "k").agg(remote.function(f"{name}_average")("v")) for name in OURS}
-    sides |= _native(frame) if large else _native(frame) | per_group(frame)
-    found = alternating({name: partial(run_query, side) for name, side in sides.items()}, 1 if quick else 3)
-    time_ = results.medians(shape, found)
-    if large:
-        # This takes minutes, so it runs once; Spark's Python workers are warm by now.
-        time_["pandas_udf"] = run_query(per_group(frame)["pandas_udf"])
+    sides |= _native(frame) | per_group(frame, *(["pandas_udf"] if large else LOCAL))
+    # What takes minutes runs once; Spark's Python workers are warm by then.
+    once = {name: sides.pop(name) for name in ("bundled", "classic", "pandas_udf")} if large else {}
+    repetitions = 1 if quick else 9 if shape == "100_keys" else 3
+    found = alternating({name: partial(run_query, side) for name, side in sides.items()}, repetitions)
+    time_ = results.medians(shape, found) | {name: run_query(side) for name, side in once.items()}
     for name in OURS:
         for other in sorted(time_.keys() - set(OURS)):
             results.add(f"{name}_{shape}_vs_{other}", time_[other] / time_[name], f"rows/s over theirs, {rows:,} rows")
@@ -68,8 +70,8 @@ def _measure_few_rows(results: Results, spark: SparkSession, remote: RemoteSessi
     average = remote.function("vectorized_average")
     sides: dict[str, Callable[[], DataFrame]] = {
         "vectorized": lambda: remote.group_by(frame, "k").agg(average("v")),
-        "arrow_udf": lambda: per_group(frame)["arrow_udf"],
-        "pandas_udf": lambda: per_group(frame)["pandas_udf"],
+        "arrow_udf": lambda: per_group(frame, "arrow_udf")["arrow_udf"],
+        "pandas_udf": lambda: per_group(frame, "pandas_udf")["pandas_udf"],
     }
 
     def run(plan: Callable[[], DataFrame]) -> float:
@@ -115,8 +117,8 @@ def _native(frame: DataFrame) -> dict[str, DataFrame]:
     }
 
 
-def per_group(frame: DataFrame) -> dict[str, DataFrame]:
-    """The same average by Python code that Spark calls for each group."""
+def per_group(frame: DataFrame, *names: str) -> dict[str, DataFrame]:
+    """The same average by Python code that Spark calls for each group, in the ways of these names."""
 
     def mean_pandas(v: pd.Series) -> float:
         return float(v.mean())
@@ -128,11 +130,12 @@ def per_group(frame: DataFrame) -> dict[str, DataFrame]:
         return pa.table({"k": table["k"].slice(0, 1), "v": pa.array([pc.mean(table["v"]).as_py()])})
 
     grouped = frame.groupBy("k")
-    return {
-        "pandas_udf": grouped.agg(F.pandas_udf(mean_pandas, "double")("v")),  # type: ignore[call-overload]
-        "arrow_udf": grouped.agg(F.arrow_udf(mean_arrow, "double")("v")),  # type: ignore[call-overload]
-        "apply_in_arrow": grouped.applyInArrow(mean_group, frame.schema),
+    ways = {
+        "pandas_udf": lambda: grouped.agg(F.pandas_udf(mean_pandas, "double")("v")),  # type: ignore[call-overload]
+        "arrow_udf": lambda: grouped.agg(F.arrow_udf(mean_arrow, "double")("v")),  # type: ignore[call-overload]
+        "apply_in_arrow": lambda: grouped.applyInArrow(mean_group, frame.schema),
     }
+    return {name: ways[name]() for name in names}
 
 
 def _measure_hot_key(

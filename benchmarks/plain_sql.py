@@ -34,7 +34,7 @@ def run_plain_sql(results: Results, quick: bool) -> None:
                 "remote_group_by": partial(
                     _collected, lambda rows: remote.group_by(rows, "k").agg(average("v")), frame
                 ),
-                "arrow_udf": partial(_collected, lambda rows: per_group(rows)["arrow_udf"], frame),
+                "arrow_udf": partial(_collected, lambda rows: per_group(rows, "arrow_udf")["arrow_udf"], frame),
             }
             time_ = results.medians(f"group_by_{keys}_keys", alternating(sides, 1 if quick else 7, warm_up=not quick))
             _add(results, keys, time_)
