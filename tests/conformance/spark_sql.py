@@ -19,11 +19,16 @@ from sqlglot.tokens import TokenType
 __all__ = ["Flink", "Named", "Target", "calls", "named_columns", "parse", "to_spark"]
 
 
+_SAME = frozenset({"CONCAT_WS", "REGEXP_EXTRACT", "TIMESTAMPDIFF"})
+"""Functions that Spark has as Flink has them, and which sqlglot would read as something else."""
+
+
 class Flink(Dialect):
     """The differences of Flink SQL from sqlglot's own dialect."""
 
     class Tokenizer(tokens.Tokenizer):
         IDENTIFIERS = ["`"]  # noqa: RUF012 - sqlglot's way
+        HEX_STRINGS = [("x'", "'"), ("X'", "'")]  # noqa: RUF012
         KEYWORDS = {  # noqa: RUF012
             **tokens.Tokenizer.KEYWORDS,
             "BYTES": TokenType.VARBINARY,
@@ -35,8 +40,7 @@ class Flink(Dialect):
         }
 
     class Parser(parser.Parser):
-        # It would be read as `DATEDIFF(end, start, unit)`; Spark's is Flink's.
-        FUNCTIONS = {name: read for name, read in parser.Parser.FUNCTIONS.items() if name != "TIMESTAMPDIFF"}  # noqa: RUF012
+        FUNCTIONS = {name: read for name, read in parser.Parser.FUNCTIONS.items() if name not in _SAME}  # noqa: RUF012
 
 
 @dataclass(frozen=True)
@@ -53,6 +57,7 @@ Named = Callable[[str, int], Target | None]
 _RENAMED = {
     "ARRAY_REDUCE": "reduce",
     "ARRAY_TRANSFORM": "transform",
+    "JSON_VALUE": "get_json_object",
     "ROW": "struct",
     "TO_TIMESTAMP": "to_timestamp_ntz",
 }
@@ -75,7 +80,14 @@ def to_spark(query: str | exp.Expression, named: Named, *, inlined: frozenset[st
     arrays of structs.
     """
     tree = (parse(query) if isinstance(query, str) else query).copy()
+    for pattern in list(tree.find_all(exp.SimilarTo)):
+        pattern.replace(exp.RegexpLike(this=pattern.this, expression=_regular(pattern.expression)))
     for call in list(tree.find_all(exp.Anonymous)):
+        if call.name.upper() == "SPLIT_INDEX":
+            call.replace(_part(*call.expressions))
+            continue
+        if call.name.upper() == "LISTAGG" and len(call.expressions) == 1:
+            call.append("expressions", exp.Literal.string(","))
         call.set("this", _RENAMED.get(call.name.upper(), call.this))
         if call.name.upper() == "TO_TIMESTAMP_LTZ" and len(call.expressions) <= 2:
             number, *precision = call.expressions
@@ -94,6 +106,21 @@ def to_spark(query: str | exp.Expression, named: Named, *, inlined: frozenset[st
         if type_.this in _TIMES:
             type_.set("expressions", [])
     return tree.sql(dialect="spark", normalize_functions=False)
+
+
+def _part(text: exp.Expression, separator: exp.Expression, index: exp.Expression) -> exp.Expression:
+    """SPLIT_INDEX counts from 0, takes its separator as it is, and has NULL where there is no such part."""
+    quoted = exp.Concat(expressions=[exp.Literal.string(r"\Q"), separator, exp.Literal.string(r"\E")])
+    parts = exp.Anonymous(this="split", expressions=[text, quoted])
+    return exp.Anonymous(this="get", expressions=[parts, index])
+
+
+def _regular(pattern: exp.Expression) -> exp.Expression:
+    """A pattern of SIMILAR TO, which matches the whole text, as a regular expression."""
+    if not isinstance(pattern, exp.Literal):
+        return pattern
+    words = {"%": ".*", "_": "."}
+    return exp.Literal.string(f"^(?:{''.join(words.get(letter, letter) for letter in pattern.name)})$")
 
 
 def _narrowed(argument: Any, type_: str | None) -> exp.Expression:
