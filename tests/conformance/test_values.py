@@ -47,6 +47,10 @@ def test_values_become_what_their_column_takes():
     assert parse_value([[1, "x"], None], parse_type("ARRAY<ROW<a INT, b STRING>>")) == [(1, "x"), None]
     assert parse_value({"k": [1, None]}, parse_type("MAP<STRING, ARRAY<INT>>")) == {"k": [1, None]}
     assert parse_value(None, parse_type("INT")) is None
+    interval = parse_type("INTERVAL SECOND(3)")
+    texts = ("+1 00:00:01.500", "INTERVAL '86401.5' SECOND", 86_401_500)
+    assert {parse_value(text, interval) for text in texts} == {datetime.timedelta(days=1, seconds=1.5)}
+    assert same("-0 00:10:00.000", datetime.timedelta(minutes=-10)) and not same("ten", datetime.timedelta(minutes=10))
 
 
 @pytest.mark.parametrize(

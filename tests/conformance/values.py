@@ -46,6 +46,8 @@ def parse_value(value: Any, type_: ColumnType) -> Any:
         case "timestamp":
             moment = _timestamp(value)
             return moment if moment.tzinfo is not None else moment.replace(tzinfo=datetime.UTC)
+        case "interval":
+            return _interval(value) if type_.ddl.endswith("second") else value
         case "binary":
             return value.encode() if isinstance(value, str) else bytes(value)
         case "array":
@@ -86,7 +88,7 @@ def same(expected: Any, actual: Any, *, truncated: bool = False) -> bool:
     if isinstance(actual, (datetime.date, datetime.time)):
         return str(expected) == actual.isoformat()
     if isinstance(actual, datetime.timedelta):
-        return _same_number(expected, actual.total_seconds() * 1000, truncated)
+        return _same_interval(expected, actual)
     if isinstance(actual, (bytes, bytearray)):
         return expected in (actual.decode(errors="replace"), actual.hex(), actual.hex().upper(), list(actual))
     if isinstance(actual, Mapping):
@@ -122,6 +124,13 @@ def _same_number(expected: Any, actual: float | Decimal, truncated: bool) -> boo
     return inexact and math.isclose(float(wanted), float(found), rel_tol=FLOAT_TOLERANCE, abs_tol=FLOAT_TOLERANCE)
 
 
+def _same_interval(expected: Any, actual: datetime.timedelta) -> bool:
+    try:
+        return _interval(expected) == actual
+    except ValueError:
+        return False
+
+
 def _same_moment(expected: Any, actual: datetime.datetime) -> bool:
     if not isinstance(expected, (str, int)):
         return False
@@ -135,6 +144,22 @@ def _same_moment(expected: Any, actual: datetime.datetime) -> bool:
     elif wanted.tzinfo is None:
         wanted = wanted.replace(tzinfo=datetime.UTC)
     return wanted == actual
+
+
+def _interval(value: Any) -> datetime.timedelta:
+    """Parses milliseconds, `1 02:03:04.5` as Flink prints it, or a literal such as `INTERVAL '10' SECOND`."""
+    if isinstance(value, (int, float)):
+        return datetime.timedelta(milliseconds=value)
+    text = str(value).strip()
+    if match := re.fullmatch(
+        r"(?:INTERVAL\s+)?'?([\d.]+)'?\s+(DAY|HOUR|MINUTE|SECOND)S?(?:\(\d\))?", text, re.IGNORECASE
+    ):
+        return datetime.timedelta(**{f"{match[2].lower()}s": float(match[1])})
+    if match := re.fullmatch(r"([+-]?)(?:(\d+) )?(\d+):(\d+)(?::(\d+(?:\.\d+)?))?", text):
+        days, hours, minutes, seconds = (float(part or 0) for part in match.groups()[1:])
+        found = datetime.timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)
+        return -found if match[1] == "-" else found
+    raise ValueError(f"{value!r} is not an interval")
 
 
 def _timestamp(value: str | int) -> datetime.datetime:
