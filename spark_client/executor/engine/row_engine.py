@@ -166,10 +166,12 @@ class RowEngine:
         if self._streams:
             return
         width = len(schema)
+        calls = []
         for index, planned in enumerate(self._calls):
-            self._streams[index] = self._runtime.open_stream(planned.call, planned.arguments(schema))
+            calls.append((planned.call, planned.arguments(schema)))
             self._unsent[index] = deque()
             schema = schema.append(pa.field(f"value_{index}", planned.result_type))
+        self._streams = dict(enumerate(self._runtime.open_streams(calls)))
         inner = {call for planned in self._calls for call in planned.inner(width)}
         for index, planned in enumerate(self._calls):
             whole = index not in inner or planned.call.spec.execution.by_batch

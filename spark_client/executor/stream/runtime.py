@@ -2,9 +2,10 @@
 
 import functools
 import gc
+import queue
 import time
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import pyarrow as pa
 from pyarrow import fs
@@ -94,6 +95,48 @@ class Runtime:
         self.threads = threads
         self.file_system = file_system
         self.listings = listings
+
+    def open_streams(self, calls: Sequence[tuple[ScalarCall, pa.Schema]]) -> list[CallStream]:
+        """The streams of these calls, which are opened at the same time, because functions may take long to open.
+
+        If some cannot be opened, raises what the first of them raises, and closes the others.
+        """
+        if len(calls) == 1:
+            return [self.open_stream(*calls[0])]
+        # It gets an item for each call.
+        opened: queue.SimpleQueue[tuple[int, CallStream | BaseException]] = self.threads.queue()
+        given_up = self.threads.event()
+
+        def start(place: int) -> None:
+            try:
+                stream = self.open_stream(*calls[place])
+            except BaseException as error:
+                opened.put((place, error))
+                return
+            opened.put((place, stream))
+            if given_up.is_set():
+                stream.close()
+
+        for place in range(len(calls)):
+            self.threads.start("remote-udf-opener", start, place)
+        found: dict[int, CallStream | BaseException] = {}
+        streams: list[CallStream] = []
+        try:
+            for place in range(len(calls)):
+                while place not in found:
+                    found.update([opened.get()])
+                if isinstance(result := found[place], BaseException):
+                    raise result
+                streams.append(result)
+        except BaseException:
+            given_up.set()
+            while not opened.empty():
+                found.update([opened.get()])
+            for each in found.values():
+                if not isinstance(each, BaseException):
+                    each.close()
+            raise
+        return streams
 
     def __reduce__(self) -> str:
         # What is pickled with a plan is used in another process, so only the default can be: by its name.

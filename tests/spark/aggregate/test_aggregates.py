@@ -49,6 +49,24 @@ def test_a_frame_of_nothing_but_keys_and_arguments_gives_equal_rows(functions, f
     assert rows(dotted) == [(exact.agg(F.struct(F.sum("v"), F.count("v"))).first()[0],) * 2]
 
 
+def test_functions_of_one_query_are_opened_at_the_same_time(remote, frame):
+    together = threading.Barrier(2)
+
+    class Slow(Total):
+        name = "slow"
+
+        def open(self):
+            together.wait(60)
+
+    class Slower(Slow):
+        name = "slower"
+
+    functions = remote(declare_aggregate(Slow()), declare_aggregate(Slower()))
+    slow, slower = functions.function("slow"), functions.function("slower")
+    found = functions.group_by(frame).agg(slow("v").alias("a"), slower("v").alias("b")).first()
+    assert found.a == found.b == frame.agg(F.struct(F.sum("v"), F.count("v"))).first()[0]
+
+
 @pytest.mark.connect
 def test_remote_aggregates_and_sparks_own_stand_beside_each_other(functions, frame):
     total, trail = functions.function("total"), functions.function("rows")
