@@ -1,11 +1,13 @@
 """Which plan an aggregate takes, and that its rows do not depend on it."""
 
+import functools
 import itertools
 
 import pytest
 from pyspark.sql import functions as F
 
 from spark_client import PlanError
+from spark_client.base.explained_plans import cost_plan
 from spark_client.planning.aggregate import sizes
 from tests.spark_client.executor.aggregate.world import ALL
 from udf_server.aggregate.declaration import declare_aggregate
@@ -167,6 +169,26 @@ def test_a_source_that_spark_plans_slowly_is_asked_ever_less_often_until_it_is_q
     assert asked("slow_to_plan", 0.04, 10) == [8, 9, 10], "the 17th is quick"
     assert asked("quick", 0.04, 3) == [1, 2, 3]
     assert capsys.readouterr().out == ""
+
+
+def test_a_plan_is_read_without_printing_it_or_fixing_it(spark, capsys, monkeypatch):
+    frame = spark.range(3).toDF("read")
+    assert "rowCount=3" in cost_plan(frame)
+    assert capsys.readouterr().out == ""
+    frame.cache().explain()
+    assert "InMemoryTableScan" in capsys.readouterr().out, "Spark uses a cache that is made after the plan was read"
+    frame.unpersist()
+
+    @functools.wraps(type(frame).explain)
+    def wrapped(*_, **__):
+        raise AssertionError("called")
+
+    monkeypatch.setattr(type(frame), "explain", wrapped)
+    assert "rowCount=3" in cost_plan(frame)
+    assert capsys.readouterr().out == ""
+    monkeypatch.setattr(type(frame), "explain", lambda *_, **__: None)
+    with pytest.raises(PlanError, match="explain does not print it"):
+        cost_plan(frame)
 
 
 def test_few_rows_in_two_hundred_partitions_under_adaptive_execution(functions, spark):
