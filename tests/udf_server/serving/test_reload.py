@@ -205,6 +205,7 @@ def test_groups_come_and_go_by_a_signal_and_other_settings_wait_for_a_restart(se
     def keys():
         return [spec.key for spec in list_functions(ClientConfig(target, 20.0))]
 
+    site.write(0)
     site.write("river", name="river", file="water")
     site.set("geo", "water", max_streams=17)
     process.send_signal(signal.SIGHUP)
