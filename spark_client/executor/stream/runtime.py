@@ -52,8 +52,8 @@ def open_stream(call: ScalarCall, arguments: pa.Schema) -> CallStream:
 def spare_modules() -> None:
     """Exempt from garbage collection, once, what exists in this process: modules, for the most part.
 
-    Between two tasks of a worker Spark collects garbage. With these modules that takes 30 ms, for which the next stage
-    of a query waits.
+    Between two tasks of a worker Spark collects garbage. With these modules that takes longer than a short task, and
+    the next stage of a query waits for it.
     """
     gc.freeze()
 
