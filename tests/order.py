@@ -25,7 +25,7 @@ def in_order(items: Sequence[pytest.Item], seed: str) -> list[pytest.Item]:
 
 
 def few_cases(items: Sequence[pytest.Item], most: int) -> list[pytest.Item]:
-    """The tests, with the first `most` cases of each test with parameters that uses Spark or starts processes.
+    """The tests, with the first `most` cases of each test with parameters that uses Spark or is slow.
 
     Such a case takes seconds, and the first ones are the usual ones.
     """

@@ -21,6 +21,7 @@ def message(column, compression=None):
     return stream.read(), batch.schema
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("compression", ["lz4", "zstd"])
 def test_a_compressed_batch_is_refused_before_it_is_inflated(compression):
     data, schema = message(pa.array([0] * 10_000_000, pa.int64()), compression)

@@ -56,6 +56,7 @@ def parts_of(data, cuts):
     return [pa.py_buffer(data[a:b]) if a % 2 else data[a:b] for a, b in pairwise(borders)]
 
 
+@pytest.mark.slow
 @examples(25)
 @given(
     st.lists(

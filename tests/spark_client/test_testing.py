@@ -170,6 +170,7 @@ def test_a_lost_stream_stays_lost():
             next(raw._responses)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(5))
 def test_rows_survive_a_network_that_is_worse_than_any(seed):
     with LocalTransport(plus_one) as transport:

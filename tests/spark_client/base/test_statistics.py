@@ -248,6 +248,7 @@ def test_calls_that_a_budget_refuses_are_no_calls_and_no_retries(serve, kind, mo
     assert statistics.uncalled == 10 - len({x for each in called for x in each})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", range(4), ids=["rows", "async rows", "batches", "async batches"])
 @pytest.mark.parametrize("bounded", [False, True], ids=["guard", "guard and budget"])
 def test_calls_that_a_guard_does_not_allow_in_time_are_no_calls_and_time_out(serve, kind, bounded):

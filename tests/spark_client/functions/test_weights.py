@@ -51,12 +51,14 @@ def shares(*servers, sessions=2_000):
     return {version: versions.count(version) / sessions for version in set(versions)}
 
 
+@pytest.mark.slow
 def test_a_version_gets_its_share_of_the_sessions_and_the_highest_other_one_the_rest():
     found = shares((["1", "2", "3"], {"feels@3": 0.05}))
     assert found.keys() == {"2", "3"}
     assert found["3"] == pytest.approx(0.05, abs=0.02)
 
 
+@pytest.mark.slow
 def test_several_versions_get_their_shares():
     found = shares((["1", "2", "3"], {"feels@3": 0.1, "feels@2": 0.3}))
     assert found["3"] == pytest.approx(0.1, abs=0.03)

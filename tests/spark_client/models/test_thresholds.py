@@ -40,6 +40,7 @@ def test_equal_confidences_are_one_threshold_that_takes_all_of_its_rows():
     assert (found.value, found.rows) == (1.0, 59)
 
 
+@pytest.mark.slow
 def test_the_promise_is_broken_no_more_often_than_the_level_allows():
     """The true agreement is known: 1 - (1 - c)^2 at a confidence c, and 1 - (1 - t)^2 / 3 above t on average."""
     rand, target, broken, chosen = random.Random(8), 0.9, 0, 0

@@ -262,6 +262,7 @@ class FakeTime:
                 future.set_result(None)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["guard", "turns"])
 @given(seed=st.integers(0, 10**6), share=st.sampled_from([1.0, 3.0, 5.0]), places=st.integers(1, 12))
 @settings(max_examples=5, deadline=None)
@@ -546,6 +547,7 @@ async def test_a_guard_counts_nothing_of_a_loop_that_was_replaced():
     assert await asyncio.wait_for(guarded.call(0), 10) == 0
 
 
+@pytest.mark.slow
 async def test_every_row_is_answered_where_many_streams_wait_for_turns():
     """The last worker of a batch may have to wait for its turn although no row of the batch is left."""
 

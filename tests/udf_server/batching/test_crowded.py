@@ -40,6 +40,7 @@ def answered(streams):
     return found
 
 
+@pytest.mark.slow
 def test_it_grows_while_rows_wait_for_a_thread_and_no_longer(serve):
     gate = threading.Event()
 

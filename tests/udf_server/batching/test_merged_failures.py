@@ -104,6 +104,7 @@ async def test_a_call_that_exceeds_its_deadline_times_out(environment):
     assert (await environment.run(f, [3])).to_pylist() == [3]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_async", [False, True], ids=["a thread", "a loop"])
 async def test_what_hangs_is_given_up_and_replaced(environment, is_async):
     released = threading.Event()
@@ -124,6 +125,7 @@ async def test_what_hangs_is_given_up_and_replaced(environment, is_async):
     released.set()
 
 
+@pytest.mark.slow
 async def test_a_thread_that_hangs_for_streams_that_are_gone_returns_its_instance():
     began, released = threading.Event(), threading.Event()
 

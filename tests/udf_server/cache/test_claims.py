@@ -128,6 +128,7 @@ async def away():
     await cache.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("operations", ["get", "claim"])
 async def test_rows_wait_while_a_required_cache_is_away_and_nothing_is_paid_twice(away, operations):
     store, called, run = away

@@ -145,6 +145,7 @@ async def test_an_error_is_not_shared_with_a_stream_that_would_retry_otherwise(e
     assert gate.calls == [1, 1]
 
 
+@pytest.mark.slow
 async def test_rows_wait_as_long_as_the_row_that_they_wait_for_is_queued(environment):
     """The deadline of a row begins with its call, or with the call that it waits for."""
     calls = []

@@ -5,6 +5,7 @@ import threading
 from types import SimpleNamespace
 
 import pyarrow as pa
+import pytest
 
 import udf_server as udf
 from tests.udf_server.talk import eventually
@@ -110,6 +111,7 @@ async def test_a_thread_that_has_ended_is_not_written_off_although_its_keys_are_
     assert world.written_off == 0
 
 
+@pytest.mark.slow
 async def test_large_arguments_are_read_beside_the_event_loop():
     world, threads = World(), []
     world.setup.arguments.columns = lambda batch: threads.append(threading.current_thread()) or [batch.column]

@@ -87,6 +87,7 @@ def test_a_redis_that_lies_costs_no_row_and_gives_none_the_value_of_another(shar
     asyncio.run(asyncio.wait_for(run(), 60))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "lie",
     [

@@ -153,6 +153,7 @@ async def test_a_stream_whose_open_hook_fails_says_so_and_the_next_tries_again(e
     assert (await asyncio.wait_for(environment.run(f, [1]), 10)).to_pylist() == [1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("blocking", [True, False])
 async def test_an_open_hook_that_takes_too_long_fails(blocking):
     release, attempts = threading.Event(), []
@@ -198,6 +199,7 @@ async def test_every_close_hook_runs_even_if_one_fails(caplog):
     assert record.function == "f@1"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("blocking", [True, False])
 async def test_a_close_hook_that_hangs_does_not_keep_the_server_from_stopping(caplog, blocking):
     release = threading.Event()
@@ -243,6 +245,7 @@ async def test_a_stream_that_is_cancelled_just_as_its_function_is_open_is_cancel
     assert running.cancelled()
 
 
+@pytest.mark.slow
 async def test_a_blocked_function_does_not_keep_the_server_from_stopping():
     release, entered = threading.Event(), threading.Event()
 
@@ -262,6 +265,7 @@ async def test_a_blocked_function_does_not_keep_the_server_from_stopping():
     release.set()
 
 
+@pytest.mark.slow
 async def test_what_open_made_belongs_to_its_loop_and_is_made_again_for_a_new_one(environment):
     release, loops = threading.Event(), []
 

@@ -143,6 +143,7 @@ def test_streams_leave_a_slow_server_and_lose_no_row():
             assert [each.result() for each in clients] == [(0, 0)] * 8
 
 
+@pytest.mark.slow
 def test_tasks_of_many_processes_are_spread_over_real_servers():
     """Each client is a process of its own, as far as it knows servers. By turn, some server would have many more."""
     with serving(plus_one) as first, serving(plus_one) as second, serving(plus_one) as third:

@@ -82,15 +82,17 @@ async def test_a_function_without_hooks_gives_back_what_it_holds_after_five_idle
         world.host.find("f")
         assert threads() == []
         files = []
-        for _ in range(3):
+        for _ in range(8):
             await world.call()
-            assert len(threads()) == 1
+            held = threads()
+            assert held
             world.rest(IDLE_SECONDS - 1)
-            assert len(threads()) == 1
+            assert threads() == held
             world.rest(1)
             await world.rested()
             files.append(open_files().open)
-        assert files[1] == files[2]
+        # Connections of earlier tests may end meanwhile, so there may be fewer.
+        assert files[-1] <= files[1]
 
 
 async def test_a_function_keeps_its_thread_while_a_stream_is_open():

@@ -26,6 +26,7 @@ def redis():
     redis.close()
 
 
+@pytest.mark.slow
 def test_rows_wait_for_the_redis_of_their_budget_and_are_called_when_it_is_back(serve, redis):
     serving, bound = serve(ask, coordination_url=redis.url), budget(calls=100)
     assert results(serving, ask, [1], bound)[0] == {0: 1}
@@ -51,11 +52,13 @@ def failed(serve, redis):
     return [found[row] for row in range(3)], statistics
 
 
+@pytest.mark.slow
 def test_rows_whose_budget_is_not_coordinated_have_not_failed_in_their_function(failed):
     errors, _ = failed
     assert {error.code for error in errors}.isdisjoint({ErrorCode.FUNCTION_ERROR})
 
 
+@pytest.mark.slow
 def test_rows_that_never_got_a_place_in_their_budget_are_no_calls(failed):
     _, statistics = failed
     assert statistics.calls == 0

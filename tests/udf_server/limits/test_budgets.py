@@ -230,6 +230,7 @@ def test_rows_of_a_job_with_a_budget_do_not_join_common_calls(serve):
     assert statistics.calls == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("errors", "why"), [(5, "its budget allows 5"), ("10 %", "its budget allows 10 %")])
 def test_a_job_whose_rows_fail_too_often_stops(serve, errors, why):
     found, _ = results(serve(fails), fails, list(range(2_000)), budget(errors=errors), buffer_capacity=10)
@@ -251,6 +252,7 @@ def test_equal_rows_of_another_job_are_called_although_the_first_has_spent_its_b
     assert refused(results(serving, ask, [2, 3, 4], budget(usd=9), cache_ttl="1 min")[0]) == []
 
 
+@pytest.mark.slow
 def test_equal_rows_of_another_job_are_called_if_the_budget_of_the_first_is_not_coordinated(serve):
     """Nothing listens at the port: the first job's call waits until its deadline, and fails."""
     serving = serve(ask, coordination_url="redis://127.0.0.1:1")
@@ -359,6 +361,7 @@ def test_no_call_waits_for_one_that_may_never_end_and_what_it_took_is_spent_unti
     assert spent() == 5.0
 
 
+@pytest.mark.slow
 def test_a_thread_that_was_written_off_does_not_stop_its_function_for_the_job(serve):
     release = threading.Event()
 
@@ -378,6 +381,7 @@ def test_a_thread_that_was_written_off_does_not_stop_its_function_for_the_job(se
         release.set()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("function", [ask, ask_thread, ask_list], ids=["async", "thread", "list"])
 def test_rows_whose_deadline_passes_while_the_redis_is_away_are_neither_called_nor_counted(serve, function):
     serving = serve(function, coordination_url="redis://127.0.0.1:1")

@@ -190,6 +190,7 @@ def test_no_more_calls_at_once_than_the_guard_allows_over_all_streams(serve, kin
     assert serving.metric("udf_concurrency_limit", function="f", version="1") == limit
 
 
+@pytest.mark.slow
 def test_concurrency_finds_what_a_service_takes_well(serve):
     """A service that fails beyond 20 calls at once: the guard stays about there, and all rows pass."""
     now, refused = [0], [0]
@@ -342,6 +343,7 @@ def test_a_rate_in_a_unit_that_no_call_costs_is_a_warning(serve, caplog):
     assert (record.function, record.rate, record.cost) == ("f@1", "tokens", "token")
 
 
+@pytest.mark.slow
 def test_a_rate_holds_and_waiting_is_counted(serve):
     times = []
 
@@ -375,6 +377,7 @@ def test_rates_have_units_and_may_be_several(text, spelled):
     assert parse_rates(spelled) == rates
 
 
+@pytest.mark.slow
 def test_a_service_that_only_fails_is_left_alone_and_tried_again(serve):
     failures = []
 
@@ -421,6 +424,7 @@ def test_rows_of_a_def_that_wait_for_their_guard_time_out_and_lose_no_thread(ser
     assert answers(serving.target, stuck, [5, 6, 7]) == {0: 5, 1: 6, 2: 7}
 
 
+@pytest.mark.slow
 def test_calls_cost_what_they_report_and_otherwise_what_was_estimated(serve):
     asked = []
 

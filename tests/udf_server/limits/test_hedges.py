@@ -158,6 +158,7 @@ async def test_a_deadline_ends_both_calls(environment):
     await eventually(lambda: service.cancelled == 6)
 
 
+@pytest.mark.slow
 async def test_no_second_call_is_sent_after_a_call_that_asks_for_a_retry(environment):
     calls: list[int] = []
 

@@ -63,6 +63,7 @@ async def test_a_caller_gets_no_more_jobs_than_others_would_have_left(budgets, c
     joined(budgets, "neighbour", 0)
 
 
+@pytest.mark.slow
 async def test_a_job_that_gave_way_goes_on_with_what_it_had_spent(budgets):
     job = joined(budgets, "etl", 0)
     call = Calls(job).begin(usd=1.0)

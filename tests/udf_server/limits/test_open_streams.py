@@ -38,6 +38,7 @@ class Processes:
             await streams.close()
 
 
+@pytest.mark.slow
 async def test_one_process_may_have_all_places_and_none_is_left_for_another_one():
     async with Processes(3) as processes:
         one, other = processes.start(), processes.start()
@@ -48,6 +49,7 @@ async def test_one_process_may_have_all_places_and_none_is_left_for_another_one(
         assert await other.enter("b", 9) == ""
 
 
+@pytest.mark.slow
 async def test_the_streams_of_a_caller_are_counted_over_processes_and_those_of_others_apart():
     async with Processes(99) as processes:
         one, other = processes.start(), processes.start()
@@ -59,6 +61,7 @@ async def test_the_streams_of_a_caller_are_counted_over_processes_and_those_of_o
         assert (one.of("a"), other.of("a"), len(one)) == (2, 0, 3)
 
 
+@pytest.mark.slow
 async def test_streams_that_are_opened_at_once_never_exceed_the_limit():
     async with Processes(10) as processes:
         servers = [processes.start() for _ in range(3)]
@@ -66,6 +69,7 @@ async def test_streams_that_are_opened_at_once_never_exceed_the_limit():
         assert (found.count(""), sum(map(len, servers))) == (10, 10)
 
 
+@pytest.mark.slow
 async def test_a_process_that_leaves_returns_its_places_at_once_and_one_that_was_killed_with_its_lease():
     async with Processes(2) as processes:
         drained, killed, other = processes.start(), processes.start(), processes.start()
@@ -86,6 +90,7 @@ class Silent(LocalLedgers):
         raise CoordinationFailed("the parent process does not answer")
 
 
+@pytest.mark.slow
 async def test_without_an_answer_a_process_counts_alone(monkeypatch):
     monkeypatch.setattr("udf_server.limits.sharing.account.AWAY_SECONDS", 0.0)
     async with Processes(2) as processes:
@@ -93,6 +98,7 @@ async def test_without_an_answer_a_process_counts_alone(monkeypatch):
         assert [await alone.enter("a", 9) == "" for _ in range(3)] == [True, True, False]
 
 
+@pytest.mark.slow
 async def test_idle_callers_are_forgotten_and_counted_again_when_they_return(monkeypatch):
     monkeypatch.setattr(open_streams, "IDLE_SECONDS", 0.0)
     async with Processes(9) as processes:

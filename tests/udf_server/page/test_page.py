@@ -428,6 +428,7 @@ def test_several_processes_show_one_page(plugin):
         server.stdout.close()
 
 
+@pytest.mark.slow
 def test_a_call_that_takes_long_does_not_hold_the_page(serve):
     @udf.scalar(timeout="2 s")
     async def endless(x: int) -> int:

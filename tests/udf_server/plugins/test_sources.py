@@ -122,7 +122,8 @@ def test_what_a_plugin_imports_from_its_folder_counts_and_is_imported_again(fold
     assert again.identity != first.identity
 
 
-def test_bytecode_that_another_program_wrote_just_after_an_older_content_is_not_used(folder):
+def test_bytecode_that_another_program_wrote_just_after_an_older_content_is_not_used(folder, monkeypatch):
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)  # an environment variable may have set it
     helper = folder.write("helper.py", "K = 10\n")
     folder.write("f.py", f"from helper import K\n{PLUGIN.format(value='K')}")
     minute_ago = time.time_ns() // 10**9 * 10**9 - 60 * 10**9

@@ -85,6 +85,7 @@ async def test_a_row_that_is_in_time_has_its_value_among_rows_that_hang(environm
     assert sorted(result.errors) == [1, 3]
 
 
+@pytest.mark.slow
 def test_the_wait_for_a_guard_is_not_part_of_an_attempt(serve):
     @udf.scalar(name="f", attempt_timeout="400 ms", max_attempts=1, buffer_capacity=10)
     async def slow(x: int) -> int:

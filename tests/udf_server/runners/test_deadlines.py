@@ -65,6 +65,7 @@ def released():
     event.set()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["async", "threads", "vectorized", "async vectorized", "blocking async"])
 @pytest.mark.parametrize("output_mode", ["ordered", "unordered"])
 async def test_an_endless_row_times_out_and_the_others_do_not(environment, released, kind, output_mode):
@@ -76,6 +77,7 @@ async def test_an_endless_row_times_out_and_the_others_do_not(environment, relea
     assert error.message == "timed out: no result within 600 ms"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["async", "threads", "blocking async"])
 async def test_an_endless_row_costs_no_neighbour_in_its_own_batch(environment, released, kind):
     result = await environment.run(sleepers(kind, released, timeout="600 ms"), [*range(20), -1, *range(20)])
@@ -109,6 +111,7 @@ async def test_a_coroutine_that_answers_its_cancellation_with_a_value_has_timed_
     assert (await environment.run(f, [1])).errors[0].code is ErrorCode.TIMEOUT
 
 
+@pytest.mark.slow
 async def test_a_coroutine_that_ignores_its_cancellation_is_given_up(environment, released):
     @udf.scalar(timeout="50 ms", buffer_capacity=1)
     async def f(a: int) -> int:
@@ -155,6 +158,7 @@ async def test_a_vectorized_functions_late_result_is_discarded(released):
         assert (await talk.receive()).WhichOneof("response") == "finished"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["async", "threads"])
 async def test_the_deadline_counts_attempts_and_delays(environment, kind):
     calls = []
@@ -229,6 +233,7 @@ async def test_a_vectorized_function_that_must_wait_too_long_for_one_row_answers
     assert result.errors[2].code is ErrorCode.TIMEOUT
 
 
+@pytest.mark.slow
 async def test_waiting_rows_have_not_begun_their_time(environment):
     @udf.scalar(timeout="1500 ms", buffer_capacity=1)
     async def f(a: int) -> int:
@@ -258,6 +263,7 @@ async def test_a_function_that_blocks_its_loop_does_not_block_other_functions(en
     assert (await blocked).to_pylist() == [1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("vectorized", [False, True])
 async def test_rows_of_other_streams_survive_a_call_that_blocks_their_loop(environment, released, vectorized):
     entered = threading.Event()

@@ -218,6 +218,7 @@ async def test_rows_in_flight_show_in_the_metrics():
         await eventually(lambda: talk.metric("udf_rows_in_flight", function="f", version="1") == 0)
 
 
+@pytest.mark.slow
 async def test_calls_that_never_wait_hand_the_loop_on_though_their_batches_are_small():
     rows, turns = 0, []
 

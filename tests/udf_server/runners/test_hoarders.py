@@ -54,6 +54,7 @@ async def test_callers_that_read_go_on_while_another_one_has_filled_the_server(s
     assert not admission.rooms._owned
 
 
+@pytest.mark.slow
 async def test_a_message_that_is_not_read_counts_although_its_stream_has_ended(serve):
     serving = await asyncio.to_thread(serve, wide, idle_seconds=1)
     opening = encode(pb.ExecuteRequest(open=pb.Open(protocol_version=1, function="wide", arguments=write_schema(X))))

@@ -168,6 +168,7 @@ def test_a_caller_has_no_more_rows_in_flight_than_its_limit_and_none_is_lost(ser
     assert serving.metric("udf_caller_rows_total", caller="adhoc") == 0  # it is not named, so it is not counted
 
 
+@pytest.mark.slow
 def test_a_caller_has_no_more_streams_than_its_limit(serve, callers):
     path, security = callers("etl", "adhoc")
     began, release = threading.Semaphore(0), threading.Event()

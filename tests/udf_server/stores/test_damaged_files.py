@@ -101,6 +101,7 @@ ODD = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("statement", ODD)
 async def test_odd_entries_of_a_database_cost_no_row(tmp_path, statement):
     await served(tmp_path, range(20))
@@ -124,6 +125,7 @@ ENDLESS = """
 """
 
 
+@pytest.mark.slow
 async def test_a_database_without_an_end_does_not_keep_a_server_from_stopping(tmp_path):
     await served(tmp_path, [1])
     with contextlib.closing(sqlite3.connect(tmp_path / FILE, isolation_level=None)) as db:

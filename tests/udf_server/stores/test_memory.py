@@ -96,6 +96,7 @@ def test_rows_that_are_kept_one_by_one_are_merged():
     check(store)
 
 
+@pytest.mark.slow
 def test_rows_that_are_used_stay_although_their_chunk_is_evicted():
     store = MemoryStore(400_000)
     first = next(kept(store, 100, size=100))

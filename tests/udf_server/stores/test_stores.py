@@ -343,6 +343,7 @@ class Broken(OutcomesOnly):
     claim = release = put
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("hangs", [False, True])
 async def test_a_store_that_fails_costs_no_row_and_one_log_line(hangs, caplog):
     store, metrics = Broken(hangs), ServerMetrics()
@@ -383,6 +384,7 @@ class Faulty(MemoryStore):
             raise RuntimeError("a defect")
 
 
+@pytest.mark.slow
 async def test_a_store_with_a_defect_costs_no_row_and_writes_go_on():
     clock = [0.0]
     function, called = doubling()
@@ -421,6 +423,7 @@ async def test_a_caller_that_does_not_wait_for_the_store_does_not_keep_others_fr
     await cache.close()
 
 
+@pytest.mark.slow
 async def test_look_ups_that_fail_together_are_one_failure():
     """Otherwise a short interruption of a busy server would keep it from its cache for half a minute."""
     clock = [100.0]
@@ -449,6 +452,7 @@ async def test_look_ups_that_fail_together_are_one_failure():
     await cache.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("hangs", [False, True])
 async def test_a_server_that_stops_does_not_wait_for_a_store_that_fails(hangs, monkeypatch):
     monkeypatch.setattr(write_queue, "WRITE_SECONDS", 1e6)  # with it, the test would not end

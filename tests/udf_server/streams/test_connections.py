@@ -82,6 +82,7 @@ async def test_a_stream_whose_function_is_at_work_is_not_idle():
         assert (await talk.receive()).result.rows == 1
 
 
+@pytest.mark.slow
 async def test_a_stream_is_not_idle_because_its_function_took_long_to_open():
     @udf.scalar
     class Loading:
@@ -109,6 +110,7 @@ async def test_a_client_that_reads_nothing_does_not_hold_its_stream():
     assert talk.metric("udf_rows_in_flight", function="same", version="1") == 0
 
 
+@pytest.mark.slow
 async def test_a_client_that_reads_nothing_keeps_its_place_and_nothing_else(serve, caplog):
     serving = serve(same, idle_seconds=1.0, max_streams_per_caller=1)
     port = int(serving.target.rpartition(":")[2])
@@ -168,6 +170,7 @@ def test_one_caller_cannot_have_all_streams(serve, opened):
     assert serving.metric("udf_streams_rejected_total", code="OVERLOADED") == 1
 
 
+@pytest.mark.slow
 def test_streams_of_a_client_that_vanished_are_ended(serve, opened):
     serving = serve(same, keepalive_seconds=1)
     proxy = Proxy(int(serving.target.rpartition(":")[2]), 7)

@@ -72,6 +72,7 @@ async def test_a_port_that_cannot_be_reached_is_tried_once_and_its_streams_are_p
     assert f"127.0.0.1:{port} cannot be reached" in warning
 
 
+@pytest.mark.slow
 async def test_a_group_that_is_away_is_not_taken_for_a_port_that_cannot_be_reached(groups, caplog):
     server = await groups(port=free_port())
     await server.geo.stop(0.0)

@@ -69,6 +69,7 @@ async def test_a_group_that_is_away_is_unavailable_and_answers_once_it_is_back(g
         await again.stop(0.0)
 
 
+@pytest.mark.slow
 async def test_a_client_that_leaves_or_runs_out_of_time_cancels_the_call_in_the_group(groups):
     server = await groups()
     for timeout, code in ((None, grpc.StatusCode.CANCELLED), (1.0, grpc.StatusCode.DEADLINE_EXCEEDED)):
@@ -89,6 +90,7 @@ async def test_a_client_that_leaves_or_runs_out_of_time_cancels_the_call_in_the_
         await eventually(lambda: server.main.service.streams == server.geo.service.streams == 0)
 
 
+@pytest.mark.slow
 async def test_what_a_group_does_not_read_stops_the_client(groups):
     """Neither process keeps messages for the other: 200 MB are never all on their way."""
     server = await groups(max_stream_bytes=70_000)
@@ -182,6 +184,7 @@ async def test_a_certificate_is_who_calls_a_group_and_nobody_can_say_to_be_anoth
             call.cancel()
 
 
+@pytest.mark.slow
 async def test_a_client_that_sends_no_message_is_refused(groups):
     server = await groups(idle_seconds=1.0)
     async with Client(server.target) as client:

@@ -109,6 +109,7 @@ async def test_a_function_waits_while_its_results_are_not_taken(function, mode):
     assert len(made) == ROWS
 
 
+@pytest.mark.slow
 async def test_errors_are_results_too():
     @udf.scalar
     def fails(x: int) -> int:
@@ -205,6 +206,7 @@ async def test_skipped_rows_are_counted_where_they_are_however_the_results_of_a_
         assert (counts.rows_in, counts.rows_ok, counts.rows_skipped) == (322, 120, 202)
 
 
+@pytest.mark.slow
 @each_kind
 async def test_a_neighbour_of_a_client_that_reads_nothing_is_served(function):
     """Many such clients call the same function, on the same threads and the same loop."""

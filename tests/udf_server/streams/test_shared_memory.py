@@ -69,6 +69,7 @@ def shared_streams(serving, function):
     return serving.metric("udf_streams_shared_memory_total", function=function, version="1")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("output_mode", ["ordered", "unordered"])
 def test_outcomes_are_the_same_with_and_without_shared_memory(serve, output_mode):
     serving = serve(plus_one, halved)

@@ -314,6 +314,7 @@ async def test_heartbeats_are_sent_while_results_are_owed():
         release.set()
 
 
+@pytest.mark.slow
 async def test_heartbeats_do_not_pile_up_for_a_client_that_does_not_read():
     release = threading.Event()
 

@@ -78,6 +78,7 @@ def test_large_values_after_each_row_are_asked_for_in_parts_of_a_partition(trans
     assert max(sizes) < 4 * PIECE_BYTES, "of two calls"
 
 
+@pytest.mark.slow
 def test_the_changes_of_large_values_leave_in_batches(transport):
     rows = 150
     plan = ChangesPlan((AggregateInput(call_of(Padded), (2,)),), (0,), ("k",), None, 1, None, ("kind", "k", "x"))
@@ -94,6 +95,7 @@ def test_the_changes_of_large_values_leave_in_batches(transport):
     assert max(sizes) < 3 * PIECE_BYTES
 
 
+@pytest.mark.slow
 def test_a_partition_of_large_arguments_keys_and_passed_columns_is_held_in_pieces(transport, monkeypatch):
     monkeypatch.setattr(pieces, "WHOLE_BYTES", 1)
     table = table_of_rows(100).set_column(0, "k", pa.array(["long" * 1000] * 100))

@@ -4,6 +4,7 @@ import decimal
 import random
 
 import pyarrow as pa
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -281,6 +282,7 @@ def test_no_bundle_is_larger_than_its_size(rows, cuts, size):
             assert max(Watched.calls, default=0) <= size
 
 
+@pytest.mark.slow
 def test_a_hot_key_is_read_no_faster_than_it_is_aggregated(transport):
     """At most two bundles of a key are held, however many rows it has."""
     size, read, most = 100, [0], 0

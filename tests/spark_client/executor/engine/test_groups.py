@@ -89,6 +89,7 @@ def test_rows_with_many_bytes_of_values_leave_in_pieces_in_order(rows, calls, da
     assert group.done and group.bytes == 0
 
 
+@pytest.mark.slow
 def test_values_that_do_not_fit_one_array_leave_in_pieces_that_do():
     rows, texts = 2200, pa.array(["x" * 1_000_000] * 10)
     group = Group(table_of(rows), [0], most_bytes=pieces.WHOLE_BYTES)

@@ -179,6 +179,7 @@ def test_an_emitted_row_that_fits_no_message_is_an_error_that_says_so():
         list(processed(plan_of(declared), transport, [(1, 3, 100_000, "")]))
 
 
+@pytest.mark.slow
 def test_columns_passed_through_make_batches_of_bounded_size():
     declared = declare_process(Explode)
     long, found = "y" * (1 << 20), 0

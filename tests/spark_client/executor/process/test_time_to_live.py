@@ -48,6 +48,7 @@ class Forgotten(udf.ProcessTableFunction):
             seen.value = True
 
 
+@pytest.mark.slow
 def test_keys_that_do_not_come_back_leave_the_store():
     plan, declared = state_plan(Forgotten, buckets=16)
     stream = Stream(plan, declared)

@@ -99,6 +99,7 @@ def test_an_error_column_stands_beside_the_value(call):
     assert (failed["v"], failed["v_error"]["code"]) == (None, "FUNCTION_ERROR")
 
 
+@pytest.mark.slow
 def test_rows_with_large_values_leave_in_several_batches(call, monkeypatch):
     monkeypatch.setattr(rows_module, "WHOLE_BYTES", 1 << 20)
     output = [OutputColumn("v", ColumnSource.VALUE, 0), OutputColumn("error", ColumnSource.ERROR, 0)]

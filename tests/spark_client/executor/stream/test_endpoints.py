@@ -183,6 +183,7 @@ def test_streams_go_to_all_servers_and_past_one_that_is_not_there():
         assert [now - then for now, then in zip(used(), before, strict=True)] == [3, 3]
 
 
+@pytest.mark.slow
 def test_a_server_that_drains_hands_its_streams_over_without_sending_a_row_twice():
     seen = []
 

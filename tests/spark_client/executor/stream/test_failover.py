@@ -71,6 +71,7 @@ def answered(stream):
 # A server that hangs.
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("hanging", [1, 2, 4])
 def test_servers_that_hang_use_only_their_share_of_the_time_to_connect(quick_watch, hanging):
     servers = {f"hanging{number}": hangs for number in range(hanging)}
@@ -83,6 +84,7 @@ def test_servers_that_hang_use_only_their_share_of_the_time_to_connect(quick_wat
     assert [played.server for played in transport.streams] == [*servers, "good"]
 
 
+@pytest.mark.slow
 def test_a_lost_server_is_replaced_although_the_next_one_in_turn_hangs(quick_watch, monkeypatch):
     monkeypatch.setattr("spark_client.executor.stream.connection.SILENT_SECONDS", (0.05, 0.05))
     transport = ScriptedServers(lost=hangs_once_open, hanging=hangs, good=honest)
@@ -93,6 +95,7 @@ def test_a_lost_server_is_replaced_although_the_next_one_in_turn_hangs(quick_wat
     assert [played.server for played in transport.streams] == ["lost", "lost", "hanging", "good"]
 
 
+@pytest.mark.slow
 def test_a_server_that_is_back_in_the_next_round_is_used_although_the_other_hangs(quick_watch):
     lives = [gone, gone, honest]
 

@@ -112,6 +112,7 @@ def test_flinks_spelling_is_written_as_sparks():
     assert written(tree_of(sql)) == expected
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("part", "operator"), [("a  *  1", "+"), ("a  =  1", "AND"), ("f( a )", "||"), ("(a)", "OR")])
 def test_a_chain_of_operators_may_be_long(part, operator):
     chain = f" {operator} ".join([part] * 1_000)

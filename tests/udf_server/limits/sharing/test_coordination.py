@@ -46,6 +46,7 @@ def test_servers_that_share_a_redis_make_no_more_calls_at_once_than_one_guard_al
     check_concurrency(serve, redis_process.url, kind)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["async", "def"])
 def test_workers_that_share_a_parent_make_no_more_calls_at_once_than_one_guard_allows(serve, ledger_server, kind):
     check_concurrency(serve, ledger_server.url, kind)
