@@ -8,8 +8,7 @@ from typing import Protocol
 
 from remote_udf.threads import THREADS, Threads
 from udf_server.base.open_files import open_files, out_of_files
-from udf_server.hosting.function_loop import FunctionLoop
-from udf_server.hosting.loop_executor import LoopExecutor
+from udf_server.hosting.loop_executor import FunctionLoop, LoopExecutor
 from udf_server.hosting.thread_executor import ThreadExecutor
 from udf_server.hosting.turns import DEFAULT_CALLS, Turns
 

@@ -9,7 +9,7 @@ import weakref
 
 import pytest
 
-from udf_server.hosting.function_loop import FunctionLoop
+from udf_server.hosting.loop_executor import FunctionLoop
 
 ROUNDED = 0.0015
 """Times are rounded to milliseconds, and a clock of milliseconds is read twice."""
