@@ -21,8 +21,7 @@ from remote_udf.functions import FunctionKind, FunctionSpec
 from udf_server.base.errors import InvalidConfig
 from udf_server.commands.in_groups import functions_of_groups
 from udf_server.declaring.functions import Function
-from udf_server.hosting.configured_options import EVERY, ignored_options
-from udf_server.hosting.function_options import FunctionOptions
+from udf_server.hosting.function_options import EVERY, FunctionOptions, ignored_options
 from udf_server.hosting.registry import Catalog, Registry, check_guards, check_weights
 from udf_server.limits.limiter import Limiter
 from udf_server.limits.sharing.grants import CoordinationFailed

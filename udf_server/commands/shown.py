@@ -17,7 +17,7 @@ from udf_server.aggregate.declaration import Aggregate
 from udf_server.base.errors import InvalidConfig
 from udf_server.base.store import Store, StoreError
 from udf_server.declaring.functions import Function
-from udf_server.hosting.configured_options import Configured, explained
+from udf_server.hosting.function_options import Configured, explained
 from udf_server.hosting.registry import Registry
 from udf_server.page.catalogue import facts_of
 from udf_server.page.texts import argument_columns

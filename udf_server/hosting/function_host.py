@@ -4,8 +4,8 @@ import asyncio
 from collections.abc import Callable, Iterable
 
 from udf_server.declaring.hooks import CPU
-from udf_server.hosting.configured_options import Configured, Ignored, ignored_options
 from udf_server.hosting.executors import Executors, HostLimits
+from udf_server.hosting.function_options import Configured, Ignored, ignored_options
 from udf_server.hosting.hosted_function import HostedFunction
 from udf_server.hosting.registry import Registry
 from udf_server.stores.opening import KeyValueStores

@@ -10,7 +10,7 @@ from remote_udf.functions import FunctionSpec
 from remote_udf.option_values import fraction, percent
 from udf_server.base.errors import FunctionClash, InvalidConfig
 from udf_server.declaring.functions import Function
-from udf_server.hosting.configured_options import Configured, configured
+from udf_server.hosting.function_options import Configured, configured
 
 __all__ = ["Catalog", "HasSpec", "Registry", "check_guards", "check_weights", "parse_weights"]
 
