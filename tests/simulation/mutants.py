@@ -38,8 +38,7 @@ from udf_server.runners.retries import RetryPolicy
 from udf_server.runners.runner import Runner
 from udf_server.runners.threaded_rows import ThreadedRows
 from udf_server.runners.vectorized import Vectorized
-from udf_server.streams.background import Background, Heartbeats
-from udf_server.streams.outbox import Outbox
+from udf_server.streams.background import Background, Heartbeats, Outbox
 
 __all__ = ["MOST_SEEDS", "MUTANTS", "found_at"]
 

@@ -16,9 +16,8 @@ from udf_server.cache.cached_runner import CachedRunner
 from udf_server.hosting.hosted_function import HostedFunction
 from udf_server.runners.runner import InputBatch
 from udf_server.security.access import ANYBODY, Caller
-from udf_server.streams.background import Background, Heartbeats
+from udf_server.streams.background import Background, Heartbeats, Outbox
 from udf_server.streams.opening import Opening, open_function, opened_message
-from udf_server.streams.outbox import Outbox
 from udf_server.streams.served_call import ServedCall
 from udf_server.streams.services import StreamServices
 from udf_server.streams.session import Feed, Session, Start, Stop

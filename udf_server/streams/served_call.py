@@ -21,8 +21,8 @@ from udf_server.runners.threaded_rows import ThreadedRows
 from udf_server.runners.vectorized import Vectorized
 from udf_server.security.access import Caller
 from udf_server.streams.accounting import RowAccounts
+from udf_server.streams.background import Outbox
 from udf_server.streams.opening import Opening
-from udf_server.streams.outbox import Outbox
 from udf_server.streams.services import StreamServices
 from udf_server.streams.session_progress import StreamProgress
 from udf_server.streams.stream_errors import stream_ended
