@@ -14,10 +14,8 @@ from tests.udf_server.talk import batch, finish, opening
 from udf_server.base.metrics import ServerMetrics
 from udf_server.hosting.function_host import FunctionHost
 from udf_server.hosting.registry import Registry
-from udf_server.streams.accounting import StreamLimits
-from udf_server.streams.admission import Admission
 from udf_server.streams.execute_stream import ExecuteStream
-from udf_server.streams.services import StreamServices
+from udf_server.streams.services import Admission, StreamLimits, StreamServices
 
 __all__ = ["Fuzzer"]
 

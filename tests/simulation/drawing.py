@@ -18,8 +18,7 @@ from tests.simulation.scenario import (
     TaskPlan,
 )
 from udf_server.limits.settings import GuardSettings
-from udf_server.streams.accounting import StreamLimits
-from udf_server.streams.admission import AdmissionLimits
+from udf_server.streams.services import AdmissionLimits, StreamLimits
 
 __all__ = ["drawn"]
 

@@ -17,7 +17,7 @@ from udf_server.limits.limiter import Limiter
 from udf_server.limits.sharing.ledger import Ledger
 from udf_server.limits.sharing.window import Window
 from udf_server.streams.accounting import RowAccounts
-from udf_server.streams.admission import Admission
+from udf_server.streams.services import Admission
 
 __all__ = ["LIMIT_MUTANTS"]
 

@@ -4,8 +4,7 @@ from dataclasses import dataclass
 
 from tests.simulation.functions import Behaviour
 from udf_server.limits.settings import GuardSettings
-from udf_server.streams.accounting import StreamLimits
-from udf_server.streams.admission import AdmissionLimits
+from udf_server.streams.services import AdmissionLimits, StreamLimits
 
 __all__ = [
     "EXECUTORS",

@@ -34,10 +34,8 @@ from udf_server.limits.limiter import Limiter
 from udf_server.limits.settings import GuardSettings, WithoutCoordination
 from udf_server.limits.sharing.coordinator import Coordinator
 from udf_server.limits.sharing.ledgers import SHARED
-from udf_server.streams.accounting import StreamLimits
-from udf_server.streams.admission import Admission, AdmissionLimits
 from udf_server.streams.service import UdfService
-from udf_server.streams.services import StreamServices
+from udf_server.streams.services import Admission, AdmissionLimits, StreamLimits, StreamServices
 
 __all__ = ["METRICS", "ServerStream", "SimulatedServer"]
 

@@ -15,8 +15,7 @@ from tests.simulation.mutants import MUTANTS, found_at
 from tests.simulation.scenario import PROBE, Limits, Scenario
 from tests.simulation.shrink import shrunk
 from tests.simulation.world import run, worlds
-from udf_server.streams.accounting import StreamLimits
-from udf_server.streams.admission import AdmissionLimits
+from udf_server.streams.services import AdmissionLimits, StreamLimits
 
 SEEDS = 40
 """Of each mode; `make sim` runs more."""

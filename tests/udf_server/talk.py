@@ -19,10 +19,8 @@ from udf_server.hosting.function_host import FunctionHost
 from udf_server.hosting.registry import Registry
 from udf_server.limits.limiter import Limiter
 from udf_server.security.access import ANYBODY, Caller
-from udf_server.streams.accounting import StreamLimits
-from udf_server.streams.admission import Admission
 from udf_server.streams.execute_stream import ExecuteStream
-from udf_server.streams.services import StreamServices
+from udf_server.streams.services import Admission, StreamLimits, StreamServices
 
 __all__ = ["Talk", "batch", "eventually", "finish", "opening"]
 

@@ -45,13 +45,11 @@ from udf_server.serving.membership import Membership
 from udf_server.serving.upkeep import LoopWatch, Upkeep
 from udf_server.stores.entries import sealing
 from udf_server.stores.opening import KeyValueStores, store_from_url
-from udf_server.streams.accounting import StreamLimits
-from udf_server.streams.admission import Admission, AdmissionLimits
 from udf_server.streams.edits import Edits
 from udf_server.streams.relay import Relay
 from udf_server.streams.routes import read_routes
 from udf_server.streams.service import UdfService
-from udf_server.streams.services import StreamServices
+from udf_server.streams.services import Admission, AdmissionLimits, StreamLimits, StreamServices
 
 __all__ = ["Server", "running_server"]
 

@@ -9,25 +9,11 @@ from remote_udf.v1 import message_pb2 as pb
 from udf_server.base.metrics import FunctionMetrics
 from udf_server.limits.stream_budget import StreamBudget
 from udf_server.runners.outputs import Output
-from udf_server.runners.room import RESULT_BYTES
 from udf_server.runners.runner import InputBatch
 from udf_server.security.access import Caller
-from udf_server.streams.admission import Admission
+from udf_server.streams.services import Admission, StreamLimits
 
-__all__ = ["RowAccounts", "StreamLimits"]
-
-
-@dataclass(frozen=True)
-class StreamLimits:
-    """What one stream may hold on the server. If a limit is reached, the stream is not read until results are sent."""
-
-    message_bytes: int = 64 << 20
-    unanswered_rows: int = 1_000_000
-    unanswered_bytes: int = 128 << 20
-    result_bytes: int = RESULT_BYTES
-    """Bytes of unsent results. If the limit is reached, the function is not called until some results are sent."""
-    shared_memory: bool = True
-    """Whether callers on this host may pass rows in memory shared with the server."""
+__all__ = ["RowAccounts"]
 
 
 @dataclass

@@ -26,9 +26,8 @@ from udf_server.hosting.function_host import FunctionHost
 from udf_server.hosting.registry import Registry
 from udf_server.plugins.loading import build_plugin_manager, load_functions, report_of
 from udf_server.plugins.sources import Sources
-from udf_server.streams.accounting import StreamLimits
 from udf_server.streams.execute_stream import ExecuteStream
-from udf_server.streams.services import StreamServices
+from udf_server.streams.services import StreamLimits, StreamServices
 
 __all__ = ["Exchange", "InProcessServer", "functions_of"]
 

@@ -25,10 +25,9 @@ from udf_server.hosting.registry import Registry
 from udf_server.security.access import Caller
 from udf_server.stores.memory import MemoryStore
 from udf_server.stores.opening import KeyValueStores
-from udf_server.streams.accounting import StreamLimits
 from udf_server.streams.execute_stream import ExecuteStream
 from udf_server.streams.in_process import Exchange
-from udf_server.streams.services import StreamServices
+from udf_server.streams.services import StreamLimits, StreamServices
 from udf_server.testing.columns import Rows, argument_column, bundles_of, segment_columns
 from udf_server.testing.control import ManualClock
 from udf_server.testing.results import AppliedResult, RunResult

@@ -20,7 +20,7 @@ from udf_server.base.fairness import Party, Priority
 from udf_server.batching.row_queue import CallerRows, Part, RowQueue, caller_shares, fair_shares
 from udf_server.runners.runner import InputBatch
 from udf_server.security.access import Caller
-from udf_server.streams.accounting import StreamLimits
+from udf_server.streams.services import StreamLimits
 
 
 async def test_rows_of_a_stream_that_ended_are_taken_out():

@@ -16,7 +16,7 @@ from udf_server.cache.outcome_cache import OutcomeCache
 from udf_server.hosting.function_host import FunctionHost
 from udf_server.hosting.registry import Registry
 from udf_server.stores.memory import MemoryStore
-from udf_server.streams.accounting import StreamLimits
+from udf_server.streams.services import StreamLimits
 
 OPTIONS = {"cache-ttl": "1 h", "max-attempts": "1"}
 OF_STREAMS = ("udf_server.batching.", "udf_server.cache.", "udf_server.runners.", "udf_server.streams.")

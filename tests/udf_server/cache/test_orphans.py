@@ -18,7 +18,7 @@ from udf_server.cache.running_calls import Orphans
 from udf_server.hosting.function_host import FunctionHost
 from udf_server.hosting.registry import Registry
 from udf_server.stores.memory import MemoryStore
-from udf_server.streams.admission import Admission
+from udf_server.streams.services import Admission
 
 OPTIONS = {"cache-ttl": "1 h", "buffer-capacity": "4"}
 

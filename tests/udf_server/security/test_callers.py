@@ -29,7 +29,7 @@ from udf_server.security.access import Access, Caller, hashed, new_token
 from udf_server.security.callers import CallerSettings, parse_callers
 from udf_server.serving.config import ServerConfig, load_config
 from udf_server.serving.server import Server
-from udf_server.streams.admission import Admission
+from udf_server.streams.services import Admission
 
 
 @udf.scalar(timeout="60 s")

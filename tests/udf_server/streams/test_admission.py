@@ -10,12 +10,12 @@ from remote_udf.errors import StreamError
 from spark_client.executor.stream.transport import transport_for
 from tests.spark_client.scripted import call_of, chunk_of, everything, stream_of
 from tests.udf_server.talk import Talk, batch, eventually
-from udf_server.streams import admission as admission_module
-from udf_server.streams.admission import Admission, AdmissionLimits
+from udf_server.streams import services
+from udf_server.streams.services import Admission, AdmissionLimits
 
 
 async def test_streams_wait_for_room_and_one_with_nothing_in_flight_is_sent_elsewhere(monkeypatch):
-    monkeypatch.setattr(admission_module, "PATIENCE_SECONDS", 0.05)
+    monkeypatch.setattr(services, "PATIENCE_SECONDS", 0.05)
     admission = Admission(AdmissionLimits(function_rows=100, server_bytes=1000))
     await admission.take("f@1", 500, 10, patient=lambda: False)  # larger than the limit, but nothing else is there
     await admission.take("g@1", 100, 10, patient=lambda: False)
@@ -34,7 +34,7 @@ async def test_streams_wait_for_room_and_one_with_nothing_in_flight_is_sent_else
 
 async def test_a_stream_whose_rows_are_answered_while_it_waits_for_room_is_sent_elsewhere(monkeypatch):
     """It has nothing in flight any more, so its client, which hears nothing, would take the server for lost."""
-    monkeypatch.setattr(admission_module, "PATIENCE_SECONDS", 0.05)
+    monkeypatch.setattr(services, "PATIENCE_SECONDS", 0.05)
     admission, may_return = Admission(AdmissionLimits(function_rows=10)), threading.Event()
 
     @udf.scalar

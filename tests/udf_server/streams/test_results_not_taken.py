@@ -10,7 +10,7 @@ import pytest
 
 import udf_server as udf
 from tests.udf_server.talk import Talk, batch, eventually, finish
-from udf_server.streams.accounting import StreamLimits
+from udf_server.streams.services import StreamLimits
 
 LIMIT = 1 << 20
 VALUE = 50_000

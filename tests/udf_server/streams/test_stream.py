@@ -13,7 +13,7 @@ from remote_udf.messages import encode
 from remote_udf.v1 import function_pb2
 from remote_udf.v1 import message_pb2 as pb
 from tests.udf_server.talk import LONGS, Talk, batch, eventually, finish, opening
-from udf_server.streams.accounting import StreamLimits
+from udf_server.streams.services import StreamLimits
 
 
 @udf.scalar(name="f", timeout="5 s")
