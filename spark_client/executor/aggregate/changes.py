@@ -19,8 +19,8 @@ from spark_client.executor.aggregate.grouped import net_rows
 from spark_client.executor.aggregate.over import aligned
 from spark_client.executor.aggregate.segment_columns import AggregateInput
 from spark_client.executor.engine.pieces import Integers, LongColumn, cuts
+from spark_client.executor.segments.cutting import partitions_of
 from spark_client.executor.segments.keys import key_codes, run_starts
-from spark_client.executor.segments.sorted_rows import partitions_of
 from spark_client.executor.stream.runtime import RUNTIME, Runtime
 
 __all__ = ["ChangesPlan", "map_changes"]

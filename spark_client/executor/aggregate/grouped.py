@@ -25,8 +25,7 @@ from spark_client.executor.aggregate.segment_columns import AggregateInput, grou
 from spark_client.executor.engine.groups import Completed
 from spark_client.executor.engine.pieces import Integers
 from spark_client.executor.engine.row_engine import RowEngine
-from spark_client.executor.segments.cutting import BUNDLE_BYTES
-from spark_client.executor.segments.sorted_rows import rows_by_key, run_sorted
+from spark_client.executor.segments.cutting import BUNDLE_BYTES, rows_by_key, run_sorted
 from spark_client.executor.stream.runtime import RUNTIME, Runtime
 
 __all__ = ["map_gathered", "map_grouped", "net_rows"]

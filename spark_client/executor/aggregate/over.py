@@ -15,7 +15,7 @@ from spark_client.executor.aggregate.frame import Frame
 from spark_client.executor.aggregate.frames import bounds_of, recomputed, slid, stretches
 from spark_client.executor.aggregate.segment_columns import AggregateInput
 from spark_client.executor.engine.pieces import Integers
-from spark_client.executor.segments.sorted_rows import partitions_of
+from spark_client.executor.segments.cutting import partitions_of
 from spark_client.executor.stream.runtime import RUNTIME, Runtime
 
 __all__ = ["OverInput", "OverPlan", "aligned", "map_over"]

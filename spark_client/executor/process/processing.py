@@ -17,8 +17,7 @@ from spark_client.executor.engine.groups import Completed
 from spark_client.executor.engine.pieces import Integers
 from spark_client.executor.process.plan import ProcessPlan
 from spark_client.executor.process.segment_batches import Before, Segments, after, segment_engine
-from spark_client.executor.segments.cutting import tables_of
-from spark_client.executor.segments.sorted_rows import rows_by_key, run_sorted
+from spark_client.executor.segments.cutting import rows_by_key, run_sorted, tables_of
 from spark_client.executor.stream.runtime import RUNTIME, Runtime
 
 __all__ = ["END_OF_INPUT", "ProcessTask", "map_processed"]
