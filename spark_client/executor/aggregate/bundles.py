@@ -20,9 +20,8 @@ from spark_client.executor.aggregate.segment_columns import (
     segment_call,
 )
 from spark_client.executor.engine.groups import Completed
-from spark_client.executor.engine.policy import error_array
+from spark_client.executor.engine.policy import check_policy, error_array
 from spark_client.executor.engine.row_engine import PlannedCall
-from spark_client.executor.segments.failures import check_policy
 from spark_client.executor.segments.keys import combined
 
 __all__ = ["KeyedBundle", "PartialPlan", "at_rows", "bundle_of", "output_of", "planned_calls", "signs"]

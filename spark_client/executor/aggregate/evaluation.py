@@ -16,8 +16,8 @@ from spark_client.executor.aggregate.row_values import FIRST_VALUES, Evaluated, 
 from spark_client.executor.aggregate.segment_columns import AggregateInput, accumulator_lists, key_struct, segment_call
 from spark_client.executor.engine.groups import Completed
 from spark_client.executor.engine.pieces import PIECE_BYTES, Integers, LongColumn
+from spark_client.executor.engine.policy import check_policy
 from spark_client.executor.engine.row_engine import RowEngine
-from spark_client.executor.segments.failures import check_policy
 from spark_client.executor.stream.runtime import Runtime
 
 __all__ = ["Evaluation"]

@@ -26,9 +26,9 @@ from spark_client.executor.aggregate.segment_columns import (
     segment_call,
 )
 from spark_client.executor.engine.pieces import Integers
+from spark_client.executor.engine.policy import check_policy
 from spark_client.executor.engine.row_engine import RowEngine
 from spark_client.executor.packed_batches import read, written
-from spark_client.executor.segments.failures import check_policy
 from spark_client.executor.segments.keys import combined
 from spark_client.executor.stream.runtime import RUNTIME
 

@@ -9,9 +9,9 @@ import pyarrow.compute as pc
 
 from spark_client.base.calls import AggregateCall
 from spark_client.executor.engine.pieces import WHOLE_BYTES
+from spark_client.executor.engine.policy import check_policy
 from spark_client.executor.engine.row_engine import PlannedCall, RowEngine
 from spark_client.executor.scalar.rows import OutputColumn, output_table
-from spark_client.executor.segments.failures import check_policy
 from spark_client.executor.segments.keys import key_codes
 from spark_client.executor.stream.runtime import RUNTIME, Runtime
 

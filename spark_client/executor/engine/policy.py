@@ -1,4 +1,4 @@
-"""Applies the caller's error policy to complete rows."""
+"""Applies the caller's error policy to complete rows or segments."""
 
 from collections.abc import Mapping, Sequence
 
@@ -7,13 +7,13 @@ import pyarrow as pa
 from remote_udf.errors import ErrorCode, capped
 from remote_udf.options import OnError
 from remote_udf.outcomes import ErrorBudget, RowError
-from spark_client.base.calls import ErrorPolicy, ScalarCall
+from spark_client.base.calls import GENERATED, AggregateCall, ErrorPolicy, ScalarCall
 from spark_client.base.errors import ErrorBudgetExceeded, FunctionFailed
 from spark_client.executor.engine.groups import Completed
 from spark_client.executor.engine.planned_calls import PlannedCall
 
 __all__ = [
-    "ERROR_TYPE", "PolicyKeeper", "blocking_errors", "error_array", "failure_text", "keep_policies", "value_text",
+    "ERROR_TYPE", "PolicyKeeper", "blocking_errors", "check_policy", "error_array", "failure_text", "keep_policies",
 ]  # fmt: skip
 
 ERROR_TYPE = pa.struct(
@@ -28,6 +28,8 @@ ERROR_TYPE = pa.struct(
 
 ARGUMENT_LIMIT = 80
 """Maximum number of characters of one argument in an error."""
+KEY_LIMIT = 200
+"""The maximum number of characters of a key in an error message."""
 
 
 def error_array(rows: int, errors: Mapping[int, RowError]) -> pa.Array:
@@ -106,11 +108,11 @@ class PolicyKeeper:
         spec = self._call.spec
         shown = []
         for position, column in enumerate(self._columns):
-            shown.append(f"{spec.parameter(position).name}={value_text(table.column(column)[row], ARGUMENT_LIMIT)}")
+            shown.append(f"{spec.parameter(position).name}={_value_text(table.column(column)[row], ARGUMENT_LIMIT)}")
         return f"{spec.name}({', '.join(shown)}) of {spec.key} failed: {failure_text(error)}"
 
 
-def value_text(value: pa.Scalar, limit: int) -> str:
+def _value_text(value: pa.Scalar, limit: int) -> str:
     """A value in an error, of at most this number of characters."""
     try:
         text = repr(value.as_py())
@@ -136,3 +138,25 @@ def keep_policies(calls: Sequence[PlannedCall], keepers: Sequence[PolicyKeeper],
         keeper.look(shown, own, len(before))
         removed.append(before.union(errors) if keeper.policy.on_error is OnError.DEAD_LETTER else before)
         shown = shown.append_column(f"value_{index}", completed.values[index])
+
+
+def check_policy(
+    call: ScalarCall, errors: Mapping[int, RowError], keys: Sequence[pa.Array], names: Sequence[str], first: int = 0
+) -> None:
+    """Raises FunctionFailed for the first failed segment if on-error is `fail`, as it always is for a process function.
+
+    `keys` has a row per segment, of which the one at `first` is segment 0 of `errors`.
+    """
+    if not errors or call.policy.on_error is not OnError.FAIL:
+        return
+    segment = min(errors)
+    values = [_value_text(column[first + segment], KEY_LIMIT) for column in keys]
+    shown = ", ".join(f"{_named(name)}{value}" for name, value in zip(names, values, strict=True))
+    alone = "of all rows" if isinstance(call, AggregateCall) else "without a key"
+    whose = f"of the key ({shown})" if keys else alone
+    raise FunctionFailed(f"function {call.spec.key}: a segment {whose} failed: {failure_text(errors[segment])}")
+
+
+def _named(name: str) -> str:
+    """What precedes a value; nothing for an expression, which has a generated name in SQL."""
+    return "" if name.startswith(GENERATED) else f"{name}="

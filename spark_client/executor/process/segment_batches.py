@@ -12,10 +12,10 @@ from remote_udf.row_kinds import ROW_KIND
 from remote_udf.segments import KEY, ROWS
 from spark_client.executor.engine.groups import Completed
 from spark_client.executor.engine.pieces import Integers
+from spark_client.executor.engine.policy import check_policy
 from spark_client.executor.engine.row_engine import PlannedCall, RowEngine
 from spark_client.executor.process.output import OutputRows, cast
 from spark_client.executor.process.plan import ProcessPlan
-from spark_client.executor.segments.failures import check_policy
 from spark_client.executor.segments.keys import combined
 from spark_client.executor.stream.runtime import Runtime
 

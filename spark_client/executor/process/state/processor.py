@@ -13,6 +13,7 @@ from pyspark.sql.streaming.stateful_processor import ExpiredTimerInfo, TimerValu
 from remote_udf.segments import KEY
 from spark_client.executor.engine.groups import Completed
 from spark_client.executor.engine.pieces import Integers
+from spark_client.executor.engine.policy import check_policy
 from spark_client.executor.engine.row_engine import RowEngine
 from spark_client.executor.packed_batches import read, written
 from spark_client.executor.process.segment_batches import key_structs, rows_of, segment_engine
@@ -21,7 +22,6 @@ from spark_client.executor.process.state.entries import page_schema
 from spark_client.executor.process.state.packing import DESCRIPTION_BUCKET
 from spark_client.executor.process.state.pages import NEVER, Pages
 from spark_client.executor.process.state.plan import StatePlan
-from spark_client.executor.segments.failures import check_policy
 from spark_client.executor.segments.keys import combined
 from spark_client.executor.stream.runtime import RUNTIME, Runtime
 
