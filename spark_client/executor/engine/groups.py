@@ -9,8 +9,7 @@ import pyarrow as pa
 
 from remote_udf.outcomes import RowError
 from spark_client.executor.engine.pieces import Integers, LongColumn, cuts
-from spark_client.executor.stream.chunks import COMPACT_BELOW, IntArray, Rows, as_array
-from spark_client.executor.stream.parts import Parts
+from spark_client.executor.stream.chunks import COMPACT_BELOW, IntArray, Parts, Rows, as_array
 
 __all__ = ["Completed", "Group"]
 

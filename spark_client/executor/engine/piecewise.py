@@ -8,8 +8,7 @@ import pyarrow as pa
 
 from remote_udf.outcomes import RowError
 from spark_client.executor.engine.groups import Completed, Group
-from spark_client.executor.stream.chunks import Rows, as_array
-from spark_client.executor.stream.parts import Parts
+from spark_client.executor.stream.chunks import Parts, Rows, as_array
 
 __all__ = ["PiecewiseGroup"]
 

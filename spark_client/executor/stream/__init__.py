@@ -4,7 +4,7 @@ call_stream     sends rows and returns outcomes; message_sizing: size and number
 connecting      chooses servers; connection: one stream on one server
 balancing       decides when a stream reconnects, and compares the loads of servers
 transport       the network; channels and endpoints: addresses, shared by the tasks of a worker
-chunks, parts   the rows of a message, kept until they are answered; pending: all chunks in flight
+chunks          the rows of a message, kept until they are answered; pending: all chunks in flight, reads results
 accounts        the statistics of a stream
 task            information about the running Spark task; runtime: what tasks use of their process
 """

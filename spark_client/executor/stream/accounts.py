@@ -2,6 +2,8 @@
 
 from collections.abc import Callable, Collection
 
+from remote_udf.amounts import add_amounts
+from remote_udf.errors import ErrorCode
 from remote_udf.outcomes import RowError
 from remote_udf.spans import NO_SPAN, Span
 from remote_udf.threads import Threads
@@ -10,7 +12,6 @@ from remote_udf.v1 import message_pb2 as pb
 from spark_client.base.calls import ScalarCall
 from spark_client.base.errors import AccountingMismatch
 from spark_client.base.statistics import Statistics, TaskReport
-from spark_client.executor.stream.results import add_counts
 from spark_client.executor.stream.task import TaskInfo
 
 __all__ = ["Accounts"]
@@ -34,7 +35,29 @@ class Accounts:
 
     def received(self, result: pb.Result, errors: Collection[RowError], size: int) -> None:
         """Count a result message with the errors of its failed rows and this many bytes."""
-        add_counts(self.counts, self.statistics, result, errors, size)
+        counts, statistics = self.counts, self.statistics
+        failed = len(errors)
+        ok = result.rows - failed - result.skipped
+        counts.rows_ok += ok
+        counts.rows_failed += failed
+        counts.rows_skipped += result.skipped
+        counts.calls += result.calls
+        counts.retries += result.retries
+        statistics.rows += result.rows
+        statistics.ok += ok
+        statistics.failed += failed
+        if errors:
+            statistics.uncalled += sum(not error.attempts for error in errors)
+            statistics.over_budget += sum(error.code is ErrorCode.BUDGET_SPENT for error in errors)
+        statistics.skipped += result.skipped
+        statistics.calls += result.calls
+        statistics.retries += result.retries
+        statistics.cache_hits += result.cache_hits
+        statistics.cache_misses += result.cache_misses
+        statistics.cache_shared += result.cache_shared
+        statistics.bytes_in += size
+        if result.spent:
+            add_amounts(statistics.spent, result.spent)
 
     def refused(self, rows: int) -> None:
         """Count rows that fail in the client and are not sent to a server."""

@@ -24,7 +24,6 @@ from spark_client.executor.stream.connecting import Connector, backoff
 from spark_client.executor.stream.connection import Connection
 from spark_client.executor.stream.message_sizing import MessageSizing
 from spark_client.executor.stream.pending import ChunksInFlight
-from spark_client.executor.stream.results import read_result
 from spark_client.executor.stream.silence import SilenceWatch
 from spark_client.executor.stream.task import TaskInfo
 
@@ -250,7 +249,7 @@ class CallStream:
     def _take(self, result: pb.Result, data: memoryview | None) -> list[Answer]:
         if data is not None and result.part:
             return self._take_part(result, data)
-        answers, errors = read_result(result, data, self._connection, self._pending)
+        answers, errors = self._pending.read(result, data, self._connection.schema, ordered=self.ordered)
         assert data is not None
         self._lost_at, self._losses = None, 0
         self._sizing.answered(result.rows)

@@ -1,15 +1,16 @@
 """ChunksInFlight has the chunks of one stream that are in flight, and finds the rows that a result answers."""
 
 import bisect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 import numpy as np
 import pyarrow as pa
 
+from remote_udf.arrow import read_columns
 from remote_udf.errors import ProtocolViolation
-from remote_udf.outcomes import RowError
-from spark_client.executor.stream.chunks import Answer, Chunk, IntArray, Rows
-from spark_client.executor.stream.parts import Parts
+from remote_udf.outcomes import RowError, read_errors
+from remote_udf.v1 import message_pb2 as pb
+from spark_client.executor.stream.chunks import Answer, Chunk, IntArray, Parts, Rows
 
 __all__ = ["ChunksInFlight"]
 
@@ -57,6 +58,23 @@ class ChunksInFlight:
         if inside not in chunk.parts:
             raise ProtocolViolation(f"part {number} of row {row} came without those before it")
         chunk.parts[inside].add(number, data)
+
+    def read(
+        self, result: pb.Result, data: memoryview | None, schema: pa.Schema, *, ordered: bool
+    ) -> tuple[list[Answer], Collection[RowError]]:
+        """The outcomes of a result that is not a part of a value, and the errors of the rows that failed.
+
+        Raises ProtocolViolation if it is malformed or answers rows that are not awaited.
+        """
+        if data is None:
+            raise ProtocolViolation("a result without data")
+        columns = read_columns(data, schema, result.rows)
+        errors = read_errors(result.errors) if result.errors else {}
+        if errors and not 0 <= min(errors) <= max(errors) < result.rows:
+            raise ProtocolViolation(f"an error for row {max(errors)} of a result of {result.rows} rows")
+        if ordered:
+            return self.answer(result.first_row, columns[-1], errors, result.parts), errors.values()
+        return self.answer_scattered(columns[0].to_numpy(), columns[-1], errors), errors.values()
 
     def answer(self, first_row: int, values: pa.Array, errors: Mapping[int, RowError], parts: int = 0) -> list[Answer]:
         """Outcomes of consecutive rows of one chunk; `parts` is the number of parts of the first.
