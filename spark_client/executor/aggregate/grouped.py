@@ -19,8 +19,7 @@ from remote_udf.segments import AppliedField
 from spark_client.base.calls import AggregateCall
 from spark_client.executor.aggregate.bundles import KeyedBundle, PartialPlan, bundle_of, output_of, planned_calls, signs
 from spark_client.executor.aggregate.chain import Chain
-from spark_client.executor.aggregate.combining import HELD_BYTES, merging_inputs
-from spark_client.executor.aggregate.partial import map_partial
+from spark_client.executor.aggregate.partial import HELD_BYTES, map_partial, merging_inputs
 from spark_client.executor.aggregate.segment_columns import AggregateInput, group_by_key, group_by_runs
 from spark_client.executor.engine.groups import Completed
 from spark_client.executor.engine.pieces import Integers

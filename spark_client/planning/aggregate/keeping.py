@@ -13,8 +13,8 @@ from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
 
 from spark_client.base.identifiers import hidden
 from spark_client.executor.aggregate.bundles import PartialPlan
-from spark_client.executor.aggregate.combining import merging_inputs
 from spark_client.executor.aggregate.kept import KeptPlan, keep, pack_buckets
+from spark_client.executor.aggregate.partial import merging_inputs
 from spark_client.executor.packed_batches import unpacked
 from spark_client.planning.aggregate.query import AggregateQuery, Remote, Strategy
 from spark_client.planning.key_columns import sorts

@@ -4,9 +4,7 @@ import pyarrow as pa
 import pytest
 
 from remote_udf.segments import AppliedField
-from spark_client.executor.aggregate import combining
-from spark_client.executor.aggregate.combining import combined_bundles
-from spark_client.executor.aggregate.partial import map_partial
+from spark_client.executor.aggregate.partial import can_combine, combined_bundles, map_partial
 from tests.spark_client.executor.aggregate.world import Opening, Sum, Total, by_key, call_of, plan_of, rows_of, table_of
 
 ACCUMULATOR = call_of(Total).spec.accumulator
@@ -82,7 +80,7 @@ def test_only_accumulators_of_functions_that_merge_are_merged():
     table = as_table([(0, 0)])
 
     def can(call):
-        return combining.can_combine(plan_of(table, ["k"], [(call, ["v"], None)]))
+        return can_combine(plan_of(table, ["k"], [(call, ["v"], None)]))
 
     assert can(call_of(Total))
     assert not can(call_of(Sum))
