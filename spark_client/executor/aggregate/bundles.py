@@ -20,11 +20,12 @@ from spark_client.executor.aggregate.segment_columns import (
     segment_call,
 )
 from spark_client.executor.engine.groups import Completed
+from spark_client.executor.engine.pieces import Integers
 from spark_client.executor.engine.policy import check_policy, error_array
 from spark_client.executor.engine.row_engine import PlannedCall
 from spark_client.executor.segments.keys import combined
 
-__all__ = ["KeyedBundle", "PartialPlan", "at_rows", "bundle_of", "output_of", "planned_calls", "signs"]
+__all__ = ["KeyedBundle", "PartialPlan", "at_rows", "bundle_of", "net_rows", "output_of", "planned_calls", "signs"]
 
 _SIGNS = np.array([-1 if kind.is_retract else 1 for kind in RowKind])
 
@@ -98,7 +99,7 @@ def output_of(
     plan: PartialPlan,
     bundle: KeyedBundle,
     completed: Completed,
-    counts: npt.NDArray[np.int64] | None = None,
+    counts: Integers | None = None,
     *,
     ends: bool = True,
 ) -> Iterator[pa.RecordBatch]:
@@ -124,7 +125,7 @@ def output_of(
     if plan.passed is None:
         columns = [*bundle.keys, *results]
         if plan.kinds is not None and counts is None:
-            columns.append(pa.array(_net_rows(plan, bundle)))
+            columns.append(pa.array(bundle.grouping.sums(signs(bundle.table.column(plan.kinds)))))
     else:
         columns = [bundle.table.column(column) for column in plan.passed]
         columns += [at_rows(result, bundle.grouping.last_rows(), bundle.table.num_rows) for result in results]
@@ -134,18 +135,31 @@ def output_of(
     yield from table.to_batches()
 
 
-def signs(kinds: pa.ChunkedArray) -> npt.NDArray[np.int64]:
+def signs(kinds: pa.ChunkedArray) -> Integers:
     """1 for a row that is added, -1 for one that is retracted."""
     return _SIGNS[kinds.to_numpy()]
 
 
-def _net_rows(plan: PartialPlan, bundle: KeyedBundle) -> npt.NDArray[np.int64]:
-    """Added rows minus retracted rows of each segment of a changelog."""
-    assert plan.kinds is not None
-    return bundle.grouping.sums(signs(bundle.table.column(plan.kinds)))
+def net_rows(signs: Integers, starts: Integers, before: int) -> tuple[npt.NDArray[np.bool_], Integers]:
+    """Which rows of a changelog are kept, and the net rows of each key. Each key begins with `before` rows.
+
+    A retraction of a row of a key that has no rows is dropped (Flink: a retraction without state). If the number of
+    rows is counted, these are the retractions that reach a new minimum below zero.
+    """
+    lengths = np.diff(np.append(starts, len(signs)))
+    key = np.repeat(np.arange(len(starts)), lengths)
+    total = np.cumsum(signs)
+    depth = total - np.repeat(total[starts] - signs[starts], lengths) + before
+    # The depths of each key are in a range of their own, below that of the previous key: one running minimum suffices.
+    band = key * (2 * len(signs) + abs(before) + 2)
+    lowest = np.minimum(np.minimum.accumulate(depth - band) + band, 0)
+    previous = np.concatenate(([0], lowest[:-1]))
+    previous[starts] = 0
+    ends = np.append(starts[1:], len(signs)) - 1
+    return lowest == previous, (depth - lowest)[ends]
 
 
-def at_rows(values: pa.Array, rows: npt.NDArray[np.int64], count: int) -> pa.Array:
+def at_rows(values: pa.Array, rows: Integers, count: int) -> pa.Array:
     """A column of `count` rows with these values at these positions and null elsewhere."""
     places = np.full(count, -1, np.int64)
     places[rows] = np.arange(len(values))

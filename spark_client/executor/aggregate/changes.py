@@ -12,10 +12,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from remote_udf.row_kinds import RowKind
-from spark_client.executor.aggregate.bundles import signs
+from spark_client.executor.aggregate.bundles import net_rows, signs
 from spark_client.executor.aggregate.evaluation import Evaluation
 from spark_client.executor.aggregate.frames import FrameSteps
-from spark_client.executor.aggregate.grouped import net_rows
 from spark_client.executor.aggregate.over import aligned
 from spark_client.executor.aggregate.segment_columns import AggregateInput
 from spark_client.executor.engine.pieces import Integers, LongColumn, cuts

@@ -7,27 +7,46 @@ the size of a key.
 
 import itertools
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
-from remote_udf.segments import AppliedField
-from spark_client.base.calls import AggregateCall
-from spark_client.executor.aggregate.bundles import KeyedBundle, PartialPlan, bundle_of, output_of, planned_calls, signs
-from spark_client.executor.aggregate.chain import Chain
+from remote_udf.outcomes import RowError
+from remote_udf.segments import ACCUMULATORS, KEY, ROWS, AppliedField
+from spark_client.executor.aggregate.bundles import (
+    KeyedBundle,
+    PartialPlan,
+    bundle_of,
+    net_rows,
+    output_of,
+    planned_calls,
+    signs,
+)
 from spark_client.executor.aggregate.partial import HELD_BYTES, map_partial, merging_inputs
-from spark_client.executor.aggregate.segment_columns import AggregateInput, group_by_key, group_by_runs
+from spark_client.executor.aggregate.segment_columns import (
+    accumulator_lists,
+    errors_column,
+    group_by_key,
+    group_by_runs,
+    key_struct,
+    rows_column,
+    segment_call,
+)
 from spark_client.executor.engine.groups import Completed
 from spark_client.executor.engine.pieces import Integers
-from spark_client.executor.engine.row_engine import RowEngine
+from spark_client.executor.engine.policy import error_array
+from spark_client.executor.engine.row_engine import PlannedCall, RowEngine
 from spark_client.executor.segments.cutting import BUNDLE_BYTES, rows_by_key, run_sorted
+from spark_client.executor.segments.keys import combined
 from spark_client.executor.stream.runtime import RUNTIME, Runtime
 
-__all__ = ["map_gathered", "map_grouped", "net_rows"]
+__all__ = ["map_gathered", "map_grouped"]
+
+_COLUMNS = 3
+"""The columns of a call in a batch of a chain: accumulators, rows, and the error of an earlier part."""
 
 
 def map_grouped(
@@ -50,17 +69,13 @@ def map_gathered(
         held.append(batch)
         size += batch.nbytes
         if size > held_bytes:
-            partly = [replace(each.call, applied=(AppliedField.ACCUMULATOR,)) for each in plan.inputs]
-            partial = replace(plan, inputs=tuple(map(_with_call, plan.inputs, partly)))
-            held = list(map_partial(partial, itertools.chain(held, batches), runtime))
+            applied = (AppliedField.ACCUMULATOR,)
+            partly = tuple(replace(each, call=replace(each.call, applied=applied)) for each in plan.inputs)
+            held = list(map_partial(replace(plan, inputs=partly), itertools.chain(held, batches), runtime))
             merging = merging_inputs([each.call for each in plan.inputs], len(plan.keys))
             plan = replace(plan, inputs=merging, keys=tuple(range(len(plan.keys))))
     if any(batch.num_rows for batch in held):
         yield from map_grouped(plan, iter(_by_key(plan, pa.Table.from_batches(held))), runtime)
-
-
-def _with_call(source: AggregateInput, call: AggregateCall) -> AggregateInput:
-    return replace(source, call=call)
 
 
 def _by_key(plan: PartialPlan, rows: pa.Table) -> list[pa.RecordBatch]:
@@ -73,7 +88,7 @@ class _GroupedTask:
     def __init__(self, plan: PartialPlan, runtime: Runtime, cleanup: ExitStack) -> None:
         self._plan = plan
         self._engine = RowEngine(planned_calls(plan), runtime, ordered=True, merging=False)
-        self._chain = Chain(plan, runtime)
+        self._chain = _Chain(plan, runtime)
         self._clock = runtime.clock
         cleanup.callback(self._engine.close)
         cleanup.callback(self._chain.close)
@@ -145,20 +160,66 @@ class _GroupedTask:
         return table.filter(pa.array(kept)), np.concatenate(([0], ends[:-1])).astype(np.int64), net[present]
 
 
-def net_rows(signs: Integers, starts: Integers, before: int) -> tuple[npt.NDArray[np.bool_], Integers]:
-    """Which rows of a changelog are kept, and the net rows of each key. Each key begins with `before` rows.
+class _Chain:
+    """Applies the parts of one key at a time. Its own streams are opened when a key first needs them."""
 
-    A retraction of a row of a key that has no rows is dropped (Flink: a retraction without state). If the number of
-    rows is counted, these are the retractions that reach a new minimum below zero.
-    """
-    lengths = np.diff(np.append(starts, len(signs)))
-    key = np.repeat(np.arange(len(starts)), lengths)
-    total = np.cumsum(signs)
-    depth = total - np.repeat(total[starts] - signs[starts], lengths) + before
-    # The depths of each key are in a range of their own, below that of the previous key: one running minimum suffices.
-    band = key * (2 * len(signs) + abs(before) + 2)
-    lowest = np.minimum(np.minimum.accumulate(depth - band) + band, 0)
-    previous = np.concatenate(([0], lowest[:-1]))
-    previous[starts] = 0
-    ends = np.append(starts[1:], len(signs)) - 1
-    return lowest == previous, (depth - lowest)[ends]
+    def __init__(self, plan: PartialPlan, runtime: Runtime) -> None:
+        self._plan = plan
+        self._engine = RowEngine(_planned(plan), runtime, ordered=True, merging=False)
+        self._accumulators: list[pa.Array | None] = [None] * len(plan.inputs)
+        self._errors: list[RowError | None] = [None] * len(plan.inputs)
+        self.started = False
+        """Whether a part of the key has been applied and more parts follow."""
+        self._used = False
+
+    def apply(self, part: pa.Table) -> tuple[KeyedBundle, Completed]:
+        """Apply rows of the key, and keep the accumulators and errors for the next part."""
+        plan = self._plan
+        bundle = bundle_of(plan, part, group_by_runs(np.zeros(1, np.int64), part.num_rows))
+        kinds = None if plan.kinds is None else part.column(plan.kinds)
+        columns = [key_struct(bundle.keys, plan.key_names, 1)]
+        for source, before, error in zip(plan.inputs, self._accumulators, self._errors, strict=True):
+            assert source.call.spec.accumulator is not None
+            type_ = source.call.spec.accumulator
+            errors = error_array(1, {} if error is None else {0: error})
+            if source.accumulator is None:
+                columns.append(accumulator_lists([before], type_))
+                columns.append(rows_column(source, part, bundle.grouping, kinds))
+            else:
+                own = combined(part.column(source.accumulator)).drop_null()
+                columns += [accumulator_lists([before, own], type_), pa.nulls(1)]
+            if error is None and source.error is not None:
+                errors = errors_column(part.column(source.error), bundle.grouping)
+            columns.append(errors)
+        names = [KEY, *(str(index) for index in range(len(columns) - 1))]
+        completed = self._engine.exchange(pa.RecordBatch.from_arrays(columns, names=names))
+        self._used = self.started = True
+        self._accumulators = [values.flatten()[0] for values in completed.values]
+        self._errors = [errors.get(0) for errors in completed.errors]
+        return bundle, completed
+
+    def forget(self) -> None:
+        """Forget the accumulators and errors, because a new key follows."""
+        self.started = False
+        self._accumulators = [None] * len(self._plan.inputs)
+        self._errors = [None] * len(self._plan.inputs)
+
+    def finish(self) -> None:
+        """End the streams and compare the counts."""
+        if self._used:
+            self._engine.finish()
+
+    def close(self) -> None:
+        """Cancel the calls in flight. Safe to call twice."""
+        self._engine.close()
+
+
+def _planned(plan: PartialPlan) -> Sequence[PlannedCall]:
+    calls = []
+    for index, source in enumerate(plan.inputs):
+        first = 1 + index * _COLUMNS
+        # Every part needs the accumulator.
+        call = replace(source.call, applied=tuple(dict.fromkeys((AppliedField.ACCUMULATOR, *source.call.applied))))
+        rows = {ROWS: first + 1} if source.accumulator is None else {}
+        calls.append(segment_call(call, {ACCUMULATORS: first, **rows}, (first + 2,)))
+    return calls

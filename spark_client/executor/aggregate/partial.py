@@ -1,8 +1,8 @@
 """Partial aggregation inside mapInArrow: rows become segments, segments become accumulators.
 
 Bundles are independent, and many of them are in flight at once. If a key occurs in several bundles of a task, its
-accumulators are merged before the shuffle, as far as memory allows; the final merge handles the rest. Passing a row from
-one stage of Spark to the next costs many times more than merging it.
+accumulators are merged before the shuffle, as far as memory allows, because passing a row from one stage of Spark to
+the next costs many times more than merging it. The final merge handles the rest.
 """
 
 import itertools

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_client.executor.aggregate.grouped import net_rows
+from spark_client.executor.aggregate.bundles import net_rows
 
 SIGNS = st.lists(st.sampled_from([1, -1]), min_size=1, max_size=12)
 
