@@ -20,11 +20,11 @@ from spark_client.windows.columns import (
     watermark_of,
 )
 from spark_client.windows.netting import ARRIVAL, settled
-from spark_client.windows.partners import each_once, with_row_ids, without_repeats
 
-__all__ = ["window_join"]
+__all__ = ["each_once", "window_join", "with_row_ids", "without_repeats"]
 
 _MATCHED = hidden("matched")
+_ROW = hidden("row")
 _STATE = {side: hidden(f"{side}_state") for side in ("left", "right")}
 _KINDS = {
     "inner": "inner", "left": "left", "leftouter": "left", "right": "right", "rightouter": "right",
@@ -122,7 +122,12 @@ def _settled(frame: DataFrame, changelog: bool | None) -> DataFrame:
 
 
 def _semi(left: DataFrame, right: DataFrame, matches: Column, equal: Sequence[str] | None) -> DataFrame:
-    """`equal` are the compared columns of the right frame; None if there is another condition."""
+    """An inner join that returns each row with a partner once.
+
+    Spark's semi join does not keep a row of the right side if its window ends in the same micro-batch, and since 4.3 it
+    joins the left side after that (SPARK-55973). So windows that an aggregate emits at their end would find no partner.
+    `equal` are the compared columns of the right frame; None if there is another condition.
+    """
     if equal is not None:
         return left.join(without_repeats(right, equal), matches)
     both = with_row_ids(left)
@@ -152,3 +157,21 @@ def _check_names(left: DataFrame, right: DataFrame, keys: Sequence[str], kind: s
     twice = [name for name in identifiers.repeated([*left.columns, *right.columns]) if name not in taken]
     if twice:
         raise PlanError(f"window_join: both frames have a column {twice[0]!r}; rename one, or join on it")
+
+
+def without_repeats(frame: DataFrame, names: Sequence[str]) -> DataFrame:
+    """These columns without repeated rows. They include the time with the watermark, so that the state is dropped.
+
+    If only these columns are compared, and for equality, a row on the left has at most one partner.
+    """
+    return frame.select(*map(column_named, names)).dropDuplicates(list(names))
+
+
+def with_row_ids(frame: DataFrame) -> DataFrame:
+    """The left frame with a column by which `each_once` identifies its rows if they may have several partners."""
+    return frame.select("*", F.expr("uuid()").alias(_ROW))
+
+
+def each_once(joined: DataFrame, time: str) -> DataFrame:
+    """Each row of `with_row_ids` once, without the added column. `time` is the column with the watermark."""
+    return joined.dropDuplicates([_ROW, time]).drop(_ROW)

@@ -17,7 +17,7 @@ from spark_client.sql.rows.stream_times import TIME, is_stream, time_fields, tim
 from spark_client.sql.text.nodes import Node, alias_of, column, conditions_of, conjuncts, set_conditions
 from spark_client.sql.text.parsing import error_at
 from spark_client.windows.columns import WATERMARK, WINDOW_END, WINDOW_START, in_zone, watermark_of, without_watermark
-from spark_client.windows.partners import each_once, with_row_ids, without_repeats
+from spark_client.windows.joining import each_once, with_row_ids, without_repeats
 
 __all__ = ["join_windows"]
 
