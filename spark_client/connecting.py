@@ -13,9 +13,9 @@ from spark_client.base.budget import OverBudget, SessionBudget
 from spark_client.base.config import ClientConfig
 from spark_client.base.errors import PlanError
 from spark_client.base.ipython import cancel_on_interrupt, shorten_tracebacks
+from spark_client.base.requirements import warn_of_worker_python
 from spark_client.base.security import Security
 from spark_client.base.targets import absolute_target, require_no_credentials, require_target
-from spark_client.base.worker_python import warn_of_worker_python
 from spark_client.embedded import embedded_server, executors_are_local, require_local_executors
 from spark_client.executor.stream.in_process import local_transport
 from spark_client.functions.directory import Functions, list_functions

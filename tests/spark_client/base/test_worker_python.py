@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from spark_client.base.worker_python import NEEDED, warn_of_worker_python
+from spark_client.base.requirements import WORKERS_NEED, warn_of_worker_python
 
 pytestmark = pytest.mark.slow
 
@@ -31,7 +31,7 @@ def test_workers_of_another_python_without_the_libraries_are_named(bare, caplog)
         warn_of_worker_python("local[2]", environment)
         [told] = [record.message for record in caplog.records]
         assert told.startswith(
-            f"Spark's workers run {bare}, which lacks {', '.join(NEEDED)}, so remote calls will fail"
+            f"Spark's workers run {bare}, which lacks {', '.join(WORKERS_NEED)}, so remote calls will fail"
         )
         assert f"set PYSPARK_PYTHON={sys.executable} before" in told
 
