@@ -2,7 +2,7 @@
 
 directory     the functions of the servers, and the versions of names without one
 scalar        RemoteFunction; arguments: what users pass to calls, as columns
-column_calls  a Column that stores the call that it was made from; column_values: calls inside expressions
+column_calls  calls as columns of Spark, alone and inside expressions
 aggregate     RemoteAggregate, and an aggregate over a window; window: Window and its frame
 registration  the registration of functions in Spark SQL; registered_names: their names there, and the users' names
 """

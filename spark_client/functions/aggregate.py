@@ -21,7 +21,7 @@ from spark_client.base.types import spark_type
 from spark_client.executor.aggregate.column import evaluate_group
 from spark_client.executor.scalar.column import result_type
 from spark_client.functions.arguments import column_of, require_count
-from spark_client.functions.column_values import ColumnValue, is_value, values_in
+from spark_client.functions.column_calls import ColumnValue, is_value, values_in
 from spark_client.functions.scalar import FunctionDoc, ShownFunction, SparkFunction, new_spark_aggregate
 from spark_client.functions.window import WindowSpec
 

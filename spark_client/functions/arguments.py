@@ -10,7 +10,7 @@ from remote_udf.errors import StreamError
 from remote_udf.functions import FunctionSpec
 from spark_client.base.errors import PlanError
 from spark_client.base.types import arrow_type
-from spark_client.functions.column_values import is_value
+from spark_client.functions.column_calls import is_value
 
 __all__ = ["column_of", "require_arguments", "require_count"]
 

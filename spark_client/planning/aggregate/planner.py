@@ -28,7 +28,7 @@ from spark_client.executor.engine.row_engine import PlannedCall
 from spark_client.executor.scalar.rows import ColumnSource, OutputColumn
 from spark_client.functions.aggregate import AggregateExpression, OverExpression
 from spark_client.functions.arguments import column_of
-from spark_client.functions.column_values import computed, error_of, shown, values_in
+from spark_client.functions.column_calls import computed, error_of, shown, values_in
 from spark_client.planning.aggregate.builtins import is_distinct, known_builtin, of_stream
 from spark_client.planning.aggregate.emitting import plan_emitting
 from spark_client.planning.aggregate.query import BY_PLAN, AggregateQuery, GroupBy, Remote, Strategy, asked_plan

@@ -19,7 +19,7 @@ from spark_client.executor.aggregate.over import OverInput, OverPlan, map_over
 from spark_client.executor.aggregate.segment_columns import AggregateInput
 from spark_client.functions.aggregate import OverExpression
 from spark_client.functions.arguments import column_of, require_arguments
-from spark_client.functions.column_values import computed, error_of, is_value, shown, values_in
+from spark_client.functions.column_calls import computed, error_of, is_value, shown, values_in
 from spark_client.functions.window import Ordered, WindowSpec
 from spark_client.planning.key_columns import is_direction, normalized, require_sorting
 from spark_client.planning.operators import OutputField, apply_operator, output_schema, value_fields, with_hidden_names
