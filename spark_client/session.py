@@ -17,9 +17,8 @@ from spark_client.base.settings import planning, read_once
 from spark_client.embedded import EmbeddedServer
 from spark_client.functions.aggregate import OverExpression, RemoteAggregate
 from spark_client.functions.directory import Functions
-from spark_client.functions.registration import register_function, why_unregistered
+from spark_client.functions.registration import register_function, register_table_function, why_unregistered
 from spark_client.functions.scalar import AnyFunction, RemoteFunction, SparkFunction
-from spark_client.functions.table_function import RemoteTableFunction
 from spark_client.planning.aggregate.grouping import RemoteGrouping, positions_of
 from spark_client.planning.dead_letters import replayed
 from spark_client.planning.over.planner import add_over, computed_over, select_over
@@ -144,14 +143,6 @@ class RemoteSession:
             raise PlanError(f"function {spec.key} is a process table function: call it by remote.process or in SQL")
         return RemoteFunction(spec, self.spark, self.config, options, self._planned, look_up)
 
-    def _registrable(
-        self, name: str, options: Mapping[str, object]
-    ) -> RemoteFunction | RemoteAggregate | RemoteTableFunction:
-        spec = self._spec_of(name)
-        if spec.kind is FunctionKind.PROCESS:
-            return RemoteTableFunction(spec, self.spark, self.config, options)
-        return self._function(name, options)
-
     def group_by(
         self, frame: DataFrame, *keys: str | Column, order_by: Sequence[str | Column] | str | Column = (),
         changelog: bool | None = None,
@@ -228,11 +219,15 @@ class RemoteSession:
             for name in (spec.key, *([spec.name] if self._is_chosen(spec) else ()))
             if name == spec.key or not self._queries.is_built_in(prefix + name)
         }  # fmt: skip
-        registered = {
-            register_function(self._registrable(name, given), prefix + name): given for name, given in wanted.items()
-        }
+        registered = {self._registered(name, given, prefix + name): given for name, given in wanted.items()}
         self._queries.registered(registered)
         return list(registered)
+
+    def _registered(self, name: str, options: Mapping[str, object], in_sql: str) -> str:
+        spec = self._spec_of(name)
+        if spec.kind is FunctionKind.PROCESS:
+            return register_table_function(self.spark, self.config, spec, options, in_sql)
+        return register_function(self._function(name, options), in_sql)
 
     @planning()
     def sql(self, text: str, args: Parameters = None, **fields: object) -> DataFrame:

@@ -3,33 +3,41 @@
 import dataclasses
 import itertools
 import re
-from collections.abc import Sequence
+import uuid
+from collections.abc import Mapping, Sequence
 from functools import partial
 
+import pyarrow as pa
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructField, StructType
 
+from remote_udf.argument_traits import ArgumentTrait
 from remote_udf.functions import FunctionKind, FunctionSpec
-from spark_client.base.calls import ErrorPolicy, ScalarCall
+from remote_udf.result_columns import depends_on_call, numbered
+from spark_client.base.calls import ErrorPolicy, ProcessTableCall, ScalarCall
+from spark_client.base.config import ClientConfig
 from spark_client.base.errors import PlanError
-from spark_client.base.identifiers import hidden, quoted
+from spark_client.base.identifiers import hidden, identifiers_of, quoted
+from spark_client.base.options import call_options, session_options
 from spark_client.base.types import spark_type
 from spark_client.executor.engine.planned_calls import PlannedCall
+from spark_client.executor.process.table_function import ArrowTableFunction, handler_of
 from spark_client.executor.scalar.column import FusedPlan, evaluate_fused
 from spark_client.functions.aggregate import RemoteAggregate
 from spark_client.functions.registered_names import Form, carrier_of, registered_name
 from spark_client.functions.scalar import RemoteFunction, SparkFunction, new_spark_function
-from spark_client.functions.table_function import RemoteTableFunction, why_no_table_function
 
 __all__ = [
-    "CallOfColumns", "FusedFunctions", "register_empty", "register_function", "register_lateral",
-    "register_once", "why_unregistered",
+    "CallOfColumns", "FusedFunctions", "register_empty", "register_function", "register_lateral", "register_once",
+    "register_table_function", "why_unregistered",
 ]  # fmt: skip
 
 _NUMBERS = itertools.count()
 _NAMES_LENGTH = 60
 
 
-def register_function(function: RemoteFunction | RemoteAggregate | RemoteTableFunction, name: str) -> str:
+def register_function(function: RemoteFunction | RemoteAggregate, name: str) -> str:
     """Register a temporary function with this name, and return the name.
 
     Spark passes SQL's arguments by position only. Spark has no scalar Arrow functions without arguments, so a
@@ -37,11 +45,7 @@ def register_function(function: RemoteFunction | RemoteAggregate | RemoteTableFu
     Raises PlanError for a function that Spark SQL cannot call, and for an error policy that needs whole rows.
     """
     spec, spark = function.spec, function.spark
-    if (why := why_unregistered(spec)) is not None:
-        raise PlanError(f"function {spec.key} cannot be registered: {why}")
-    if isinstance(function, RemoteTableFunction):
-        function.register(name)
-        return name
+    _require_registrable(spec)
     udf = function.user_defined_function(None if spec.parameters else 0)
     if spec.parameters:
         spark.udf.register(name, udf)
@@ -49,12 +53,54 @@ def register_function(function: RemoteFunction | RemoteAggregate | RemoteTableFu
     return _register_without_arguments(spark, name, udf)
 
 
+def register_table_function(
+    spark: SparkSession, config: ClientConfig, spec: FunctionSpec, options: Mapping[str, object], name: str
+) -> str:
+    """Register a process table function as an Arrow UDTF with this name, and return the name.
+
+    Raises PlanError for a function that Spark SQL cannot call, and InvalidOption.
+    """
+    _require_registrable(spec)
+    kind = FunctionKind.PROCESS
+    chosen, policy = call_options(options, session_options(spark, kind, spec.name), spec.key, kind)
+    call = ProcessTableCall(spec, len(spec.parameters), chosen, uuid.uuid4().hex, config, policy)
+    fields = numbered(spec.result, identifiers_of(spark).key)
+    schema = pa.schema([field.with_nullable(True) for field in fields])
+    result = StructType([StructField(field.name, spark_type(field.type)) for field in schema])
+    function = F.arrow_udtf(handler_of(ArrowTableFunction(call, schema)), returnType=result)
+    # Without a class, which is optional, the result would be a decorator.
+    spark.udtf.register(name, function)  # type: ignore[arg-type]
+    return name
+
+
+def _require_registrable(spec: FunctionSpec) -> None:
+    if (why := why_unregistered(spec)) is not None:
+        raise PlanError(f"function {spec.key} cannot be registered: {why}")
+
+
 def why_unregistered(spec: FunctionSpec) -> str | None:
     """Why Spark SQL cannot call a function, and what to use; None if it can."""
     if spec.kind is FunctionKind.AGGREGATE and not spec.parameters:
         return "Spark passes no rows to an aggregate without arguments; use remote.sql"
-    if spec.kind is FunctionKind.PROCESS and (why := why_no_table_function(spec)) is not None:
+    if spec.kind is FunctionKind.PROCESS and (why := _why_no_table_function(spec)) is not None:
         return f"{why}; use remote.process or remote.sql"
+    return None
+
+
+def _why_no_table_function(spec: FunctionSpec) -> str | None:
+    """Why Spark's table functions cannot be this process table function; None if they can."""
+    assert spec.process is not None
+    tables = spec.process.tables
+    if len(tables) != 1:
+        return f"it takes {len(tables) or 'no'} tables, and a table function of Spark takes one"
+    traits = {*tables[0].traits, *(each.trait for each in tables[0].conditional)}
+    for trait in (ArgumentTrait.PASS_COLUMNS_THROUGH, ArgumentTrait.REQUIRE_ON_TIME):
+        if trait in traits:
+            return f"its table {tables[0].name!r} has the trait {trait}, and Spark tells no column of the table"
+    if tables[0].conditional or tables[0].is_broadcast:
+        return f"its table {tables[0].name!r} is not always one with row or set semantics"
+    if depends_on_call(spec.result) or not spec.process.changelog_mode.is_insert_only or not spec.result.num_fields:
+        return "its result is a changelog, or its columns depend on the call, or are those of the key only"
     return None
 
 
