@@ -16,7 +16,7 @@ from remote_udf.segments import AppliedField
 from spark_client.base.calls import AggregateCall
 from spark_client.base.config import ClientConfig
 from spark_client.base.errors import PlanError
-from spark_client.base.options import aggregate_plan_of, call_options, session_options
+from spark_client.base.options import aggregate_plan_of, call_options
 from spark_client.base.types import spark_type
 from spark_client.executor.aggregate.column import evaluate_group
 from spark_client.executor.scalar.column import result_type
@@ -87,8 +87,7 @@ class RemoteAggregate(ShownFunction):
 
     def plan(self, arguments: int | None, applied: tuple[AppliedField, ...] = ()) -> AggregateCall:
         """A call with the options of call and session. Raises InvalidOption or PlanError."""
-        session = session_options(self.spark, self.spec.kind, self.spec.name)
-        options, policy = call_options(self.options, session, self.spec.key, self.spec.kind)
+        options, policy = call_options(self.spec, self.options, self.spark)
         return AggregateCall(self.spec, arguments, options, uuid.uuid4().hex, self.config, policy, applied)
 
     __doc__ = FunctionDoc(__doc__)
@@ -191,8 +190,7 @@ class AggregateExpression(ColumnValue):
     @property
     def asked_plan(self) -> AggregatePlan:
         """The option `aggregate-plan` of call and session. Raises InvalidOption."""
-        function, spec = self.function, self.spec
-        return aggregate_plan_of(function.options, session_options(function.spark, spec.kind, spec.name), spec.key)
+        return aggregate_plan_of(self.spec, self.function.options, self.function.spark)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

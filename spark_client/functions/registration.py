@@ -19,7 +19,7 @@ from spark_client.base.calls import ErrorPolicy, ProcessTableCall, ScalarCall
 from spark_client.base.config import ClientConfig
 from spark_client.base.errors import PlanError
 from spark_client.base.identifiers import hidden, identifiers_of, quoted
-from spark_client.base.options import call_options, session_options
+from spark_client.base.options import call_options
 from spark_client.base.types import spark_type
 from spark_client.executor.engine.planned_calls import PlannedCall
 from spark_client.executor.process.table_function import ArrowTableFunction, handler_of
@@ -61,8 +61,7 @@ def register_table_function(
     Raises PlanError for a function that Spark SQL cannot call, and InvalidOption.
     """
     _require_registrable(spec)
-    kind = FunctionKind.PROCESS
-    chosen, policy = call_options(options, session_options(spark, kind, spec.name), spec.key, kind)
+    chosen, policy = call_options(spec, options, spark)
     call = ProcessTableCall(spec, len(spec.parameters), chosen, uuid.uuid4().hex, config, policy)
     fields = numbered(spec.result, identifiers_of(spark).key)
     schema = pa.schema([field.with_nullable(True) for field in fields])

@@ -18,7 +18,7 @@ from spark_client.base.calls import ScalarCall
 from spark_client.base.config import ClientConfig
 from spark_client.base.errors import PlanError
 from spark_client.base.notebooks import function_html
-from spark_client.base.options import call_options, session_options
+from spark_client.base.options import call_options
 from spark_client.base.types import spark_type
 from spark_client.executor.scalar.column import evaluate_scalar, result_type
 from spark_client.functions.arguments import column_of, require_count
@@ -180,8 +180,7 @@ def plan_call(
     spark: SparkSession | None,
 ) -> ScalarCall:  # fmt: skip
     """Return a call with these options and those of the session, if one is given, and with a new `operation_id`."""
-    session = {} if spark is None else session_options(spark, spec.kind, spec.name)
-    server_options, policy = call_options(options, session, spec.key)
+    server_options, policy = call_options(spec, options, spark)
     return ScalarCall(spec, arguments, server_options, uuid.uuid4().hex, config, policy)
 
 

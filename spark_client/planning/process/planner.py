@@ -18,7 +18,7 @@ from pyspark.sql.types import StructField, StructType
 
 from remote_udf.argument_traits import ArgumentTrait
 from remote_udf.errors import InvalidCall
-from remote_udf.functions import FunctionKind, FunctionSpec
+from remote_udf.functions import FunctionSpec
 from remote_udf.process_calls import ProcessCall
 from remote_udf.process_planning import output_fields, plan_process_call, require_uid
 from remote_udf.result_columns import resolved
@@ -28,7 +28,7 @@ from spark_client.base.changelogs import kind_code, mode_metadata, require_no_fi
 from spark_client.base.config import ClientConfig
 from spark_client.base.errors import PlanError
 from spark_client.base.identifiers import hidden, identifiers_of, quoted
-from spark_client.base.options import buckets_of, call_options, session_options
+from spark_client.base.options import buckets_of, call_options
 from spark_client.base.types import spark_type
 from spark_client.executor.process.plan import OutputSource, ProcessPlan
 from spark_client.executor.process.processing import map_processed
@@ -57,9 +57,7 @@ def plan_process(
         process = ordered_by_time(spec, plan_process_call(spec, given, scalars, on_time, identifiers_of(spark).key))
     except InvalidCall as error:
         raise PlanError(str(error)) from None
-    kind = FunctionKind.PROCESS
-    session = session_options(spark, kind, spec.name)
-    chosen, policy = call_options(options, session, spec.key, kind)
+    chosen, policy = call_options(spec, options, spark)
     call = ProcessTableCall(
         spec=spec, arguments=len(spec.parameters), options=chosen, operation_id=uuid.uuid4().hex, config=config,
         policy=policy, process=process,
@@ -67,7 +65,7 @@ def plan_process(
     assert spec.process is not None
     ordered = [inputs[argument.name] for argument in spec.process.tables]
     zones = filter(None, (zone_of(each.frame) for each in ordered if each.frame.isStreaming))
-    state = StateSettings(name, buckets_of(options, session, spec.key), next(zones, None))
+    state = StateSettings(name, buckets_of(spec, options, spark), next(zones, None))
     planner = _ProcessPlanner(spark, call, process, ordered, state)
     streams = [each.frame for each in ordered if each.frame.isStreaming]
     if not streams or not planner.has_state:
