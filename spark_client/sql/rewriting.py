@@ -18,7 +18,7 @@ from spark_client.sql.tables.window_ranking import rank_windows
 from spark_client.sql.text.nodes import Node
 from spark_client.sql.text.parsing import error_at
 from spark_client.windows.columns import WINDOW_START, zone_of
-from spark_client.windows.updates import is_only_updated
+from spark_client.windows.emitting import is_only_updated
 
 __all__ = ["with_remote_queries", "without_remote_aggregates"]
 

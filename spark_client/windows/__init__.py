@@ -5,8 +5,8 @@ columns       the columns that a window function adds, and the watermark
 pane_windows  TUMBLE, HOP and CUMULATE; panes: the arithmetic of windows that consist of panes
 row_windows   windows that depend on the rows: SESSION, TUMBLE_ROW
 joining       window join, also the semi join of streams; ranking: window top-N and deduplication
-netting       net rows of a changelog over windows; updates: windows that are emitted only if their last step has rows
-emitting      when windows of a stream fire; watermarks: a watermark that advances although a source is idle
+netting       net rows of a changelog over windows
+emitting      when windows are emitted; watermarks: a watermark that advances although a source is idle
 """
 
 from spark_client.windows.joining import window_join

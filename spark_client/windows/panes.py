@@ -19,8 +19,8 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from spark_client.windows.columns import check_input, hidden, wall_clock, with_bounds
+from spark_client.windows.emitting import only_updated
 from spark_client.windows.intervals import interval_column
-from spark_client.windows.updates import only_updated
 
 __all__ = [
     "PANE", "PANE_END", "PANE_START", "PaneWindows", "assign", "floor", "in_panes", "later", "numbered", "remember",

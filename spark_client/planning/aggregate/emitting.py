@@ -33,8 +33,8 @@ from spark_client.planning.aggregate.query import AggregateQuery, GroupBy
 from spark_client.planning.aggregate.rows import GroupedRows
 from spark_client.planning.key_columns import require_sorting
 from spark_client.windows.columns import WINDOW_END, WINDOW_START, WINDOW_TIME, watermark_of
+from spark_client.windows.emitting import is_only_updated
 from spark_client.windows.row_windows import SESSION
-from spark_client.windows.updates import is_only_updated
 
 __all__ = ["plan_emitting"]
 

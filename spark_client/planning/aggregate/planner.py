@@ -52,7 +52,7 @@ from spark_client.planning.operators import (
 )
 from spark_client.planning.scans import scan_of
 from spark_client.windows.columns import WINDOW_TIME, emitted
-from spark_client.windows.updates import is_only_updated, without_updates
+from spark_client.windows.emitting import is_only_updated, without_updates
 
 __all__ = ["plan_fired", "plan_group_by"]
 

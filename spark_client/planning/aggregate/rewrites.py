@@ -30,9 +30,9 @@ from spark_client.windows.columns import (
     watermark_of,
     zone_of,
 )
+from spark_client.windows.emitting import update_times, updates
 from spark_client.windows.netting import ARRIVAL, changes_of, net_changes, sign_of
 from spark_client.windows.panes import PANE, PANE_END, PANE_START, in_panes, later, windowed
-from spark_client.windows.updates import update_times, updates
 
 __all__ = ["changelog_query", "pane_query", "with_updates", "with_window_time", "with_zone"]
 

@@ -50,7 +50,7 @@ from spark_client.sql.text.nodes import Node, column, set_conditions
 from spark_client.sql.text.parsing import error_at
 from spark_client.sql.text.settings import reads_patterns
 from spark_client.sql.text.writers import canonical, written
-from spark_client.windows.updates import is_only_updated, update_times
+from spark_client.windows.emitting import is_only_updated, update_times
 
 __all__ = ["GroupedSelect", "with_groups"]
 
