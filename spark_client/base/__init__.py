@@ -3,7 +3,7 @@
 config       the arguments of `connect`, which are sent to executors; security: certificates and tokens
 calls        what a task must know to open the stream of one call; options: reading the options of a call
 errors       the error classes that users see; targets: addresses and paths that users give
-statistics   what a task counts
+statistics   what a task counts, and what calls of a function have cost
 types        Spark types as Arrow types; identifiers: names of columns by the rules of the session
 changelogs   the column `row_kind`; grouped: Spark's own groupings
 passed_columns  converts columns whose types Spark does not pass to Python

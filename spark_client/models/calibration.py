@@ -11,11 +11,11 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import BooleanType
 
 from spark_client.base.errors import PlanError
+from spark_client.base.statistics import CallCost
 from spark_client.functions.scalar import RemoteFunction
 from spark_client.models.cascade import Cascade
 from spark_client.models.thresholds import Judged, chosen_threshold, rows_needed
 from spark_client.planning.rows.planner import plan_with_columns
-from spark_client.summary.call_costs import CallCost
 
 __all__ = ["Agree", "CascadeFields", "calibrated"]
 

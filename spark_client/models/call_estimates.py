@@ -16,6 +16,7 @@ from remote_udf.errors import ErrorCode
 from remote_udf.functions import FunctionKind
 from spark_client.base.errors import PlanError
 from spark_client.base.root_cause import root_cause
+from spark_client.base.statistics import CallCost, amounts_text
 from spark_client.functions.registered_names import shown
 from spark_client.models.estimate import NO_COSTS, Estimate, counted, estimated
 from spark_client.models.predictions import predictions_in
@@ -25,7 +26,6 @@ from spark_client.sql.rows.functions import SqlFunctions, SqlSession
 from spark_client.sql.rows.scope import Scope
 from spark_client.sql.text.nodes import Node, conditions_of, set_conditions
 from spark_client.sql.text.writers import canonical
-from spark_client.summary.call_costs import CallCost, amounts_text
 
 __all__ = ["with_estimates"]
 

@@ -9,6 +9,7 @@ from pyspark.sql import Column, SparkSession
 
 from remote_udf.options import OnError
 from spark_client.base.calls import ErrorPolicy
+from spark_client.base.statistics import CallCost, amounts_text
 from spark_client.base.types import spark_type
 from spark_client.executor.engine.planned_calls import EarlierAnswers, PlannedCall
 from spark_client.executor.scalar.column import evaluate_last, result_type
@@ -16,7 +17,6 @@ from spark_client.functions.arguments import column_of, require_count
 from spark_client.functions.column_calls import ColumnCall, EarlierCall, with_call
 from spark_client.functions.scalar import RemoteFunction, SparkFunction, new_spark_function, require_no_dead_letter
 from spark_client.models.thresholds import Deferral
-from spark_client.summary.call_costs import CallCost, amounts_text
 
 __all__ = ["Cascade"]
 

@@ -12,11 +12,11 @@ from remote_udf.options import OutputMode
 from spark_client.base.config import ClientConfig
 from spark_client.base.errors import PlanError
 from spark_client.base.grouped import grouped
+from spark_client.base.statistics import amounts_text
 from spark_client.functions.aggregate import AggregateExpression, OverExpression
 from spark_client.functions.arguments import column_of
 from spark_client.functions.column_calls import ColumnCall, call_of
 from spark_client.functions.scalar import plan_call, spark_function
-from spark_client.summary.call_costs import amounts_text
 
 __all__ = ["NO_COSTS", "Estimate", "counted", "estimable", "estimated"]
 

@@ -18,9 +18,8 @@ from pyspark.sql import SparkSession
 
 from remote_udf.amounts import add_amounts
 from spark_client.base.errors import SummaryUnavailable
-from spark_client.base.statistics import Reporter, Statistics, TaskReport
+from spark_client.base.statistics import CallCost, Reporter, Statistics, TaskReport
 from spark_client.executor.files import file_system
-from spark_client.summary.call_costs import CallCost
 
 __all__ = [
     "Collector", "FiledReports", "ReportFiles", "ReportSink", "collecting", "context_of", "read_report",

@@ -8,8 +8,7 @@ from operator import attrgetter
 from remote_udf.option_values import percent
 from spark_client.base.budget import SessionBudget
 from spark_client.base.notebooks import bar
-from spark_client.base.statistics import Statistics
-from spark_client.summary.call_costs import amounts_text
+from spark_client.base.statistics import Statistics, amounts_text
 
 __all__ = ["COLUMNS", "HEAD", "SummaryRow", "budget_lines", "cells", "paragraph"]
 

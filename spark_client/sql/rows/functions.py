@@ -19,6 +19,7 @@ from remote_udf.functions import FunctionKind, FunctionSpec
 from remote_udf.options import OnError
 from spark_client.base.errors import PlanError
 from spark_client.base.identifiers import quoted
+from spark_client.base.statistics import CallCost
 from spark_client.functions.aggregate import AggregateExpression, RemoteAggregate
 from spark_client.functions.arguments import require_count
 from spark_client.functions.directory import Functions
@@ -33,7 +34,6 @@ from spark_client.functions.registration import (
 from spark_client.functions.scalar import RemoteFunction
 from spark_client.sql.text.parsing import Text
 from spark_client.sql.text.substitutions import with_constants, with_names, with_shown_names
-from spark_client.summary.call_costs import CallCost
 
 __all__ = ["SqlFunctions", "SqlSession"]
 
