@@ -25,7 +25,7 @@ from spark_client.planning.over.planner import add_over, computed_over, select_o
 from spark_client.planning.process.inputs import ByTable, Mode, Names, TableOptions, in_call, inputs_of, names_of
 from spark_client.planning.process.normalising import normalised_inputs
 from spark_client.planning.process.planner import plan_process
-from spark_client.planning.process.uids import StreamUids
+from spark_client.planning.process.upstream import StreamUids
 from spark_client.planning.rows.planner import How, plan_lateral_join, plan_select, plan_with_columns
 from spark_client.planning.scans import selected
 from spark_client.sql.queries import SqlQueries

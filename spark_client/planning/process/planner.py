@@ -38,8 +38,7 @@ from spark_client.planning.process.broadcast import broadcast_state
 from spark_client.planning.process.inputs import ProcessInput
 from spark_client.planning.process.row_order import RowOrder, ordered_by_time
 from spark_client.planning.process.streams import StateSettings, require_streams, with_state
-from spark_client.planning.process.uids import StreamUids
-from spark_client.planning.process.upstream import Upstream, is_watermarked, warn_of_times
+from spark_client.planning.process.upstream import StreamUids, Upstream, is_watermarked, warn_of_times
 from spark_client.windows.columns import zone_of
 
 __all__ = ["plan_process"]

@@ -1,8 +1,9 @@
-"""Upstream: what streams declare in the metadata of their columns: the watermark, and the functions before."""
+"""What is known of the streams that a call takes, such as their watermark, or other calls with state on them."""
 
 import logging
 import re
-from collections.abc import Mapping, Sequence
+import weakref
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from pyspark.sql import DataFrame
@@ -16,7 +17,7 @@ from spark_client.base.identifiers import column_named
 from spark_client.executor.process.plan import OutputSource, ProcessPlan
 from spark_client.windows.columns import TIMED, WATERMARK
 
-__all__ = ["Upstream", "emits_by_watermark", "is_watermarked", "warn_of_times"]
+__all__ = ["StreamUids", "Upstream", "emits_by_watermark", "is_watermarked", "warn_of_times"]
 
 log = logging.getLogger(__name__)
 UIDS = "remote_udf.uids"
@@ -29,7 +30,10 @@ _UNMATCHED = re.compile(r"~Join (LeftOuter|RightOuter|FullOuter)\b")
 
 @dataclass(frozen=True)
 class Upstream:
-    """The streams of one call. `delay` is the watermark delay of the result's time in milliseconds, or None."""
+    """What the streams of one call declare in the metadata of their columns.
+
+    `delay` is the watermark delay of the result's time in milliseconds, or None.
+    """
 
     uids: Mapping[str, str]
     shared: tuple[str, ...]
@@ -145,3 +149,46 @@ def _inputs(nodes: list[tuple[int, str]], place: int) -> list[bool]:
         if below == depth + 3:
             found.append(node.startswith(("~", "StreamingRelation")))
     return found
+
+
+class StreamUids:
+    """The calls of one session to which a stream was passed, so that two of them do not share a unique identifier.
+
+    A call is forgotten with its result, so a query that is built again may reuse its uid.
+
+    Streams are distinguished as DataFrame objects, because no public API says whether two DataFrames are the same
+    stream. If the results of several calls meet in a later call, their uids are compared there.
+    """
+
+    def __init__(self) -> None:
+        self._results: dict[tuple[int, str], tuple[weakref.ref[DataFrame], weakref.ref[DataFrame], object]] = {}
+
+    def result(
+        self, function: str, streams: Sequence[DataFrame], uid: str, definition: object, make: Callable[[], DataFrame]
+    ) -> DataFrame:
+        """The result of a call. Equal calls with one uid share it. Raises PlanError if calls with one uid differ."""
+        for stream in streams:
+            found = self._known(stream, uid)
+            if found is None:
+                continue
+            if found[1] == definition:
+                return found[0]
+            raise PlanError(
+                f"function {function}: Duplicate unique identifier {uid!r}: another call on the same stream has it, "
+                "too. Give each call its own, such as uid='second'"
+            )
+        result = make()
+        for stream in streams:
+            self._results[(id(stream), uid)] = (weakref.ref(stream), weakref.ref(result), definition)
+        return result
+
+    def _known(self, stream: DataFrame, uid: str) -> tuple[DataFrame, object] | None:
+        """The result and the definition of a call that still exists. Entries of other calls are removed."""
+        for key, (known, made, _) in list(self._results.items()):
+            if known() is None or made() is None:
+                del self._results[key]
+        found = self._results.get((id(stream), uid))
+        if found is None:
+            return None
+        result = found[1]()
+        return None if result is None else (result, found[2])
