@@ -21,7 +21,7 @@ from spark_client.functions.registration import register_function, register_tabl
 from spark_client.functions.scalar import AnyFunction, RemoteFunction, SparkFunction
 from spark_client.planning.aggregate.grouping import RemoteGrouping, positions_of
 from spark_client.planning.dead_letters import replayed
-from spark_client.planning.over.planner import add_over, computed_over, select_over
+from spark_client.planning.over import add_over, computed_over, select_over
 from spark_client.planning.process.inputs import ByTable, Mode, Names, TableOptions, in_call, inputs_of, names_of
 from spark_client.planning.process.normalising import normalised_inputs
 from spark_client.planning.process.planner import plan_process

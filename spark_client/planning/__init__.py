@@ -1,7 +1,7 @@
-"""Turns calls into DataFrames, on the driver. There is one folder for each way in which Spark runs a call.
+"""Turns calls into DataFrames, on the driver. There is a folder or module for each way in which Spark runs a call.
 
 rows       scalar calls over whole rows: `with_columns`, `select`
-over       aggregates with OVER
+over       aggregates with OVER: the rows of a partition, sorted, with the frames of each row
 aggregate  GROUP BY, in batch and on streams
 process    process table functions
 

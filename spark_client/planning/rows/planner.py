@@ -14,7 +14,7 @@ from spark_client.base.types import spark_type
 from spark_client.executor.scalar.rows import ColumnSource
 from spark_client.functions.aggregate import AggregateExpression, OverExpression
 from spark_client.functions.column_calls import ColumnCall, call_of
-from spark_client.planning.over.planner import with_hidden_over
+from spark_client.planning.over import with_hidden_over
 from spark_client.planning.rows.calls import CallNode, CallPlanner, Item, columns_of
 
 __all__ = ["How", "plan_lateral_join", "plan_select", "plan_with_columns"]

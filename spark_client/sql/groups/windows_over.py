@@ -11,7 +11,7 @@ from sqlglot import exp
 
 from spark_client.base.errors import PlanError
 from spark_client.functions.aggregate import OverExpression
-from spark_client.planning.over.planner import plan_over
+from spark_client.planning.over import plan_over
 from spark_client.sql.groups.hidden import HiddenColumns, is_column_of_rows, named_as_written
 from spark_client.sql.groups.window_frames import named_windows, read_window
 from spark_client.sql.rows.calls import has_remote, is_remote_window, read_remote, walk_query

@@ -1,1 +1,0 @@
-"""Aggregates with OVER: the rows of a partition, sorted, with the frames of each row."""
