@@ -16,8 +16,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from udf_server.base.errors import InvalidConfig
-from udf_server.environments.asked import Asked
-from udf_server.environments.lock import Locked
+from udf_server.environments.packages import Asked, Locked
 from udf_server.environments.uv import CannotBuild, Uv
 
 __all__ = ["Environments", "megabytes", "resolve"]

@@ -18,7 +18,7 @@ from remote_udf.option_tables import mapping, option, read_values, table_of
 from remote_udf.option_values import ValueReader, unknown
 from remote_udf.options import AGGREGATE_OPTIONS, AT_MOST, CAPS, HOSTED_OPTIONS, SCALAR_OPTIONS
 from udf_server.base.errors import InvalidConfig
-from udf_server.environments.lock import LOCK
+from udf_server.environments.packages import LOCK
 from udf_server.hosting.registry import parse_weights
 from udf_server.hosting.turns import DEFAULT_CALLS
 from udf_server.limits.settings import GuardSettings, WithoutCoordination

@@ -11,7 +11,7 @@ from remote_udf.errors import InvalidOption
 from remote_udf.option_tables import mapping, option, read_values, table_of
 from remote_udf.option_values import reader, unknown
 from udf_server.base.errors import InvalidConfig
-from udf_server.environments.asked import Asked, asked_by
+from udf_server.environments.packages import Asked, asked_by
 from udf_server.serving.devices import VARIABLES, named_devices
 from udf_server.serving.setting_values import bytes_, in_file, nonblank, switch, texts, whole_number
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from udf_server.environments.environments import Environments, megabytes, resolve
-from udf_server.environments.lock import LOCK, Locked, locked_for, read_lock, write_lock
+from udf_server.environments.packages import LOCK, Locked, locked_for, read_lock, write_lock
 from udf_server.environments.uv import Uv
 from udf_server.serving.config import ServerConfig
 

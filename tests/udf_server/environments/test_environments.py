@@ -10,9 +10,8 @@ import pytest
 
 from tests.udf_server.environments.wheels import write_wheel
 from udf_server.base.errors import InvalidConfig
-from udf_server.environments.asked import Asked, asked_by
 from udf_server.environments.environments import Environments, megabytes, resolve
-from udf_server.environments.lock import LOCK, Locked, locked_for, read_lock, write_lock
+from udf_server.environments.packages import LOCK, Asked, Locked, asked_by, locked_for, read_lock, write_lock
 from udf_server.environments.uv import CannotBuild, Uv
 from udf_server.serving.config import ServerConfig
 from udf_server.serving.groups import GroupSettings
