@@ -21,12 +21,11 @@ from typing import Any
 from udf_server.base.errors import InvalidConfig
 from udf_server.base.output import flush_outputs, queue_outputs
 from udf_server.http.server import listening_socket
+from udf_server.serving.addresses import SocketPath, reserved_port
 from udf_server.serving.config import ServerConfig
 from udf_server.serving.generation import Messages, serve_generation
-from udf_server.serving.ports import reserved_port
 from udf_server.serving.process_setup import configure_logging
 from udf_server.serving.processes import RESTART_SECONDS, STEADY_SECONDS, STOP_SECONDS
-from udf_server.serving.socket_path import SocketPath
 from udf_server.serving.worker_process import ReadyLine
 
 __all__ = ["Generations"]

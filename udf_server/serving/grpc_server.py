@@ -15,9 +15,9 @@ from grpc_reflection.v1alpha import reflection
 from udf_server.base.errors import InvalidConfig
 from udf_server.base.open_files import affordable_connections
 from udf_server.security.files import server_credentials
+from udf_server.serving.addresses import remove_stale_socket
 from udf_server.serving.config import ServerConfig
 from udf_server.serving.membership import Membership
-from udf_server.serving.socket_path import remove_stale_socket
 from udf_server.streams.service import SERVICE_NAME, UdfService
 
 __all__ = ["GrpcServer"]

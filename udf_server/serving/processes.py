@@ -21,15 +21,14 @@ from udf_server.http.server import HttpServer
 from udf_server.limits.sharing.ledgers import LedgerServer
 from udf_server.page.site import Site
 from udf_server.page.sources import ForwardedSource
+from udf_server.serving.addresses import SocketPath, reserved_port
 from udf_server.serving.config import ServerConfig
 from udf_server.serving.control_groups import limited_memory
 from udf_server.serving.exposure import check_exposure, tokens_allowed
 from udf_server.serving.groups import ALWAYS, DEFAULT_GROUP
 from udf_server.serving.memory_watch import MemoryWatch
-from udf_server.serving.ports import reserved_port
 from udf_server.serving.process_group import ProcessGroup
 from udf_server.serving.server_groups import ServerGroups
-from udf_server.serving.socket_path import SocketPath
 from udf_server.serving.worker_process import ReadyLine, WorkerProcess, page_of_workers
 
 __all__ = ["RESTART_SECONDS", "STEADY_SECONDS", "STOP_SECONDS", "Processes", "warn_of_memory"]

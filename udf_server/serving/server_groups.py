@@ -13,13 +13,12 @@ from remote_udf.functions import FunctionSpec
 from remote_udf.option_values import unknown
 from remote_udf.sockets import socket_directory
 from udf_server.base.errors import InvalidConfig
+from udf_server.serving.addresses import GroupPorts, SocketPath
 from udf_server.serving.config import ServerConfig
 from udf_server.serving.groups import DEFAULT_GROUP
 from udf_server.serving.interpreters import interpreter_of
 from udf_server.serving.membership import check_whole
-from udf_server.serving.ports import GroupPorts
 from udf_server.serving.process_group import ProcessGroup
-from udf_server.serving.socket_path import SocketPath
 from udf_server.serving.worker_process import WorkerProcess
 from udf_server.streams.routes import functions_of, write_routes
 

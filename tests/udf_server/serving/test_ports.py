@@ -8,9 +8,9 @@ import pytest
 
 from tests.ports import free_port
 from udf_server.base.errors import InvalidConfig
+from udf_server.serving.addresses import GroupPorts
 from udf_server.serving.config import ServerConfig
 from udf_server.serving.groups import GroupSettings
-from udf_server.serving.ports import GroupPorts
 
 
 def config_of(port, **ports):
