@@ -38,8 +38,8 @@ from udf_server.limits.breaker import ADAPTIVE_MOST
 from udf_server.plugins.loading import build_plugin_manager, load_functions
 from udf_server.plugins.metrics import MOST_SERIES
 from udf_server.serving.config import TABLES, ServerConfig, settings
-from udf_server.serving.cores import divided_settings, part_of
 from udf_server.serving.groups import GROUP_OPTIONS
+from udf_server.serving.resources import divided_settings, part_of
 from udf_server.streams.service import LISTS_AT_ONCE
 
 ROOT = Path(__file__).parents[2]

@@ -30,12 +30,12 @@ from udf_server.plugins.loading import build_plugin_manager, load_functions
 from udf_server.security.access import Access, access_rules
 from udf_server.security.files import server_credentials
 from udf_server.serving.config import ServerConfig, config_of, read_table
-from udf_server.serving.cores import worker_processes
 from udf_server.serving.devices import environment_of
 from udf_server.serving.exposure import exposed
 from udf_server.serving.groups import DEFAULT_GROUP
 from udf_server.serving.membership import check_clashes, config_of_group
 from udf_server.serving.processes import Processes, warn_of_memory
+from udf_server.serving.resources import worker_processes
 from udf_server.serving.server import Server
 from udf_server.stores.entries import sealing
 from udf_server.stores.opening import KeyValueStores, store_from_url

@@ -44,12 +44,12 @@ from udf_server.plugins.loading import build_plugin_manager, load_functions
 from udf_server.security.access import hashed, new_token
 from udf_server.serving.config import FILE_VARIABLE, ServerConfig, load_config, settings
 from udf_server.serving.control import ask_reload
-from udf_server.serving.cores import part_of, worker_processes
 from udf_server.serving.devices import environment_of
 from udf_server.serving.groups import DEFAULT_GROUP
 from udf_server.serving.interpreters import sync
 from udf_server.serving.membership import Membership, config_of_group
 from udf_server.serving.process_setup import configure_logging, tune_process
+from udf_server.serving.resources import part_of, worker_processes
 from udf_server.serving.server import Server
 from udf_server.serving.setting_values import switch
 

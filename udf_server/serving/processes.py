@@ -23,11 +23,11 @@ from udf_server.page.site import Site
 from udf_server.page.sources import ForwardedSource
 from udf_server.serving.addresses import SocketPath, reserved_port
 from udf_server.serving.config import ServerConfig
-from udf_server.serving.control_groups import limited_memory
 from udf_server.serving.exposure import check_exposure, tokens_allowed
 from udf_server.serving.groups import ALWAYS, DEFAULT_GROUP
 from udf_server.serving.memory_watch import MemoryWatch
 from udf_server.serving.process_group import ProcessGroup
+from udf_server.serving.resources import limited_memory
 from udf_server.serving.server_groups import ServerGroups
 from udf_server.serving.worker_process import ReadyLine, WorkerProcess, page_of_workers
 

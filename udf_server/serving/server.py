@@ -37,11 +37,11 @@ from udf_server.security.access import Access, access_rules
 from udf_server.security.callers import OTHERS
 from udf_server.security.files import WatchedFiles
 from udf_server.serving.config import ServerConfig
-from udf_server.serving.cores import limited_cores
 from udf_server.serving.devices import device_inside
 from udf_server.serving.exposure import check_exposure, tokens_allowed
 from udf_server.serving.grpc_server import GrpcServer
 from udf_server.serving.membership import Membership
+from udf_server.serving.resources import limited_cores
 from udf_server.serving.upkeep import LoopWatch, Upkeep
 from udf_server.stores.entries import sealing
 from udf_server.stores.opening import KeyValueStores, store_from_url

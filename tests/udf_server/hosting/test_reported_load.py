@@ -21,7 +21,7 @@ from tests.waiting import wait_until
 from udf_server.hosting.load import MEAN_SECONDS, ReportedLoad
 from udf_server.hosting.registry import Registry
 from udf_server.serving.config import ServerConfig
-from udf_server.serving.cores import limited_cores
+from udf_server.serving.resources import limited_cores
 from udf_server.serving.server import running_server
 
 

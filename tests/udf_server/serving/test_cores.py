@@ -5,7 +5,7 @@ import os
 import pytest
 
 from udf_server.serving.config import ServerConfig
-from udf_server.serving.cores import limited_cores, worker_processes
+from udf_server.serving.resources import limited_cores, worker_processes
 
 
 @pytest.fixture

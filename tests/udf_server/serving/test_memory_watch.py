@@ -9,8 +9,8 @@ from prometheus_client import CollectorRegistry
 from tests.udf_server.group_servers import Site, called, page, serving
 from tests.udf_server.serving.test_cores import of
 from tests.waiting import wait_until
-from udf_server.serving.control_groups import limited_memory
 from udf_server.serving.memory_watch import MemoryWatch, resident_bytes
+from udf_server.serving.resources import limited_memory
 
 GROWING = """
 import os

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from udf_server.security.callers import CallerSettings
 from udf_server.serving.config import AT_LEAST, ServerConfig, settings
-from udf_server.serving.cores import divided_settings, part_of
 from udf_server.serving.groups import GroupSettings
+from udf_server.serving.resources import divided_settings, part_of
 
 
 @given(st.data(), st.integers(2, 64))

@@ -1,17 +1,18 @@
-"""How a server is divided among worker processes: their number, by devices or cores, and the part that each gets."""
+"""The cores and the memory that a server may use, and what part each of its worker processes gets of its limits."""
 
 import dataclasses
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from fractions import Fraction
 from pathlib import Path
 
 from udf_server.security.callers import CallerSettings
 from udf_server.serving.config import AT_LEAST, ServerConfig, settings
-from udf_server.serving.control_groups import limits_of
 from udf_server.serving.groups import DEFAULT_GROUP
 
-__all__ = ["divided_settings", "limited_cores", "part_of", "worker_processes"]
+__all__ = ["divided_settings", "limited_cores", "limited_memory", "part_of", "worker_processes"]
+
+CGROUPS = Path("sys/fs/cgroup")
 
 
 def worker_processes(config: ServerConfig, root: Path = Path("/")) -> int:
@@ -32,7 +33,7 @@ def limited_cores(root: Path = Path("/")) -> int | None:
     Args:
         root: The folder in which /proc and /sys are read.
     """
-    limits = [max(int(cores), 1) for cores in limits_of("cpu", _quota, root)]
+    limits = [max(int(cores), 1) for cores in _limits_of("cpu", _quota, root)]
     if hasattr(os, "sched_getaffinity"):
         usable = len(os.sched_getaffinity(0))
         if usable < (os.cpu_count() or 1):
@@ -47,6 +48,48 @@ def _quota(folder: Path, version: int) -> float:
     else:
         quota, period = ((folder / f"cpu.cfs_{name}_us").read_text() for name in ("quota", "period"))
     return int(quota) / int(period)
+
+
+def _limits_of(controller: str, read: Callable[[Path, int], float], root: Path) -> Iterator[float]:
+    """The limits of the control group of this process, such as that of its container, and of those that contain it.
+
+    There are none if it is not on Linux.
+
+    Args:
+        controller: What is limited, such as `cpu`.
+        read: The limit in the folder of a group, of version 1 or 2. Raises OSError or ValueError if there is none;
+            neither is one that is not positive.
+        root: The folder in which /proc and /sys are read.
+    """
+    try:
+        lines = (root / "proc/self/cgroup").read_text().splitlines()
+    except OSError:
+        return
+    for line in lines:
+        _, _, named = line.partition(":")
+        controllers, _, path = named.partition(":")
+        if controllers and controller not in controllers.split(","):
+            continue
+        # A container often sees its own group as the root, while the path is the one on its host.
+        folder = root / CGROUPS / (controller if controllers else "")
+        parts = [part for part in path.split("/") if part]
+        for depth in range(len(parts) + 1 if ".." not in parts else 1):
+            try:
+                limit = read(folder.joinpath(*parts[:depth]), 1 if controllers else 2)
+            except (OSError, ValueError, ZeroDivisionError):
+                continue
+            if limit > 0:
+                yield limit
+
+
+def limited_memory(root: Path = Path("/")) -> int | None:
+    """The bytes that the processes of this container may have together; None if nothing limits them."""
+    return min(map(int, _limits_of("memory", _memory, root)), default=None)
+
+
+def _memory(folder: Path, version: int) -> float:
+    """Without a limit, version 1 has a number that no machine has, and version 2 "max"."""
+    return int((folder / ("memory.max" if version == 2 else "memory.limit_in_bytes")).read_text())
 
 
 OF_GROUP = ("max_connections",)
