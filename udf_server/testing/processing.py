@@ -25,9 +25,8 @@ from udf_server.process.context import ProcessContext
 from udf_server.process.declaration import ProcessFunction, declare_process
 from udf_server.process.timers import from_author
 from udf_server.stores.opening import KeyValueStores
-from udf_server.testing.histories import Arrived
 from udf_server.testing.segments import SegmentSteps
-from udf_server.testing.steps import Kept, StateEntries
+from udf_server.testing.steps import Arrived, Kept, StateEntries
 from udf_server.testing.tables import SortBuffer, table
 from udf_server.values.values import Key, codec_for_type
 

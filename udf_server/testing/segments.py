@@ -15,8 +15,7 @@ from remote_udf.row_kinds import ROW_KIND, RowKind
 from udf_server.process.base import Row, row_class
 from udf_server.process.binding import ProcessBinding
 from udf_server.process.declaration import ProcessFunction
-from udf_server.testing.histories import Arrived
-from udf_server.testing.steps import Kept
+from udf_server.testing.steps import Arrived, Kept
 from udf_server.values.values import Key, codec_for_type
 
 __all__ = ["SegmentSteps"]
