@@ -1,9 +1,8 @@
 """The public names for plugin authors: `import udf_server as udf`."""
 
-from remote_udf.argument_traits import ArgumentTrait
 from remote_udf.result_columns import column_named_by, columns_of, kinds_named_by
-from remote_udf.row_kinds import RowKind
-from remote_udf.table_arguments import ChangelogMode
+from remote_udf.row_kinds import ChangelogMode, RowKind
+from remote_udf.table_arguments import ArgumentTrait
 from remote_udf.version import __version__
 from udf_server.aggregate.base import (
     AggregateFunction,

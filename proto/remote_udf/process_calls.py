@@ -9,9 +9,8 @@ import pyarrow as pa
 from remote_udf.arrow import read_row, read_schema, write_schema
 from remote_udf.errors import ProtocolViolation
 from remote_udf.functions import FunctionSpec
-from remote_udf.row_kinds import CODE_TYPE, ROW_KIND
+from remote_udf.row_kinds import CODE_TYPE, ROW_KIND, ChangelogMode
 from remote_udf.segments import KEY, ROWS, list_of
-from remote_udf.table_arguments import ChangelogMode
 from remote_udf.v1 import message_pb2 as pb
 
 __all__ = [

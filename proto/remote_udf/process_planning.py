@@ -10,14 +10,13 @@ from typing import Any
 
 import pyarrow as pa
 
-from remote_udf.argument_traits import ArgumentTrait
 from remote_udf.errors import InvalidCall
 from remote_udf.functions import FunctionKind, FunctionSpec
 from remote_udf.process_calls import OrderColumn, ProcessCall, TableCall
 from remote_udf.python_values import scalar_array
 from remote_udf.result_columns import numbered, resolved
-from remote_udf.row_kinds import ROW_KIND
-from remote_udf.table_arguments import ChangelogMode, TableArgument
+from remote_udf.row_kinds import ROW_KIND, ChangelogMode
+from remote_udf.table_arguments import ArgumentTrait, TableArgument
 from remote_udf.types import accepts, normalized, spelled
 
 __all__ = ["ROWTIME", "TableGiven", "output_fields", "plan_process_call", "require_uid"]

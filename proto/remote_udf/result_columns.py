@@ -13,8 +13,7 @@ import pyarrow as pa
 from remote_udf.errors import InvalidCall
 from remote_udf.functions import FunctionSpec
 from remote_udf.process_calls import ProcessCall
-from remote_udf.row_kinds import RowKind
-from remote_udf.table_arguments import ChangelogMode
+from remote_udf.row_kinds import ChangelogMode, RowKind
 from remote_udf.types import spelled
 
 __all__ = ["column_named_by", "columns_of", "depends_on_call", "kinds_named_by", "numbered", "resolved"]

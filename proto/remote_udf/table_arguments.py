@@ -1,65 +1,122 @@
-"""Table arguments of process table functions, and changelog modes (FLIP-440)."""
+"""Table arguments of process table functions: their traits, some of which depend on the call (FLIP-440, FLIP-565)."""
 
+import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from enum import StrEnum
 from typing import Any
 
 import pyarrow as pa
 
-from remote_udf.argument_traits import ArgumentTrait, ConditionalTrait, trait_named, with_conditional
 from remote_udf.arrow import read_schema, write_schema
-from remote_udf.row_kinds import RowKind
+from remote_udf.errors import ProtocolViolation
+from remote_udf.row_kinds import ChangelogMode
 from remote_udf.v1 import function_pb2 as pb
 
-__all__ = ["ChangelogMode", "ProcessSignature", "TableArgument", "state_field"]
+__all__ = [
+    "SEMANTICS", "ArgumentTrait", "ConditionalTrait", "ProcessSignature", "TableArgument", "state_field",
+    "with_conditional",
+]  # fmt: skip
 
+_HAS_PARTITION_BY = "has_partition_by"
+_CONDITIONAL = re.compile(r"(\w+) (when|unless) (\{.*\})")
 _TIME_TO_LIVE = b"remote_udf.time_to_live"
 
 
+class ArgumentTrait(StrEnum):
+    """What a table argument is, and what it requires of the table that is passed (Flink's ArgumentTrait)."""
+
+    ROW_SEMANTIC_TABLE = "ROW_SEMANTIC_TABLE"
+    """Rows are independent of each other: no key, no state, no timers."""
+    SET_SEMANTIC_TABLE = "SET_SEMANTIC_TABLE"
+    """Rows with the same key are processed together, with the state and timers of the key."""
+    BROADCAST_SEMANTIC_TABLE = "BROADCAST_SEMANTIC_TABLE"
+    """Every row is sent to every partition; it may only change broadcast state."""
+    PASS_COLUMNS_THROUGH = "PASS_COLUMNS_THROUGH"  # noqa: S105 - no password
+    """The result has all columns of the table, not only those of the key."""
+    OPTIONAL_PARTITION_BY = "OPTIONAL_PARTITION_BY"
+    """Without PARTITION BY the whole table has one key."""
+    SUPPORT_UPDATES = "SUPPORT_UPDATES"
+    """The table may be a changelog."""
+    REQUIRE_UPDATE_BEFORE = "REQUIRE_UPDATE_BEFORE"
+    """If the table is a changelog, it has -U before +U."""
+    REQUIRE_FULL_DELETE = "REQUIRE_FULL_DELETE"
+    """-D has the values of all columns, not only those of the key."""
+    REQUIRE_ON_TIME = "REQUIRE_ON_TIME"
+    """The call must name the column that has the time."""
+    ORDERED_BY_TIME = "ORDERED_BY_TIME"
+    """The function assumes that rows come in the order of their times: without ORDER BY, Spark orders by on_time."""
+    NOTIFY_STATEFUL_SETS = "NOTIFY_STATEFUL_SETS"
+    """For a broadcast table: after each row, `eval` is called again for each key that has state, with this row."""
+
+    def when(self, **conditions: object) -> "ConditionalTrait":
+        """The trait of a table in calls for which all conditions hold.
+
+        Args:
+            **conditions: `has_partition_by=True`: the table has PARTITION BY. `argument=value`: the call passes this
+                value, a bool, an int or a text, for the scalar argument; None: it passes none.
+
+        A trait that says what kind of table it is, such as SET_SEMANTIC_TABLE, replaces that of other calls.
+        """
+        return ConditionalTrait(self, tuple(sorted(conditions.items())))
+
+    def unless(self, **conditions: object) -> "ConditionalTrait":
+        """The trait of a table in calls for which not all conditions hold; see `when`."""
+        return ConditionalTrait(self, tuple(sorted(conditions.items())), negated=True)
+
+
+SEMANTICS = frozenset({
+    ArgumentTrait.ROW_SEMANTIC_TABLE, ArgumentTrait.SET_SEMANTIC_TABLE, ArgumentTrait.BROADCAST_SEMANTIC_TABLE,
+})  # fmt: skip
+"""The traits of which a table has one."""
+
+
 @dataclass(frozen=True)
-class ChangelogMode:
-    """The kinds of change in a changelog. With `key_only_deletes`, a -D has the key's columns and otherwise nulls."""
+class ConditionalTrait:
+    """A trait that a table has in some calls; `ArgumentTrait.when` and `unless` make it (FLIP-565)."""
 
-    kinds: tuple[RowKind, ...] = (RowKind.INSERT,)
-    key_only_deletes: bool = False
+    trait: ArgumentTrait
+    conditions: tuple[tuple[str, Any], ...]
+    negated: bool = False
 
-    @classmethod
-    def of(cls, *kinds: RowKind | str, key_only_deletes: bool = False) -> "ChangelogMode":
-        """Return a mode of these kinds, in any order."""
-        wanted = {RowKind(kind) for kind in kinds}
-        return cls(tuple(kind for kind in RowKind if kind in wanted), key_only_deletes)
-
-    @classmethod
-    def parse(cls, text: str, *, key_only_deletes: bool = False) -> "ChangelogMode":
-        """Parse a mode such as "+I, +U, -D". Raises ValueError for an unknown kind."""
-        kinds = [each.strip() for each in text.split(",")]
-        known = [kind.value for kind in RowKind]
-        for kind in kinds:
-            if kind not in known:
-                raise ValueError(
-                    f"{kind!r} is not a kind of change; write a mode as '+I,+U,-D', with some of {', '.join(known)}"
-                )
-        return cls.of(*kinds, key_only_deletes=key_only_deletes)
+    def holds(self, scalars: Mapping[str, Any], *, partitioned: bool) -> bool:
+        """Whether a table has the trait in a call."""
+        met = all(
+            (partitioned if name == _HAS_PARTITION_BY else scalars.get(name)) == value
+            for name, value in self.conditions
+        )
+        return met is not self.negated
 
     @property
-    def is_insert_only(self) -> bool:
-        return self.kinds == (RowKind.INSERT,)
-
-    @property
-    def is_upsert(self) -> bool:
-        """Whether a +U replaces the row of its key without a -U."""
-        return RowKind.UPDATE_AFTER in self.kinds and RowKind.UPDATE_BEFORE not in self.kinds
+    def arguments(self) -> list[str]:
+        """The scalar arguments on which the trait depends."""
+        return [name for name, _ in self.conditions if name != _HAS_PARTITION_BY]
 
     def __str__(self) -> str:
-        names = [f"{'~' * (kind is RowKind.DELETE and self.key_only_deletes)}{kind.name}" for kind in self.kinds]
-        return f"[{', '.join(names)}]"
+        return f"{self.trait} {'unless' if self.negated else 'when'} {json.dumps(dict(self.conditions))}"
 
-    def to_proto(self) -> pb.ChangelogMode:
-        return pb.ChangelogMode(kinds=[kind.code for kind in self.kinds], key_only_deletes=self.key_only_deletes)
 
-    @classmethod
-    def from_proto(cls, message: pb.ChangelogMode) -> "ChangelogMode":
-        return cls(tuple(RowKind.of(code) for code in message.kinds), message.key_only_deletes)
+def with_conditional(
+    traits: frozenset[ArgumentTrait], conditional: Sequence[ConditionalTrait]
+) -> frozenset[ArgumentTrait]:  # fmt: skip
+    """The traits of a table for which these conditional ones hold, too."""
+    more = {each.trait for each in conditional}
+    return (traits - SEMANTICS if more & SEMANTICS else traits) | more
+
+
+def _trait_of(text: str) -> ArgumentTrait | ConditionalTrait:
+    """Read the text of a trait. Raises ProtocolViolation for an unknown one."""
+    found = _CONDITIONAL.fullmatch(text)
+    name = text if found is None else found[1]
+    try:
+        trait = ArgumentTrait[name]
+        if found is None:
+            return trait
+        name = text
+        return ConditionalTrait(trait, tuple(json.loads(found[3]).items()), negated=found[2] == "unless")
+    except (KeyError, ValueError):
+        raise ProtocolViolation(f"table trait {name[:100]!r} is unknown to this version") from None
 
 
 @dataclass(frozen=True)
@@ -162,17 +219,15 @@ class ProcessSignature:
 
     @classmethod
     def from_proto(cls, message: pb.ProcessSignature) -> "ProcessSignature":
-        tables = tuple(
-            TableArgument(
-                table.name,
-                frozenset(trait_named(trait) for trait in table.traits if ConditionalTrait.parse(trait) is None),
-                pa.struct(list(read_schema(table.row))) if table.row else None,
-                tuple(found for trait in table.traits if (found := ConditionalTrait.parse(trait)) is not None),
-            )
-            for table in message.tables
-        )
+        tables = []
+        for table in message.tables:
+            traits = [_trait_of(text) for text in table.traits]
+            always = frozenset(each for each in traits if isinstance(each, ArgumentTrait))
+            conditional = tuple(each for each in traits if isinstance(each, ConditionalTrait))
+            row = pa.struct(list(read_schema(table.row))) if table.row else None
+            tables.append(TableArgument(table.name, always, row, conditional))
         return cls(
-            tables, read_schema(message.state), read_schema(message.broadcast_state),
+            tuple(tables), read_schema(message.state), read_schema(message.broadcast_state),
             ChangelogMode.from_proto(message.changelog_mode),
         )  # fmt: skip
 

@@ -5,8 +5,7 @@ from collections.abc import Sequence
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from remote_udf.row_kinds import ROW_KIND, RowKind
-from remote_udf.table_arguments import ChangelogMode
+from remote_udf.row_kinds import ROW_KIND, ChangelogMode, RowKind
 from spark_client.base.errors import PlanError
 from spark_client.base.explained_plans import analyzed_plan
 from spark_client.base.identifiers import column_named, identifiers_of

@@ -12,9 +12,9 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructField, StructType
 
-from remote_udf.argument_traits import ArgumentTrait
 from remote_udf.functions import FunctionKind, FunctionSpec
 from remote_udf.result_columns import depends_on_call, numbered
+from remote_udf.table_arguments import ArgumentTrait
 from spark_client.base.calls import ErrorPolicy, ProcessTableCall, ScalarCall
 from spark_client.base.config import ClientConfig
 from spark_client.base.errors import PlanError

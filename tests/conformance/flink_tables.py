@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from pyspark.sql import DataFrame
 
 from remote_udf.functions import FunctionSpec
-from remote_udf.table_arguments import ChangelogMode
+from remote_udf.row_kinds import ChangelogMode
 from spark_client import RemoteSession
 from tests.conformance.binding import Bound, called_in_from, is_process
 from tests.conformance.cases import Case

@@ -24,9 +24,9 @@ from typing import Annotated, Any, Protocol, TypeAlias, Union
 import numpy as np
 import pyarrow as pa
 
-from remote_udf.argument_traits import ArgumentTrait
 from remote_udf.ddl import parse_type
 from remote_udf.errors import UnsupportedType
+from remote_udf.table_arguments import ArgumentTrait
 from remote_udf.types import TIMESTAMP, require_supported
 from udf_server.base.errors import DeclarationError
 from udf_server.values.codecs import Codec, Leaf

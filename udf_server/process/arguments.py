@@ -9,11 +9,10 @@ from typing import Annotated, Any
 
 import pyarrow as pa
 
-from remote_udf.argument_traits import SEMANTICS, ArgumentTrait, ConditionalTrait, with_conditional
 from remote_udf.durations import parse_seconds
 from remote_udf.errors import InvalidOption
 from remote_udf.process_planning import MAX_TABLES
-from remote_udf.table_arguments import TableArgument
+from remote_udf.table_arguments import SEMANTICS, ArgumentTrait, ConditionalTrait, TableArgument, with_conditional
 from udf_server.base.errors import DeclarationError
 from udf_server.declaring.annotations import AuthorCode, codecs_for, hints_of_code, signature_of, type_given
 from udf_server.process.base import Row, StateHint, shown

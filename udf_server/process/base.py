@@ -7,8 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from remote_udf.row_kinds import RowKind
-from remote_udf.table_arguments import ChangelogMode
+from remote_udf.row_kinds import ChangelogMode, RowKind
 from udf_server.declaring.annotations import GivenType
 
 __all__ = ["ProcessTableFunction", "Row", "StateHint", "row_class", "shown"]

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from remote_udf.functions import FunctionSpec
 from remote_udf.process_calls import OrderColumn, ProcessCall
-from remote_udf.table_arguments import ChangelogMode
+from remote_udf.row_kinds import ChangelogMode
 from udf_server.process.timers import Timers, from_author, to_author
 from udf_server.values.values import Key
 

@@ -10,7 +10,8 @@ import pyarrow as pa
 from remote_udf.functions import FunctionKind, NullCall, Parameter
 from remote_udf.process_calls import ProcessCall
 from remote_udf.result_columns import resolved
-from remote_udf.table_arguments import ChangelogMode, ProcessSignature, state_field
+from remote_udf.row_kinds import ChangelogMode
+from remote_udf.table_arguments import ProcessSignature, state_field
 from udf_server.base.errors import DeclarationError
 from udf_server.declaring.annotations import AuthorCode, hints_of_code, signature_of
 from udf_server.declaring.functions import Function, implementation_of

@@ -12,8 +12,7 @@ import pyarrow as pa
 
 from remote_udf.errors import ErrorCode
 from remote_udf.result_columns import depends_on_call
-from remote_udf.row_kinds import RowKind
-from remote_udf.table_arguments import ChangelogMode
+from remote_udf.row_kinds import ChangelogMode, RowKind
 from udf_server.base.errors import DeclarationError
 from udf_server.base.failures import describe
 from udf_server.declaring.annotations import GivenType, codecs_for

@@ -12,13 +12,13 @@ from typing import Any
 
 import pyarrow as pa
 
-from remote_udf.argument_traits import ArgumentTrait
 from remote_udf.durations import parse_seconds
 from remote_udf.errors import InvalidCall
 from remote_udf.process_calls import OUTPUT, STATE, TIMERS
 from remote_udf.process_planning import TableGiven, output_fields, plan_process_call
 from remote_udf.result_columns import resolved
 from remote_udf.row_kinds import RowKind
+from remote_udf.table_arguments import ArgumentTrait
 from udf_server.declaring.hooks import FunctionContext
 from udf_server.process.base import ProcessTableFunction, Row
 from udf_server.process.context import ProcessContext

@@ -8,10 +8,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from remote_udf.argument_traits import ArgumentTrait
 from remote_udf.functions import FunctionSpec
 from remote_udf.process_calls import STATE, TIMERS, ProcessCall, segments_schema
 from remote_udf.row_kinds import ROW_KIND, RowKind
+from remote_udf.table_arguments import ArgumentTrait
 from udf_server.process.base import Row, row_class
 from udf_server.process.binding import ProcessBinding
 from udf_server.process.declaration import ProcessFunction

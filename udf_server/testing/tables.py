@@ -9,8 +9,7 @@ import pyarrow as pa
 from remote_udf.process_calls import TableCall
 from remote_udf.process_planning import TableGiven
 from remote_udf.ranks import Integers, sort_keys
-from remote_udf.row_kinds import RowKind
-from remote_udf.table_arguments import ChangelogMode
+from remote_udf.row_kinds import ChangelogMode, RowKind
 from udf_server.declaring.annotations import type_given
 
 __all__ = ["SortBuffer", "table"]

@@ -7,10 +7,9 @@ from typing import ClassVar
 
 import pyarrow as pa
 
-from remote_udf.argument_traits import ArgumentTrait
 from remote_udf.errors import InvalidCall
 from remote_udf.process_planning import TableGiven, plan_process_call
-from remote_udf.table_arguments import TableArgument
+from remote_udf.table_arguments import ArgumentTrait, TableArgument
 from spark_client.base.calls import ProcessTableCall
 from spark_client.base.errors import PlanError
 from spark_client.executor.process.plan import OutputSource, ProcessPlan

@@ -9,11 +9,10 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql.types import StructField
 
-from remote_udf.argument_traits import ArgumentTrait
 from remote_udf.functions import FunctionSpec
 from remote_udf.process_planning import TableGiven
-from remote_udf.row_kinds import RowKind
-from remote_udf.table_arguments import ChangelogMode, TableArgument
+from remote_udf.row_kinds import ChangelogMode, RowKind
+from remote_udf.table_arguments import ArgumentTrait, TableArgument
 from spark_client.base.changelogs import kind_column, mode_of
 from spark_client.base.errors import PlanError
 from spark_client.base.identifiers import identifiers_of

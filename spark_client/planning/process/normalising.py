@@ -10,10 +10,9 @@ from collections.abc import Mapping, Sequence
 from pyspark.sql import Column, Window
 from pyspark.sql import functions as F
 
-from remote_udf.argument_traits import ArgumentTrait
 from remote_udf.functions import FunctionSpec
-from remote_udf.row_kinds import ROW_KIND, RowKind
-from remote_udf.table_arguments import ChangelogMode, TableArgument
+from remote_udf.row_kinds import ROW_KIND, ChangelogMode, RowKind
+from remote_udf.table_arguments import ArgumentTrait, TableArgument
 from spark_client.base.changelogs import kind_code
 from spark_client.base.errors import PlanError
 from spark_client.base.identifiers import hidden, quoted

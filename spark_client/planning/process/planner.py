@@ -16,13 +16,13 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructField, StructType
 
-from remote_udf.argument_traits import ArgumentTrait
 from remote_udf.errors import InvalidCall
 from remote_udf.functions import FunctionSpec
 from remote_udf.process_calls import ProcessCall
 from remote_udf.process_planning import output_fields, plan_process_call, require_uid
 from remote_udf.result_columns import resolved
 from remote_udf.row_kinds import RowKind
+from remote_udf.table_arguments import ArgumentTrait
 from spark_client.base.calls import ProcessTableCall
 from spark_client.base.changelogs import kind_code, mode_metadata, require_no_fires
 from spark_client.base.config import ClientConfig

@@ -7,9 +7,9 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, LongType, TimestampNTZType
 
-from remote_udf.argument_traits import ArgumentTrait
 from remote_udf.functions import FunctionSpec
 from remote_udf.process_calls import OrderColumn, ProcessCall
+from remote_udf.table_arguments import ArgumentTrait
 from spark_client.base.identifiers import hidden
 from spark_client.planning.key_columns import micros_without_zone
 from spark_client.planning.process.inputs import ProcessInput

@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame
 from sqlglot import exp
 
 from remote_udf.functions import FunctionKind, FunctionSpec
-from remote_udf.table_arguments import ChangelogMode
+from remote_udf.row_kinds import ChangelogMode
 from spark_client.base.errors import PlanError
 from spark_client.planning.process.inputs import ByTable, Mode, TableOptions
 from spark_client.sql.rows.scope import Scope

@@ -9,8 +9,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from remote_udf.process_planning import TableGiven
-from remote_udf.row_kinds import ROW_KIND, RowKind
-from remote_udf.table_arguments import ChangelogMode
+from remote_udf.row_kinds import ROW_KIND, ChangelogMode, RowKind
 from spark_client.base.changelogs import mode_of
 from spark_client.base.types import spark_type
 from spark_client.planning.process.inputs import TableOptions

@@ -13,8 +13,8 @@ from unittest import mock
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from remote_udf.argument_traits import ArgumentTrait
-from remote_udf.table_arguments import ChangelogMode
+from remote_udf.row_kinds import ChangelogMode
+from remote_udf.table_arguments import ArgumentTrait
 from spark_client.base.changelogs import mode_metadata, mode_of
 from spark_client.session import RemoteSession
 from tests.conformance.binding import Bound, is_process

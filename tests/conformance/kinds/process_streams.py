@@ -19,8 +19,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import TimestampType
 
-from remote_udf.row_kinds import ROW_KIND
-from remote_udf.table_arguments import ChangelogMode
+from remote_udf.row_kinds import ROW_KIND, ChangelogMode
 from spark_client.base.changelogs import mode_metadata
 from spark_client.windows.columns import WATERMARK
 from spark_client.windows.watermarks import guarded
