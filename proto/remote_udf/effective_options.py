@@ -20,27 +20,17 @@ from remote_udf.options import (
     HOSTED_OPTIONS,
     REMOVED_OPTIONS,
     SCALAR_OPTIONS,
-    AggregateOptions,
-    HostedOptions,
     OnError,
     RetryStrategy,
-    ScalarOptions,
 )
 
-__all__ = [
-    "AggregateOptions",
-    "HostedOptions",
-    "ScalarOptions",
-    "canonical",
-    "resolve",
-]
+__all__ = ["canonical", "resolve"]
 
 _NEEDS_STRATEGY = {
     "fixed-delay": RetryStrategy.FIXED_DELAY,
     "initial-delay": RetryStrategy.EXPONENTIAL_DELAY,
     "max-delay": RetryStrategy.EXPONENTIAL_DELAY,
 }
-
 
 log = logging.getLogger(__name__)
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from remote_udf.arrow import write_schema
-from remote_udf.effective_options import ScalarOptions
 from remote_udf.errors import ErrorCode
 from remote_udf.functions import VALUE, FunctionKind
+from remote_udf.options import ScalarOptions
 from remote_udf.v1 import message_pb2 as pb
 from remote_udf.version import PROTOCOL_VERSION, __version__
 from udf_server.base.call_scope import StreamSpending
