@@ -15,8 +15,7 @@ from remote_udf.errors import RemoteUdfError
 from remote_udf.version import __version__
 from spark_client.base.security import Security
 from spark_client.connecting import connect
-from spark_client.shell.loop import HELP, Shell
-from spark_client.shell.printing import FORMATS
+from spark_client.shell.loop import FORMATS, HELP, Shell
 from spark_client.shell.tables import add_table
 
 __all__ = ["main"]

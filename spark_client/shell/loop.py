@@ -1,21 +1,25 @@
 """Shell: runs the statements that it reads, and prints their results, until the input ends."""
 
 import contextlib
+import csv
+import io
+import json
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, Row
 from sqlglot.errors import SqlglotError
 from sqlglot.tokens import Token, TokenType
 
 from remote_udf.errors import RemoteUdfError
+from spark_client.base.errors import PlanError
 from spark_client.session import RemoteSession
-from spark_client.shell.printing import shown
 from spark_client.shell.tables import add_table
 from spark_client.sql.text.dialect import RemoteSpark
 
-__all__ = ["HELP", "Shell", "split_statements"]
+__all__ = ["FORMATS", "HELP", "Shell", "split_statements"]
 
 HELP = """\
 SELECT ...;            a statement, over as many lines as it takes; a semicolon ends it
@@ -26,6 +30,8 @@ SHOW TABLES;           the tables there are, and DESCRIBE name; their columns
 \\help                  this
 \\quit                  the end; so is Ctrl-D"""
 
+WIDTH = 60
+"""Maximum number of characters of a cell in a table; longer texts are cut."""
 _OURS = re.compile(r"^(?:spark_client\.base|remote_udf)\.errors\.\w+: ", re.MULTILINE)
 
 
@@ -76,7 +82,7 @@ class Shell:
 
     def _run(self, statement: str) -> None:
         begin = time.monotonic()
-        text = shown(self._remote.sql(statement), self._form, self._rows)
+        text = _shown(self._remote.sql(statement), self._form, self._rows)
         if text:
             self._write(text)
         if self._timing:
@@ -168,3 +174,52 @@ def _semicolons_from_last(text: str) -> Iterator[int]:
         if _tokens(text[: end + 1]) is not None:
             yield end
         end = text.rfind(";", 0, end)
+
+
+def _shown(frame: DataFrame, form: str, rows: int) -> str:
+    """The first `rows` rows as text in one of the FORMATS; an empty text for a statement without a result.
+
+    A table shows whether there are more rows. Raises PlanError for a stream, because it never ends.
+    """
+    if not frame.columns:
+        return ""
+    if frame.isStreaming:
+        raise PlanError("this query reads a stream, which never ends: start it from Python, with writeStream")
+    found = frame.limit(rows + 1).collect()
+    return FORMATS[form](frame.columns, found[:rows], len(found) > rows)
+
+
+def _table(columns: list[str], rows: list[Row], more: bool) -> str:
+    cells = [[_cell(value) for value in row] for row in rows]
+    right = [
+        all(isinstance(row[at], (int, float)) or row[at] is None for row in rows) and bool(rows)
+        for at in range(len(columns))
+    ]
+    widths = [max(map(len, column)) for column in zip(columns, *cells, strict=True)]
+
+    def line(texts: list[str]) -> str:
+        padded = (text.rjust(w) if r else text.ljust(w) for text, w, r in zip(texts, widths, right, strict=True))
+        return "  ".join(padded).rstrip()
+
+    count = f"({len(rows)} rows; there are more)" if more else f"({len(rows)} row{'s' * (len(rows) != 1)})"
+    return "\n".join([line(columns), line(["-" * width for width in widths]), *map(line, cells), count])
+
+
+def _cell(value: object) -> str:
+    text = "NULL" if value is None else str(value).replace("\n", "\\n")
+    return text if len(text) <= WIDTH else text[: WIDTH - 1] + "…"
+
+
+def _csv(columns: list[str], rows: list[Row], more: bool) -> str:
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(columns)
+    writer.writerows(rows)
+    return out.getvalue().removesuffix("\n")
+
+
+def _json(columns: list[str], rows: list[Row], more: bool) -> str:
+    return "\n".join(json.dumps(row.asDict(recursive=True), default=str, ensure_ascii=False) for row in rows)
+
+
+FORMATS: Mapping[str, Callable[[list[str], list[Row], bool], str]] = {"table": _table, "csv": _csv, "json": _json}
