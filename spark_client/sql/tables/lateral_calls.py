@@ -18,11 +18,11 @@ from remote_udf.functions import FunctionKind, FunctionSpec
 from spark_client.base.errors import PlanError
 from spark_client.base.identifiers import quoted
 from spark_client.functions.registered_names import carrier_of, shown
+from spark_client.sql.rows.flink_options import LookupHints
 from spark_client.sql.rows.functions import SqlFunctions
 from spark_client.sql.rows.scope import Scope, visible_ctes
 from spark_client.sql.rows.table_calls import call_of_relation
 from spark_client.sql.tables.joined_rows import JoinedRows, keep_structs_whole, without_common_parts
-from spark_client.sql.tables.lookup_hints import LookupHints
 from spark_client.sql.text.nodes import Node, alias_of, conditions_of
 from spark_client.sql.text.parsing import in_place, place_of
 from spark_client.sql.text.writers import canonical
