@@ -17,7 +17,7 @@ from spark_client.sql.fewer_calls.explaining import (
     sorting_stages,
 )  # fmt: skip
 from spark_client.sql.rows.functions import SqlFunctions, SqlSession
-from spark_client.sql.sets.statement_sets import query_of
+from spark_client.sql.statement_sets import query_of
 from spark_client.sql.statements import run_text
 from spark_client.sql.text.parsing import Text
 from spark_client.sql.text.settings import parser_settings

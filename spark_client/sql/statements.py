@@ -18,7 +18,7 @@ from spark_client.sql.rows.functions import SqlFunctions
 from spark_client.sql.rows.scope import Scope
 from spark_client.sql.rows.shared_operators import SharedOperators
 from spark_client.sql.rows.stream_times import without_time
-from spark_client.sql.sets.statement_sets import BEGINNINGS, query_of, run_set, statements_of
+from spark_client.sql.statement_sets import BEGINNINGS, query_of, run_set, statements_of
 from spark_client.sql.tables.lateral_calls import may_have_lateral_calls
 from spark_client.sql.tables.window_functions import has_window_calls
 from spark_client.sql.text.nodes import Node, query_in

@@ -15,7 +15,7 @@ from spark_client.base.errors import PlanError
 from spark_client.functions.directory import Functions
 from spark_client.sql.rows.functions import SqlFunctions, SqlSession
 from spark_client.sql.rows.table_calls import described, given_table
-from spark_client.sql.sets.statement_sets import query_of, statements_of
+from spark_client.sql.statement_sets import query_of, statements_of
 from spark_client.sql.tables.process_functions import arguments_of
 from spark_client.sql.tables.window_functions import is_window_call, read_window_call
 from spark_client.sql.text.parsing import Text

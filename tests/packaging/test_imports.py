@@ -52,7 +52,7 @@ LAYERS = {
 """From the bottom up; "" is what stands beside the folders."""
 
 
-ROOMS = ["text", "rows", "sets", "fewer_calls", "groups", "tables", ""]
+ROOMS = ["text", "rows", "fewer_calls", "groups", "tables", ""]
 """The rooms of `spark_client/sql` from the bottom up."""
 
 

@@ -9,7 +9,7 @@ from pyspark.sql.datasource import DataSource, DataSourceWriter, WriterCommitMes
 
 import udf_server as udf
 from spark_client import PlanError
-from spark_client.sql.sets.once_inserted import InsertsRepeat
+from spark_client.sql.once_inserted import InsertsRepeat
 from tests.spark_client.executor.aggregate.world import Total
 from udf_server import ArgumentTrait
 from udf_server.aggregate.declaration import declare_aggregate

@@ -5,7 +5,7 @@ from sqlglot import exp
 
 from spark_client import PlanError
 from spark_client.sql.rows.table_calls import call_of_relation, described, given_table
-from spark_client.sql.sets.statement_sets import statements_of
+from spark_client.sql.statement_sets import statements_of
 from spark_client.sql.tables.process_functions import arguments_of
 from spark_client.sql.tables.window_functions import has_window_calls, is_window_call, read_window_call
 from spark_client.sql.text.parsing import Text, error_at, place_of

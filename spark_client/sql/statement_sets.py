@@ -14,9 +14,9 @@ from sqlglot import exp
 from sqlglot.tokens import Token, TokenType
 
 from spark_client.base.errors import PlanError
+from spark_client.sql.once_inserted import SetInsert, inserting, statement_of
 from spark_client.sql.rows.scope import HIDDEN, Scope
 from spark_client.sql.rows.shared_operators import SharedOperators
-from spark_client.sql.sets.once_inserted import SetInsert, inserting, statement_of
 from spark_client.sql.text.nodes import Node
 from spark_client.sql.text.parsing import Text, error_at, place_of_token
 from spark_client.sql.text.writers import canonical
