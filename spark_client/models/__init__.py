@@ -9,7 +9,7 @@ estimate          what calls would cost; call_estimates: those of a query
 condition_order   conditions in the order of their measured cost and selectivity
 model             a function with constant arguments and options, under the name that SQL gives it
 model_statements  CREATE MODEL, ALTER MODEL and the other statements about models
-predictions       ML_PREDICT; evaluation: ML_EVALUATE; vector_search: VECTOR_SEARCH
+model_calls       ML_PREDICT, ML_EVALUATE; vector_search: VECTOR_SEARCH
 
 In workers, too:
 

@@ -19,7 +19,7 @@ from spark_client.base.root_cause import root_cause
 from spark_client.base.statistics import CallCost, amounts_text
 from spark_client.functions.registered_names import shown
 from spark_client.models.estimate import NO_COSTS, Estimate, counted, estimated
-from spark_client.models.predictions import predictions_in
+from spark_client.models.model_calls import predictions_in
 from spark_client.sql.fewer_calls.explaining import calls_in
 from spark_client.sql.rows.calls import walk_query
 from spark_client.sql.rows.functions import SqlFunctions, SqlSession

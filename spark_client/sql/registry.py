@@ -44,8 +44,8 @@ class TableFunction:
 
 
 TABLE_FUNCTIONS: Mapping[str, TableFunction] = {
-    "ML_EVALUATE": TableFunction(later("spark_client.models.evaluation:put_evaluation")),
-    "ML_PREDICT": TableFunction(later("spark_client.models.predictions:put_prediction")),
+    "ML_EVALUATE": TableFunction(later("spark_client.models.model_calls:put_evaluation")),
+    "ML_PREDICT": TableFunction(later("spark_client.models.model_calls:put_prediction")),
     "VECTOR_SEARCH": TableFunction(later("spark_client.models.vector_search:put_search")),
     "REMOTE_PARQUET": TableFunction(later("spark_client.parquet.tables:put_parquet"), reads_all=False),
 }

@@ -135,7 +135,7 @@ def test_options_of_a_model_hold_for_its_calls(session, spark):
 )
 def test_the_config_of_a_prediction_overrides_the_options_of_its_model(session, spark, config, stages):
     session.sql(f"CREATE MODEL m {WITH[:-1]}, 'timeout' = '5 s')")
-    with mock.patch("spark_client.models.predictions.plan_with_columns", wraps=plan_with_columns) as planned:
+    with mock.patch("spark_client.models.model_calls.plan_with_columns", wraps=plan_with_columns) as planned:
         query = f"SELECT label FROM ML_PREDICT(TABLE texts, MODEL m, DESCRIPTOR(text), CONFIG => {config})"
         assert len(session.sql(query.replace("CONFIG => ", "")).collect()) == 3
     options = planned.call_args.args[4]
