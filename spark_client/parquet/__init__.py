@@ -11,8 +11,7 @@ writing     plans and runs a write, and commits it
 In workers:
 
 scan        reads the files of a task as batches
-footers     chooses the row groups of a split, and says which calendar a file was written in
-conform     converts columns to the types that Spark gives them
+conform     converts columns to the types that Spark gives them, and refuses dates of another calendar
 output      writes the rows of a task to files, in directories by the values of columns
 staging     the directory of files that are not published, and the marker of a writer
 committing  begins a write, publishes its files, or deletes them

@@ -1,18 +1,24 @@
 """Converts columns of Parquet files to the types that Spark gives them.
 
-As in Spark's own reader, types are widened, never narrowed, and a field that a file does not have is null.
+As in Spark's own reader, types are widened, never narrowed, and a field that a file does not have is null. Dates and
+times that are in the hybrid calendar of old versions of Spark are refused.
 """
 
 import datetime
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 from spark_client.base.errors import ReadFailed
 
-__all__ = ["conformed", "named", "require_one_calendar"]
+__all__ = ["Calendars", "columns_in_old_calendar", "conformed", "named", "require_one_calendar"]
 
+_VERSION = b"org.apache.spark.version"
+_LEGACY = b"org.apache.spark.legacyDateTime"
+_LEGACY_INT96 = b"org.apache.spark.legacyINT96"
 _FIRST_DATE = pa.scalar(datetime.date(1582, 10, 15), pa.date32())
 _FIRST_TIMESTAMP = datetime.datetime(1900, 1, 1, tzinfo=datetime.UTC)
 """From here on, values mean the same in the calendar of old files and in Spark's; Spark has the same limits."""
@@ -83,6 +89,36 @@ def named(names: Mapping[str, int], fields: list[str], name: str, where: str, *,
         found = ", ".join(fields[position] for position in same)
         raise ReadFailed(f"{where}: {name!r} is ambiguous, because the file has {found}; set spark.sql.caseSensitive")
     return same[0] if same else None
+
+
+@dataclass(frozen=True)
+class Calendars:
+    """Whether Spark reads files of unknown origin as they are: `datetimeRebaseModeInRead` is CORRECTED.
+
+    `int96` says the same of times in the old form INT96.
+    """
+
+    datetimes: bool
+    int96: bool
+
+
+def columns_in_old_calendar(file: pq.ParquetFile, calendars: Calendars) -> set[str]:
+    """The top-level columns whose dates and times Spark would convert from the hybrid calendar.
+
+    Spark marks files that it writes in that calendar; Spark 2 always did so without a mark.
+    """
+    metadata = file.metadata.metadata or {}
+    version = metadata.get(_VERSION)
+    if version is None:
+        datetimes, int96 = not calendars.datetimes, not calendars.int96
+    else:
+        # Spark compares the versions as texts, too.
+        datetimes = version < b"3.0.0" or _LEGACY in metadata
+        int96 = version < b"3.1.0" or _LEGACY_INT96 in metadata
+    if not datetimes and not int96:
+        return set()
+    leaves = [file.schema.column(index) for index in range(len(file.schema))]
+    return {leaf.path.partition(".")[0] for leaf in leaves if (int96 if leaf.physical_type == "INT96" else datetimes)}
 
 
 def require_one_calendar(array: pa.Array, where: str) -> None:

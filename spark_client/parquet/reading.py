@@ -23,7 +23,7 @@ from spark_client.base.passed_columns import passed_type
 from spark_client.base.targets import require_no_credentials
 from spark_client.base.types import arrow_type
 from spark_client.parquet.conditions import Conditions
-from spark_client.parquet.footers import Calendars
+from spark_client.parquet.conform import Calendars
 from spark_client.parquet.scan import ScanColumn, ScanPlan, Split, over_files
 from spark_client.planning.key_columns import sorts
 from spark_client.planning.scans import Reader, RowSource, Scan, remember_scan

@@ -1,6 +1,7 @@
 """Reads the Parquet files of a task: splits in, batches with Spark's types out."""
 
 import contextlib
+import itertools
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -13,10 +14,9 @@ from pyarrow import fs
 
 from spark_client.base.errors import ReadFailed
 from spark_client.executor.files import is_of_time, located, naming
-from spark_client.parquet.conform import conformed, named, require_one_calendar
-from spark_client.parquet.footers import Calendars, columns_in_old_calendar, row_groups
+from spark_client.parquet.conform import Calendars, columns_in_old_calendar, conformed, named, require_one_calendar
 
-__all__ = ["ScanColumn", "ScanPlan", "Split", "over_files", "read_splits"]
+__all__ = ["ScanColumn", "ScanPlan", "Split", "over_files", "read_splits", "row_groups"]
 
 BATCH_ROWS = 65_536
 BATCH_BYTES = 4 << 20
@@ -62,10 +62,6 @@ class ScanPlan:
     condition: ds.Expression | None = None
     condition_columns: tuple[int, ...] = ()
 
-    def path(self, split: Split) -> str:
-        """The URI of the file of a split."""
-        return str(self.files.column(0)[split.file])
-
 
 def over_files(
     plan: ScanPlan, run: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]], tasks: Iterator[pa.RecordBatch]
@@ -92,7 +88,7 @@ class _Reading:
     def __init__(self, plan: ScanPlan, split: Split) -> None:
         self._plan = plan
         self._split = split
-        self._path = plan.path(split)
+        self._path = str(plan.files.column(0)[split.file])
         needed = dict.fromkeys([*plan.output, *plan.condition_columns])
         self._columns = {position: plan.columns[position] for position in needed}
 
@@ -194,7 +190,8 @@ class _Reading:
             return
         bytes_ = sum(metadata.row_group(index).total_byte_size for index in groups)
         types = [file.schema_arrow.field(name).type for name in names]
-        most = BATCH_ROWS if all(map(_has_fixed_width, types)) else TEXT_ROWS
+        fixed = all(pa.types.is_primitive(type_) or pa.types.is_decimal(type_) for type_ in types)
+        most = BATCH_ROWS if fixed else TEXT_ROWS
         size = max(min(most, BATCH_BYTES * rows // max(bytes_, 1)), 1)
         # Row groups have their own dictionaries, which pyarrow cannot join within nested columns.
         apart = any(_has_dictionary(each.type) for each in file.schema_arrow if each.type.num_fields)
@@ -232,11 +229,20 @@ class _Reading:
                 ) from None
 
 
-def _has_fixed_width(type_: pa.DataType) -> bool:
-    return pa.types.is_primitive(type_) or pa.types.is_decimal(type_)
-
-
 def _has_dictionary(type_: pa.DataType) -> bool:
     if pa.types.is_dictionary(type_):
         return True
     return any(_has_dictionary(type_.field(index).type) for index in range(type_.num_fields))
+
+
+def row_groups(metadata: pq.FileMetaData, size: int, start: int, end: int) -> list[int]:
+    """The row groups whose middle row is in this range of the file's bytes; so each belongs to one split of a file.
+
+    Rows are taken for equally long. The places of columns would be exact, but pyarrow ends the process when it reads
+    the place of a column that a damaged footer describes wrongly.
+    """
+    rows = [max(metadata.row_group(index).num_rows, 0) for index in range(metadata.num_row_groups)]
+    ends = list(itertools.accumulate(rows))
+    whole = max(ends[-1], 1) if ends else 1
+    middles = [min(size * (2 * last - count) // (2 * whole), size - 1) for last, count in zip(ends, rows, strict=True)]
+    return [index for index, middle in enumerate(middles) if start <= middle < end]

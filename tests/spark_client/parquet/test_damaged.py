@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from spark_client.base.errors import ReadFailed
-from spark_client.parquet.footers import Calendars
+from spark_client.parquet.conform import Calendars
 from spark_client.parquet.scan import ScanColumn, ScanPlan, Split, read_splits
 
 path = Path(sys.argv[1])

@@ -15,10 +15,9 @@ from hypothesis import strategies as st
 
 from spark_client.base.errors import PlanError, ReadFailed
 from spark_client.executor.files import located
-from spark_client.parquet.conform import conformed
-from spark_client.parquet.footers import Calendars, row_groups
+from spark_client.parquet.conform import Calendars, conformed
 from spark_client.parquet.reading import SplitSizes, byte_setting, plan_scan, tasks_of
-from spark_client.parquet.scan import ScanColumn, ScanPlan, Split, read_splits
+from spark_client.parquet.scan import ScanColumn, ScanPlan, Split, read_splits, row_groups
 
 
 def widened(array: pa.Array, type_: pa.DataType) -> pa.Array:

@@ -19,7 +19,7 @@ from spark_client.executor import files as files_module
 from spark_client.executor.files import is_of_time, located, located_directory, move_file
 from spark_client.parquet import committing, output
 from spark_client.parquet.committing import BeginPlan, CommitPlan, RecoverPlan, Replaced, abort, begin, commit, recover
-from spark_client.parquet.footers import Calendars
+from spark_client.parquet.conform import Calendars
 from spark_client.parquet.output import OutputFile, WritePlan, by_directory, write_files
 from spark_client.parquet.scan import ScanColumn, ScanPlan, Split, read_splits
 from spark_client.parquet.staging import Staging
