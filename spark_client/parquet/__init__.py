@@ -5,7 +5,6 @@ DataFrame of Spark has a scan beside it, which `planning/scans.py` keeps; by it 
 
 reading     plans the scan: files, columns, and the settings of Spark that concern them; divides files among tasks
 conditions  translates conditions in SQL on the rows of files
-tables      Parquet files in FROM
 writing     plans and runs a write, and commits it
 
 In workers:

@@ -1,4 +1,4 @@
-"""Plans scans of Parquet files.
+"""Plans scans of Parquet files, also of `remote_parquet('path', ...)` in FROM.
 
 Spark finds the files, the types and the partition columns, so that they are those of `spark.read.parquet`. Workers then
 read the files by pyarrow.
@@ -15,6 +15,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
+from sqlglot import exp
 
 from remote_udf.errors import UnsupportedType
 from spark_client.base.errors import PlanError
@@ -27,8 +28,12 @@ from spark_client.parquet.conform import Calendars
 from spark_client.parquet.scan import ScanColumn, ScanPlan, Split, over_files
 from spark_client.planning.key_columns import sorts
 from spark_client.planning.scans import Reader, RowSource, Scan, remember_scan
+from spark_client.sql.rows.scope import Scope
+from spark_client.sql.rows.table_calls import put_in_place
+from spark_client.sql.text.nodes import Node
+from spark_client.sql.text.writers import canonical
 
-__all__ = ["SplitSizes", "byte_setting", "plan_scan", "tasks_of"]
+__all__ = ["byte_setting", "plan_scan", "put_parquet", "tasks_of"]
 
 _LISTED = ("path", "modificationTime", "length", "content")
 """The columns of Spark's source `binaryFile`, which has a row per file."""
@@ -48,6 +53,7 @@ _BYTES = re.compile(r"([0-9]{1,19})([kmgtp])?b?")
 """A number of bytes, as Spark's JavaUtils.byteStringAs reads it."""
 _UNITS = ("", "k", "m", "g", "t", "p")
 _FEWEST, _PARALLELISM = "spark.sql.files.minPartitionNum", "spark.sql.leafNodeDefaultParallelism"
+_IN_FROM = "remote_parquet"
 
 
 @dataclass(frozen=True)
@@ -104,10 +110,9 @@ def plan_scan(spark: SparkSession, paths: Sequence[str], filter_: str | None = N
     columns = _columns(schema, listing.schema, partitions, identifiers)
     expression, used = (None, ()) if condition is None else condition.of_rows(tuple(columns.values()), partitions)
     most, open_cost = (byte_setting(name, spark.conf.get(name) or "", least) for name, least in _SIZES)
-    sizes = SplitSizes(most, open_cost, _parallelism(spark))
     plan = ScanPlan(
         files=files,
-        tasks=tasks_of(files.column(1).to_pylist(), sizes),
+        tasks=tasks_of(files.column(1).to_pylist(), most, open_cost, _parallelism(spark)),
         columns=tuple(columns.values()),
         output=(),
         calendars=Calendars(datetimes=_is_corrected(spark, _REBASE), int96=_is_corrected(spark, _REBASE_INT96)),
@@ -117,6 +122,28 @@ def plan_scan(spark: SparkSession, paths: Sequence[str], filter_: str | None = N
     )
     places = {name: position for position, name in enumerate(columns)}
     return remember_scan(frame, Scan(_FileSource(plan), tuple((name, places.get(name)) for name in schema.names)))
+
+
+def put_parquet(scope: Scope, node: Node, call: exp.Anonymous) -> None:
+    """Replace a call by the DataFrame of the files, as `RemoteSession.read_parquet` reads them."""
+    paths, condition = [], None
+    for argument in call.expressions:
+        value = argument.expression if isinstance(argument, exp.Kwarg) else argument
+        if not isinstance(value, exp.Literal) or not value.is_string:
+            raise PlanError(f"{_IN_FROM} takes paths and filter => as texts, not {canonical(argument)}")
+        if value is argument:
+            paths.append(str(value.this))
+        elif argument.this.name.lower() != "filter":
+            raise PlanError(f"{_IN_FROM} has no parameter {argument.this.name}, only filter")
+        elif condition is not None:
+            raise PlanError(f"{_IN_FROM} takes one filter; join the conditions by AND")
+        else:
+            condition = str(value.this)
+    if not paths:
+        raise PlanError(f"{_IN_FROM} takes at least one path")
+    frame = plan_scan(scope.spark, paths, condition)
+    scope.stages.append(f"{_IN_FROM}: workers read columns for remote aggregates, Spark reads for all else")
+    put_in_place(scope, node, frame, _IN_FROM)
 
 
 def _columns(
@@ -182,22 +209,14 @@ def byte_setting(name: str, text: str, least: int = 0) -> int:
     return number
 
 
-@dataclass(frozen=True)
-class SplitSizes:
-    """Spark's `spark.sql.files.maxPartitionBytes`, `spark.sql.files.openCostInBytes` and the wanted number of tasks."""
-
-    most: int
-    open_cost: int
-    parallelism: int
-
-
-def tasks_of(sizes: Sequence[int], settings: SplitSizes) -> tuple[tuple[Split, ...], ...]:
+def tasks_of(sizes: Sequence[int], most: int, open_cost: int, parallelism: int) -> tuple[tuple[Split, ...], ...]:
     """The splits of each task, for files of these sizes, divided as by Spark.
 
-    Large files are cut, small ones share a task.
+    Large files are cut, small ones share a task. `most` is Spark's `spark.sql.files.maxPartitionBytes`, `open_cost` its
+    `spark.sql.files.openCostInBytes`, and `parallelism` the wanted number of tasks.
     """
-    total = sum(sizes) + len(sizes) * settings.open_cost
-    most = max(min(settings.most, max(settings.open_cost, total // settings.parallelism)), 1)
+    total = sum(sizes) + len(sizes) * open_cost
+    most = max(min(most, max(open_cost, total // parallelism)), 1)
     splits = [
         Split(file, start, min(start + most, size)) for file, size in enumerate(sizes) for start in range(0, size, most)
     ]
@@ -209,5 +228,5 @@ def tasks_of(sizes: Sequence[int], settings: SplitSizes) -> tuple[tuple[Split, .
             tasks.append([])
             room = most
         tasks[-1].append(split)
-        room -= length + settings.open_cost
+        room -= length + open_cost
     return tuple(tuple(task) for task in tasks)

@@ -47,7 +47,7 @@ TABLE_FUNCTIONS: Mapping[str, TableFunction] = {
     "ML_EVALUATE": TableFunction(later("spark_client.models.model_calls:put_evaluation")),
     "ML_PREDICT": TableFunction(later("spark_client.models.model_calls:put_prediction")),
     "VECTOR_SEARCH": TableFunction(later("spark_client.models.vector_search:put_search")),
-    "REMOTE_PARQUET": TableFunction(later("spark_client.parquet.tables:put_parquet"), reads_all=False),
+    "REMOTE_PARQUET": TableFunction(later("spark_client.parquet.reading:put_parquet"), reads_all=False),
 }
 """By the upper-case name, without the window functions."""
 

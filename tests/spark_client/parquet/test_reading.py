@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from spark_client.base.errors import PlanError, ReadFailed
 from spark_client.executor.files import located
 from spark_client.parquet.conform import Calendars, conformed
-from spark_client.parquet.reading import SplitSizes, byte_setting, plan_scan, tasks_of
+from spark_client.parquet.reading import byte_setting, plan_scan, tasks_of
 from spark_client.parquet.scan import ScanColumn, ScanPlan, Split, read_splits, row_groups
 
 
@@ -92,7 +92,7 @@ SIZES = st.lists(st.integers(1, 1 << 32), max_size=12)
 
 @given(SIZES, st.integers(1, 64), st.sampled_from([0, 1, 1 << 22]))
 def test_splits_cover_every_byte_once(sizes, parallelism, open_cost):
-    tasks = tasks_of(sizes, SplitSizes(1 << 27, open_cost, parallelism))
+    tasks = tasks_of(sizes, 1 << 27, open_cost, parallelism)
     splits = sorted(split for task in tasks for split in task)
     for file, size in enumerate(sizes):
         own = [split for split in splits if split.file == file]
