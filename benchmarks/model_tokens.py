@@ -13,7 +13,7 @@ from benchmarks.late_way import late_way
 from benchmarks.model_server import model_server
 from benchmarks.results import Results
 from udf_models.testing import ScriptedService
-from udf_server.limits.rates import BURST_PART
+from udf_server.limits.settings import BURST_PART
 
 __all__ = ["measure_tokens"]
 

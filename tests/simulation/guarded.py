@@ -9,8 +9,7 @@ from tests.simulation.pace import Pace
 from tests.simulation.shares import Shares
 from udf_server.limits.breaker import ADAPTIVE_MOST
 from udf_server.limits.limiter import Limiter
-from udf_server.limits.rates import CALLS
-from udf_server.limits.settings import GuardSettings
+from udf_server.limits.settings import CALLS, GuardSettings
 
 __all__ = ["Guarded"]
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from tests.simulation.oracles import Violation
-from udf_server.limits.rates import RateLimit
+from udf_server.limits.settings import RateLimit
 
 __all__ = ["Pace"]
 

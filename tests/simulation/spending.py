@@ -12,8 +12,7 @@ from typing import Any
 
 from tests.simulation.functions import TOKENS
 from tests.simulation.oracles import Violation
-from udf_server.limits.rates import RateLimit
-from udf_server.limits.settings import GuardSettings
+from udf_server.limits.settings import GuardSettings, RateLimit
 
 __all__ = ["Spending", "SpendingObserver"]
 

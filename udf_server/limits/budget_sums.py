@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from udf_server.limits.rates import CALLS
+from udf_server.limits.settings import CALLS
 from udf_server.limits.sharing.account import FORGOTTEN
 from udf_server.limits.sharing.claims import LimitClaim, UnitClaim
 from udf_server.limits.sharing.grants import Grant

@@ -10,7 +10,7 @@ from udf_server.base.call_scope import Spending
 from udf_server.base.errors import InvalidConfig, InvalidCost
 from udf_server.base.fairness import Party
 from udf_server.declaring.functions import Function
-from udf_server.limits.rates import CALLS, RateLimit, amounts_of
+from udf_server.limits.settings import CALLS, RateLimit
 
 __all__ = ["GRACE_SECONDS", "CallCosts", "RunningCall", "Spender"]
 
@@ -47,7 +47,7 @@ class CallCosts:
         """What a call takes of each rate, of which this is expected. Raises InvalidCost if it never fits."""
         if not self._compared and estimate:
             self._compare(estimate)
-        found = amounts_of(self._rates, estimate)
+        found = [1.0 if rate.unit == CALLS else estimate.get(rate.unit, 0.0) for rate in self._rates]
         for rate, amount in zip(self._rates, found, strict=True):
             if amount > rate.amount:
                 raise InvalidCost(

@@ -4,7 +4,7 @@ import bisect
 import math
 from dataclasses import dataclass
 
-from udf_server.limits.rates import RateLimit
+from udf_server.limits.settings import RateLimit
 from udf_server.limits.sharing.account import FORGOTTEN
 from udf_server.limits.sharing.claims import RateClaim
 from udf_server.limits.sharing.ledger import LEASE_SECONDS, ahead_seconds

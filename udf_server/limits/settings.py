@@ -1,6 +1,7 @@
-"""GuardSettings are the operator's settings in `[guards.NAME]` of the server's file."""
+"""GuardSettings are the operator's settings in `[guards.NAME]` of the server's file, with the rates that they name."""
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import starmap
@@ -10,9 +11,78 @@ from remote_udf.errors import InvalidOption
 from remote_udf.option_tables import mapping, option, table_of
 from remote_udf.option_values import ValueReader, choice, count, duration, switch
 from udf_server.base.errors import InvalidConfig
-from udf_server.limits.rates import CALLS, RateLimit, paced, parse_bursts, parse_rates
 
-__all__ = ["GuardSettings", "WithoutCoordination"]
+__all__ = ["BURST_PART", "CALLS", "GuardSettings", "RateLimit", "WithoutCoordination", "parse_rates"]
+
+CALLS = "calls"
+"""The unit of a rate that names none."""
+_SECONDS = {"second": 1, "minute": 60, "hour": 3_600, "day": 86_400}
+_AMOUNT = r"\s*(\d[\d_]*(?:\.\d+)?)\s*([A-Za-z][\w-]*)?\s*"
+_TIME = r"(?:/|\bper\b)\s*(0*[1-9]\d*)?\s*(second|minute|hour|day)s?\s*"
+PACED_SECONDS = 60
+"""The longest window that is paced without a `burst`."""
+BURST_PART = 10
+"""Without a `burst`, the amount divided by this number may begin at once, and at least one call."""
+
+
+@dataclass(frozen=True)
+class RateLimit:
+    """At most `amount` of the unit in any `seconds`."""
+
+    amount: float
+    unit: str
+    seconds: int
+    burst: float | None = None
+    """How much may begin at once. The rest begins at the pace of the rate; None if there is no pace."""
+
+    def __str__(self) -> str:
+        known = {seconds: name for name, seconds in _SECONDS.items()}
+        unit = "" if self.unit == CALLS else f" {self.unit}"
+        return f"{self.amount:.15g}{unit}/{known.get(self.seconds) or f'{self.seconds} seconds'}"
+
+
+def parse_rates(value: str | Sequence[str]) -> tuple[RateLimit, ...]:
+    """One rate, several with commas, or a list of them. Raises InvalidOption."""
+    found = []
+    for amount, unit, match in _amounts(value, _TIME, "a rate, such as '100/second' or '90000 tokens/minute'"):
+        found.append(RateLimit(amount, unit, int(match[3] or 1) * _SECONDS[match[4]]))
+    if len({(rate.unit, rate.seconds) for rate in found}) < len(found) or not found:
+        raise InvalidOption(f"{value!r} has two rates of one unit and time, or none")
+    return tuple(found)
+
+
+def parse_bursts(value: str | Sequence[str]) -> Mapping[str, float]:
+    """An amount, several with commas, or a list of them, by unit. Raises InvalidOption."""
+    found: dict[str, float] = {}
+    for amount, unit, _ in _amounts(value, "", "an amount, such as '50' or '9000 tokens'"):
+        if unit in found:
+            raise InvalidOption(f"{value!r} has two amounts of {unit}")
+        found[unit] = amount
+    return found
+
+
+def _amounts(value: object, behind: str, what: str) -> Iterator[tuple[float, str, re.Match[str]]]:
+    """Each amount of more than 0 with its unit, and the match of the text, which has this pattern behind them."""
+    for text in [str(each) for each in value] if isinstance(value, list | tuple) else str(value).split(","):
+        match = re.fullmatch(_AMOUNT + behind, text, re.ASCII)
+        if match is None or not float(match[1]):
+            raise InvalidOption(f"{text.strip()!r} is not {what}")
+        yield float(match[1]), match[2] or CALLS, match
+
+
+def paced(rates: Sequence[RateLimit], bursts: Mapping[str, float]) -> tuple[RateLimit, ...]:
+    """The rates with what may begin at once: by unit, or by default. Raises InvalidOption if no rate has a unit."""
+    if missing := sorted(bursts.keys() - {rate.unit for rate in rates}):
+        raise InvalidOption(f"{', '.join(missing)}: no rate counts them")
+    return tuple(replace(rate, burst=_burst(rate, bursts.get(rate.unit))) for rate in rates)
+
+
+def _burst(rate: RateLimit, given: float | None) -> float | None:
+    if given is not None:
+        return min(given, rate.amount)
+    if rate.seconds > PACED_SECONDS:
+        return None
+    return max(rate.amount / BURST_PART, 1.0 if rate.unit == CALLS else 0.0)
 
 
 class WithoutCoordination(StrEnum):

@@ -23,8 +23,7 @@ from udf_server.base.errors import InvalidConfig
 from udf_server.hosting.registry import Registry
 from udf_server.limits.breaker import AdaptiveLimit, Breaker, of_error, of_result
 from udf_server.limits.limiter import Limiter
-from udf_server.limits.rates import parse_rates
-from udf_server.limits.settings import GuardSettings
+from udf_server.limits.settings import GuardSettings, parse_rates
 from udf_server.serving.config import ServerConfig, load_config
 from udf_server.serving.server import Server
 
