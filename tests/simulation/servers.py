@@ -27,8 +27,8 @@ from udf_server.hosting.function_host import FunctionHost
 from udf_server.hosting.load import ReportedLoad
 from udf_server.hosting.registry import Registry
 from udf_server.hosting.turns import Turns
+from udf_server.limits.budget_costs import GRACE_SECONDS
 from udf_server.limits.budgets import Budgets
-from udf_server.limits.costs import GRACE_SECONDS
 from udf_server.limits.guard_metrics import GuardMetrics
 from udf_server.limits.limiter import Limiter
 from udf_server.limits.settings import GuardSettings, WithoutCoordination

@@ -8,12 +8,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol
 
 from udf_server.base.errors import BudgetSpent
+from udf_server.limits.budget_costs import GRACE_SECONDS, RunningCall, Spender, Terms
 from udf_server.limits.budget_sums import BudgetSums
-from udf_server.limits.costs import GRACE_SECONDS, RunningCall, Spender
 from udf_server.limits.sharing.account import Account
 from udf_server.limits.sharing.claims import LedgerAnswer, LimitClaim
 from udf_server.limits.sharing.grants import Grant
-from udf_server.limits.terms import Terms
 
 __all__ = ["Answers", "Budget", "Needs", "Payer"]
 

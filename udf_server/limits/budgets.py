@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterator
 from remote_udf.errors import ErrorCode, ErrorKind, StreamError
 from remote_udf.v1 import message_pb2 as pb
 from udf_server.limits.budget import Budget
+from udf_server.limits.budget_costs import Terms
 from udf_server.limits.sharing.coordinator import Coordinator
 from udf_server.limits.sharing.ledgers import LocalLedgers
-from udf_server.limits.terms import Terms
 
 __all__ = ["Budgets"]
 

@@ -13,11 +13,10 @@ from udf_server.base.call_scope import NotCalled, Spending
 from udf_server.base.errors import BudgetSpent, CircuitOpen, RetryableError
 from udf_server.limits.breaker import WORKED, CallOutcome, Learned
 from udf_server.limits.budget import Budget, Needs
-from udf_server.limits.costs import CallCosts
 from udf_server.limits.guard_account import Demand, GuardAccount
 from udf_server.limits.guard_metrics import GuardMetrics
 from udf_server.limits.queue import WaitingCalls
-from udf_server.limits.settings import GuardSettings
+from udf_server.limits.settings import CallCosts, GuardSettings
 from udf_server.limits.stream_budget import Bill, take_all
 from udf_server.limits.waiters import Steps, Waiter
 

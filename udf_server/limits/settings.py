@@ -1,5 +1,6 @@
-"""GuardSettings are the operator's settings in `[guards.NAME]` of the server's file, with the rates that they name."""
+"""GuardSettings are the operator's settings in `[guards.NAME]` of the server's file; CallCosts apply their rates."""
 
+import logging
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -8,11 +9,15 @@ from itertools import starmap
 
 from remote_udf.effective_options import canonical, resolve
 from remote_udf.errors import InvalidOption
+from remote_udf.functions import FunctionKind
 from remote_udf.option_tables import mapping, option, table_of
 from remote_udf.option_values import ValueReader, choice, count, duration, switch
-from udf_server.base.errors import InvalidConfig
+from udf_server.base.errors import InvalidConfig, InvalidCost
+from udf_server.declaring.functions import Function
 
-__all__ = ["BURST_PART", "CALLS", "GuardSettings", "RateLimit", "WithoutCoordination", "parse_rates"]
+__all__ = ["BURST_PART", "CALLS", "CallCosts", "GuardSettings", "RateLimit", "WithoutCoordination", "parse_rates"]
+
+log = logging.getLogger(__name__)
 
 CALLS = "calls"
 """The unit of a rate that names none."""
@@ -165,3 +170,55 @@ class GuardSettings:
         values = [(each, getattr(self, each.attribute)) for each in table_of(GuardSettings).values()]
         changed = [(each, value) for each, value in values if value != getattr(default, each.attribute)]
         return ", ".join(f"{each.name} = {each.format(value)}" for each, value in changed)
+
+
+class CallCosts:
+    """What calls of one function cost, in the units of its rates."""
+
+    def __init__(self, key: str, rates: Sequence[RateLimit]) -> None:
+        self._key, self._rates = key, rates
+        self._units = {rate.unit for rate in rates} - {CALLS}
+        self._compared = False
+        """Whether the units of an estimate were compared with those of the rates."""
+
+    def require(self, function: Function) -> None:
+        """Raises InvalidConfig if it is not a scalar function, or if a rate has a unit that its calls do not cost."""
+        if function.spec.kind is not FunctionKind.SCALAR:
+            raise InvalidConfig(
+                f"setting guards: {self._key} is an {function.spec.kind} function; guards are for scalar functions"
+            )
+        if self._units and function.cost is None:
+            raise InvalidConfig(
+                f"setting guards, function {self._key}: rate counts {', '.join(sorted(self._units))}, but the function "
+                "is declared without `cost`, which says how much a call is going to cost"
+            )
+
+    @property
+    def counts_units(self) -> bool:
+        """Whether a rate counts another unit than calls."""
+        return bool(self._units)
+
+    def of(self, estimate: Mapping[str, float]) -> Sequence[float]:
+        """What a call takes of each rate, of which this is expected. Raises InvalidCost if it never fits."""
+        if not self._compared and estimate:
+            self._compare(estimate)
+        found = [1.0 if rate.unit == CALLS else estimate.get(rate.unit, 0.0) for rate in self._rates]
+        for rate, amount in zip(self._rates, found, strict=True):
+            if amount > rate.amount:
+                raise InvalidCost(
+                    f"function {self._key}: cost: a call of {amount:g} {rate.unit} never fits the rate {rate}"
+                )
+        return found
+
+    def missed(self, costs: Sequence[float], spent: Mapping[str, float]) -> Sequence[float]:
+        """What a call has spent beyond what it took of each rate; less than 0 if it has spent less."""
+        return [spent.get(rate.unit, cost) - cost for rate, cost in zip(self._rates, costs, strict=True)]
+
+    def _compare(self, estimate: Mapping[str, float]) -> None:
+        """Warn if the first estimate lacks a unit of the rates: such a rate bounds nothing."""
+        self._compared = True
+        if missing := sorted(self._units - estimate.keys()):
+            log.warning(
+                "a rate counts a unit that `cost` of the function has not returned: use one name in both",
+                extra={"function": self._key, "rate": ", ".join(missing), "cost": ", ".join(sorted(estimate))},
+            )

@@ -6,7 +6,7 @@ from remote_udf.errors import ErrorCode
 from udf_server.base.call_scope import Spending, current_scope
 from udf_server.base.fairness import Party
 from udf_server.limits.budget import Budget, Payer
-from udf_server.limits.costs import RunningCall, Spender
+from udf_server.limits.budget_costs import RunningCall, Spender
 
 __all__ = ["Bill", "StreamBudget", "take_all"]
 

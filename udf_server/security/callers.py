@@ -10,7 +10,7 @@ from remote_udf.option_tables import Option, option, table_of
 from remote_udf.option_values import choice, count, reader
 from udf_server.base.errors import InvalidConfig, InvalidCost
 from udf_server.base.fairness import Priority
-from udf_server.limits.terms import Terms
+from udf_server.limits.budget_costs import Terms
 
 __all__ = ["DEFAULT", "OTHERS", "CallerSettings", "parse_callers"]
 

@@ -10,12 +10,12 @@ from udf_server.base.call_scope import CallScope, StreamSpending, current_scope,
 from udf_server.base.errors import BudgetSpent
 from udf_server.base.fairness import Party
 from udf_server.limits.budget import Budget
+from udf_server.limits.budget_costs import Terms
 from udf_server.limits.limited_calls import limited
 from udf_server.limits.limiter import Limiter
 from udf_server.limits.settings import GuardSettings
 from udf_server.limits.sharing.ledgers import LocalLedgers
 from udf_server.limits.stream_budget import StreamBudget
-from udf_server.limits.terms import Terms
 
 
 class Function:

@@ -14,10 +14,10 @@ from tests.udf_server.limits.sharing.test_ledgers import claim as ledger_claim
 from tests.udf_server.limits.sharing.test_ledgers import part
 from tests.udf_server.redis_process import with_redis
 from udf_server.limits.budget import Budget
+from udf_server.limits.budget_costs import Terms
 from udf_server.limits.sharing.grants import CoordinationFailed
 from udf_server.limits.sharing.ledger import LEASE_SECONDS, Ledger
 from udf_server.limits.sharing.ledgers import RedisLedgers
-from udf_server.limits.terms import Terms
 
 
 def claim(member="a", number=1, leave=False, settings="10 usd", rows=0, failed=0, epoch="", **units):

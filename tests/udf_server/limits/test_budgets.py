@@ -27,12 +27,11 @@ from udf_server.base.call_scope import Spending
 from udf_server.base.errors import BudgetSpent
 from udf_server.base.fairness import Party
 from udf_server.limits.budget import Budget as JobBudget
-from udf_server.limits.costs import Spender
+from udf_server.limits.budget_costs import Spender, Terms
 from udf_server.limits.sharing.account import AWAY_SECONDS
 from udf_server.limits.sharing.ledger import Ledger
 from udf_server.limits.sharing.ledgers import LocalLedgers
 from udf_server.limits.stream_budget import Bill, take_all
-from udf_server.limits.terms import Terms
 
 SPENT = ErrorCode.BUDGET_SPENT
 

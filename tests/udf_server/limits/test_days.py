@@ -14,13 +14,13 @@ from tests.udf_server.security.test_callers import callers, refused, results
 from tests.udf_server.talk import eventually
 from udf_server.base.call_scope import StreamSpending, spend
 from udf_server.base.errors import BudgetSpent
+from udf_server.limits.budget_costs import Terms
 from udf_server.limits.budgets import Budgets
 from udf_server.limits.limited_calls import limited
 from udf_server.limits.limiter import Limiter
 from udf_server.limits.sharing.coordinator import Coordinator
 from udf_server.limits.sharing.ledgers import LocalLedgers
 from udf_server.limits.stream_budget import StreamBudget
-from udf_server.limits.terms import Terms
 from udf_server.security.callers import parse_callers
 
 __all__ = ["callers"]

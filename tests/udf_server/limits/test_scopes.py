@@ -10,13 +10,13 @@ import udf_server as udf
 from udf_server.base.call_scope import NO_CALL, CallScope, current_scope
 from udf_server.base.fairness import Party
 from udf_server.limits.budget import Budget
+from udf_server.limits.budget_costs import Terms
 from udf_server.limits.hedge import Hedge
 from udf_server.limits.limited_calls import limited
 from udf_server.limits.limiter import Limiter
 from udf_server.limits.settings import GuardSettings
 from udf_server.limits.sharing.ledgers import LocalLedgers
 from udf_server.limits.stream_budget import StreamBudget
-from udf_server.limits.terms import Terms
 
 
 @udf.scalar(cost=lambda x: {"usd": 1.0}, idempotent=True, hedge_after="1 h")

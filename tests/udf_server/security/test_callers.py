@@ -20,11 +20,11 @@ from tests.udf_server.talk import eventually
 from udf_server.base.errors import BudgetSpent, InvalidConfig
 from udf_server.base.fairness import Priority
 from udf_server.hosting.registry import Registry
+from udf_server.limits.budget_costs import Terms
 from udf_server.limits.budgets import IDLE_SECONDS, Budgets
 from udf_server.limits.sharing.coordinator import Coordinator
 from udf_server.limits.sharing.ledgers import LocalLedgers
 from udf_server.limits.stream_budget import StreamBudget
-from udf_server.limits.terms import Terms
 from udf_server.security.access import Access, Caller, hashed, new_token
 from udf_server.security.callers import CallerSettings, parse_callers
 from udf_server.serving.config import ServerConfig, load_config

@@ -11,9 +11,9 @@ from tests.udf_server.limits.test_guards import Counted, answers, counting_funct
 from tests.udf_server.redis_process import with_redis
 from udf_server.base.errors import InvalidConfig
 from udf_server.limits.budget import Budget
+from udf_server.limits.budget_costs import Terms
 from udf_server.limits.sharing.coordinator import Coordinator
 from udf_server.limits.sharing.ledgers import LedgerServer, RedisLedgers
-from udf_server.limits.terms import Terms
 
 
 @pytest.fixture

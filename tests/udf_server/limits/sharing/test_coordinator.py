@@ -8,6 +8,7 @@ from tests.udf_server.talk import eventually
 from udf_server.base.errors import InvalidConfig
 from udf_server.base.metrics import ServerMetrics
 from udf_server.limits.budget import Budget
+from udf_server.limits.budget_costs import Terms
 from udf_server.limits.guard_metrics import GuardMetrics
 from udf_server.limits.limiter import Limiter
 from udf_server.limits.settings import GuardSettings
@@ -15,7 +16,6 @@ from udf_server.limits.sharing import coordinator
 from udf_server.limits.sharing.coordinator import Coordinator
 from udf_server.limits.sharing.grants import CoordinationFailed
 from udf_server.limits.sharing.ledgers import LocalLedgers
-from udf_server.limits.terms import Terms
 
 
 class RecordedLedgers(LocalLedgers):

@@ -1,72 +1,68 @@
-"""What calls cost: what a guard takes for a call, and what a budget holds for it by what earlier calls have spent."""
+"""The Terms of a budget, and what it holds for each RunningCall by what earlier calls of the Spender have spent."""
 
-import logging
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
-from remote_udf.functions import FunctionKind
-from udf_server.base.call_scope import Spending
-from udf_server.base.errors import InvalidConfig, InvalidCost
+from remote_udf.amounts import MOST_UNITS
+from remote_udf.errors import ErrorCode, ErrorKind, StreamError
+from remote_udf.outcomes import ErrorBudget
+from remote_udf.v1 import message_pb2 as pb
+from udf_server.base.call_scope import Spending, checked_amounts
+from udf_server.base.errors import InvalidCost
 from udf_server.base.fairness import Party
-from udf_server.declaring.functions import Function
-from udf_server.limits.settings import CALLS, RateLimit
+from udf_server.limits.settings import CALLS
 
-__all__ = ["GRACE_SECONDS", "CallCosts", "RunningCall", "Spender"]
+__all__ = ["ERRORS", "GRACE_SECONDS", "RunningCall", "Spender", "Terms"]
 
-log = logging.getLogger(__name__)
+ERRORS = "errors"
+"""The unit of failed rows, which is no amount of calls."""
+JOB_LENGTH = 200
 
 
-class CallCosts:
-    """What calls of one function cost, in the units of its rates."""
+@dataclass(frozen=True)
+class Terms:
+    """The budget of a job, or of a caller for a day."""
 
-    def __init__(self, key: str, rates: Sequence[RateLimit]) -> None:
-        self._key, self._rates = key, rates
-        self._units = {rate.unit for rate in rates} - {CALLS}
-        self._compared = False
-        """Whether the units of an estimate were compared with those of the rates."""
+    amounts: tuple[tuple[str, float], ...]
+    """Maximum amounts by unit, without errors."""
+    errors: ErrorBudget = field(default_factory=ErrorBudget)
+    """How many rows may fail."""
 
-    def require(self, function: Function) -> None:
-        """Raises InvalidConfig if it is not a scalar function, or if a rate has a unit that its calls do not cost."""
-        if function.spec.kind is not FunctionKind.SCALAR:
-            raise InvalidConfig(
-                f"setting guards: {self._key} is an {function.spec.kind} function; guards are for scalar functions"
-            )
-        if self._units and function.cost is None:
-            raise InvalidConfig(
-                f"setting guards, function {self._key}: rate counts {', '.join(sorted(self._units))}, but the function "
-                "is declared without `cost`, which says how much a call is going to cost"
-            )
-
-    @property
-    def counts_units(self) -> bool:
-        """Whether a rate counts another unit than calls."""
-        return bool(self._units)
-
-    def of(self, estimate: Mapping[str, float]) -> Sequence[float]:
-        """What a call takes of each rate, of which this is expected. Raises InvalidCost if it never fits."""
-        if not self._compared and estimate:
-            self._compare(estimate)
-        found = [1.0 if rate.unit == CALLS else estimate.get(rate.unit, 0.0) for rate in self._rates]
-        for rate, amount in zip(self._rates, found, strict=True):
-            if amount > rate.amount:
+    @classmethod
+    def from_proto(cls, message: pb.Budget) -> "Terms":
+        """Raises StreamError if an amount is not a number of more than 0, or if there are too many."""
+        try:
+            if not 0 < len(message.job) <= JOB_LENGTH:
                 raise InvalidCost(
-                    f"function {self._key}: cost: a call of {amount:g} {rate.unit} never fits the rate {rate}"
+                    f"budget: the id of the job has {len(message.job)} characters; expected 1 to {JOB_LENGTH}"
                 )
-        return found
+            share = message.error_share
+            if not 0 <= share <= 1 or math.isnan(share):
+                raise InvalidCost(f"budget: {share!r} is not a share of errors from 0 to 1")
+            terms = cls.of(dict(message.amounts), "budget")
+            return replace(terms, errors=replace(terms.errors, share=share or None))
+        except InvalidCost as error:
+            raise StreamError(ErrorKind.PROTOCOL, ErrorCode.INVALID_OPTION, str(error)) from None
 
-    def missed(self, costs: Sequence[float], spent: Mapping[str, float]) -> Sequence[float]:
-        """What a call has spent beyond what it took of each rate; less than 0 if it has spent less."""
-        return [spent.get(rate.unit, cost) - cost for rate, cost in zip(self._rates, costs, strict=True)]
+    @classmethod
+    def of(cls, given: object, source: str) -> "Terms":
+        """The terms of amounts by unit. Raises InvalidCost, which names the source."""
+        amounts = checked_amounts(given, source)
+        if len(amounts) > MOST_UNITS:
+            raise InvalidCost(f"{source}: {len(amounts)} units; at most {MOST_UNITS} are possible")
+        for unit, amount in amounts.items():
+            if not amount:
+                raise InvalidCost(f"{source}: {unit}=0 is not a number of more than 0")
+        errors = ErrorBudget(amounts.pop(ERRORS, None))
+        return cls(tuple(sorted(amounts.items())), errors)
 
-    def _compare(self, estimate: Mapping[str, float]) -> None:
-        """Warn if the first estimate lacks a unit of the rates: such a rate bounds nothing."""
-        self._compared = True
-        if missing := sorted(self._units - estimate.keys()):
-            log.warning(
-                "a rate counts a unit that `cost` of the function has not returned: use one name in both",
-                extra={"function": self._key, "rate": ", ".join(missing), "cost": ", ".join(sorted(estimate))},
-            )
+    def __str__(self) -> str:
+        parts = [f"{amount:.15g} {unit}" for unit, amount in self.amounts]
+        most, share = self.errors.most, self.errors.share
+        parts += [f"{most:.15g} errors"] if most is not None else []
+        parts += [f"{100 * share:.15g} % errors"] if share is not None else []
+        return ", ".join(parts)
 
 
 FAILED_CALLS = 10
