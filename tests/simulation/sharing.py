@@ -15,8 +15,7 @@ from tests.simulation.spending import Spending
 from udf_server.limits.budgets import Budgets
 from udf_server.limits.limiter import Limiter
 from udf_server.limits.settings import CALLS, GuardSettings
-from udf_server.limits.sharing.claims import LedgerAnswer, LimitClaim, RateClaim
-from udf_server.limits.sharing.grants import CoordinationFailed
+from udf_server.limits.sharing.claims import CoordinationFailed, LedgerAnswer, LimitClaim, RateClaim
 from udf_server.limits.sharing.ledger import LEASE_SECONDS, Ledger
 from udf_server.limits.sharing.ledgers import ANSWER_SECONDS, Ledgers
 

@@ -24,7 +24,7 @@ from udf_server.declaring.functions import Function
 from udf_server.hosting.function_options import EVERY, FunctionOptions, ignored_options
 from udf_server.hosting.registry import Catalog, Registry, check_guards, check_weights
 from udf_server.limits.limiter import Limiter
-from udf_server.limits.sharing.grants import CoordinationFailed
+from udf_server.limits.sharing.claims import CoordinationFailed
 from udf_server.limits.sharing.ledgers import ledgers_from_url
 from udf_server.plugins.loading import build_plugin_manager, load_functions
 from udf_server.security.access import Access, access_rules

@@ -11,8 +11,7 @@ from udf_server.base.errors import BudgetSpent
 from udf_server.limits.budget_costs import GRACE_SECONDS, RunningCall, Spender, Terms
 from udf_server.limits.budget_sums import BudgetSums
 from udf_server.limits.sharing.account import Account
-from udf_server.limits.sharing.claims import LedgerAnswer, LimitClaim
-from udf_server.limits.sharing.grants import Grant
+from udf_server.limits.sharing.claims import Grant, LedgerAnswer, LimitClaim
 
 __all__ = ["Answers", "Budget", "Needs", "Payer"]
 

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from udf_server.limits.budget_costs import Terms
 from udf_server.limits.settings import CALLS
 from udf_server.limits.sharing.account import FORGOTTEN
-from udf_server.limits.sharing.claims import LimitClaim, UnitClaim
-from udf_server.limits.sharing.grants import Grant
+from udf_server.limits.sharing.claims import Grant, LimitClaim, UnitClaim
 
 __all__ = ["BudgetSums"]
 

@@ -7,8 +7,7 @@ from typing import NamedTuple
 from udf_server.limits.lease import Lease
 from udf_server.limits.settings import GuardSettings, WithoutCoordination
 from udf_server.limits.sharing.account import BUSY_SECONDS, Account
-from udf_server.limits.sharing.claims import LimitClaim
-from udf_server.limits.sharing.grants import Grant
+from udf_server.limits.sharing.claims import Grant, LimitClaim
 from udf_server.limits.sharing.ledger import LEASE_SECONDS
 from udf_server.limits.sharing.window import LOCAL_SLOTS, Window
 

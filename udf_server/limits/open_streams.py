@@ -8,9 +8,8 @@ import uuid
 from collections.abc import Callable, Iterable
 
 from udf_server.limits.sharing.account import Account
-from udf_server.limits.sharing.claims import LimitClaim
+from udf_server.limits.sharing.claims import Grant, LimitClaim
 from udf_server.limits.sharing.coordinator import Coordinator
-from udf_server.limits.sharing.grants import Grant
 from udf_server.limits.sharing.ledger import LEASE_SECONDS
 
 __all__ = ["OpenStreams", "StreamPlaces"]

@@ -15,7 +15,7 @@ from tests.udf_server.limits.sharing.test_ledgers import part
 from tests.udf_server.redis_process import with_redis
 from udf_server.limits.budget import Budget
 from udf_server.limits.budget_costs import Terms
-from udf_server.limits.sharing.grants import CoordinationFailed
+from udf_server.limits.sharing.claims import CoordinationFailed
 from udf_server.limits.sharing.ledger import LEASE_SECONDS, Ledger
 from udf_server.limits.sharing.ledgers import RedisLedgers
 

@@ -6,8 +6,8 @@ import pytest
 
 from udf_server.limits import open_streams
 from udf_server.limits.open_streams import OpenStreams
+from udf_server.limits.sharing.claims import CoordinationFailed
 from udf_server.limits.sharing.coordinator import Coordinator
-from udf_server.limits.sharing.grants import CoordinationFailed
 from udf_server.limits.sharing.ledger import LEASE_SECONDS
 from udf_server.limits.sharing.ledgers import LocalLedgers
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tests.udf_server.limits.sharing.test_ledgers import claim, part
 from tests.udf_server.lying_redis import Raw, lies_of
-from udf_server.limits.sharing.grants import CoordinationFailed, checked_grant
+from udf_server.limits.sharing.claims import CoordinationFailed, checked_grant
 from udf_server.limits.sharing.ledgers import RedisLedgers
 from udf_server.stores.redis_client import AnswerSizes, TooLarge
 

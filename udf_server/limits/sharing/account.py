@@ -4,8 +4,7 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 
-from udf_server.limits.sharing.claims import LedgerAnswer, LimitClaim
-from udf_server.limits.sharing.grants import Grant, checked_grant
+from udf_server.limits.sharing.claims import Grant, LedgerAnswer, LimitClaim, checked_grant
 from udf_server.limits.sharing.ledger import LEASE_SECONDS
 
 __all__ = ["AWAY_SECONDS", "BUSY_SECONDS", "FORGOTTEN", "Account"]

@@ -9,8 +9,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from udf_server.base.errors import InvalidConfig
 from udf_server.base.threads import poster
 from udf_server.limits.sharing.account import Account
-from udf_server.limits.sharing.claims import LimitClaim
-from udf_server.limits.sharing.grants import CoordinationFailed
+from udf_server.limits.sharing.claims import CoordinationFailed, LimitClaim
 from udf_server.limits.sharing.ledger import LEASE_SECONDS
 from udf_server.limits.sharing.ledgers import Ledgers
 

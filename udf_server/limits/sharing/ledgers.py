@@ -18,8 +18,7 @@ from urllib.parse import quote, unquote, urlsplit
 
 from remote_udf.sockets import socket_directory
 from udf_server.base.errors import InvalidConfig
-from udf_server.limits.sharing.claims import LedgerAnswer, LimitClaim
-from udf_server.limits.sharing.grants import CoordinationFailed, read_grant
+from udf_server.limits.sharing.claims import CoordinationFailed, LedgerAnswer, LimitClaim, read_grant
 from udf_server.limits.sharing.ledger import Ledger
 from udf_server.limits.sharing.redis_script import SCRIPT
 from udf_server.stores.redis_client import CONNECTIONS, redis_client

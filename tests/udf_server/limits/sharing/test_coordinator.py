@@ -13,8 +13,8 @@ from udf_server.limits.guard_metrics import GuardMetrics
 from udf_server.limits.limiter import Limiter
 from udf_server.limits.settings import GuardSettings
 from udf_server.limits.sharing import coordinator
+from udf_server.limits.sharing.claims import CoordinationFailed
 from udf_server.limits.sharing.coordinator import Coordinator
-from udf_server.limits.sharing.grants import CoordinationFailed
 from udf_server.limits.sharing.ledgers import LocalLedgers
 
 

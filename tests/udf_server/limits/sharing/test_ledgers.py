@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.udf_server.redis_process import with_redis
-from udf_server.limits.sharing.grants import CoordinationFailed
+from udf_server.limits.sharing.claims import CoordinationFailed
 from udf_server.limits.sharing.ledger import LEASE_SECONDS, Ledger, ahead_seconds
 from udf_server.limits.sharing.ledgers import LINE_BYTES, LedgerServer, RedisLedgers, ledgers_from_url
 from udf_server.limits.sharing.redis_script import SCRIPT
