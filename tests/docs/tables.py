@@ -33,7 +33,7 @@ from udf_server.base.output import DroppedLines
 from udf_server.base.store import LARGEST_ENTRY
 from udf_server.cache.keys import LARGEST_ARGUMENTS
 from udf_server.cache.running_calls import MOST_ORPHANS
-from udf_server.cache.write_queue import QUEUE_BYTES
+from udf_server.cache.store_access import QUEUE_BYTES
 from udf_server.limits.breaker import ADAPTIVE_MOST
 from udf_server.plugins.loading import build_plugin_manager, load_functions
 from udf_server.plugins.metrics import MOST_SERIES

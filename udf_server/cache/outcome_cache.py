@@ -16,8 +16,7 @@ from udf_server.base.metrics import ServerMetrics
 from udf_server.base.store import LARGEST_ENTRY, Store
 from udf_server.cache.cached_batch import CachedBatch
 from udf_server.cache.running_calls import Flights, Orphans
-from udf_server.cache.store_access import StoreAccess
-from udf_server.cache.write_queue import WriteQueue
+from udf_server.cache.store_access import StoreAccess, WriteQueue
 from udf_server.stores.blocks import Recalled
 from udf_server.stores.memory import MemoryStore
 from udf_server.stores.row_bytes import row_sizes
@@ -74,7 +73,7 @@ class OutcomeCache:
         self._metrics = metrics
         self._clock = clock
         self._access = StoreAccess(clock, self.count_errors, self._took)
-        self.writes = WriteQueue(store, self._access, clock, self.count_errors)
+        self.writes = WriteQueue(store, self._access)
         """The entries that wait to be written to a shared store."""
 
     async def open(self) -> None:

@@ -13,7 +13,7 @@ from tests.udf_server.lying_redis import LyingRedis, Raw, lies_of
 from udf_server.base.errors import InvalidConfig
 from udf_server.base.metrics import ServerMetrics
 from udf_server.base.store import StoreError
-from udf_server.cache import write_queue
+from udf_server.cache import store_access
 from udf_server.cache.outcome_cache import OutcomeCache
 from udf_server.stores.opening import store_from_url
 from udf_server.testing import FunctionEnvironment
@@ -23,7 +23,7 @@ from udf_server.testing import FunctionEnvironment
 def shared_redis():
     redis = LyingRedis()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(write_queue, "STALLED_SECONDS", 0.05)
+        patch.setattr(store_access, "STALLED_SECONDS", 0.05)
         yield redis
     redis.close()
 

@@ -16,7 +16,7 @@ from tests.udf_server.talk import eventually
 from udf_server.base.errors import InvalidConfig
 from udf_server.base.metrics import ServerMetrics
 from udf_server.base.store import StoreError
-from udf_server.cache import looking_up, write_queue
+from udf_server.cache import looking_up, store_access
 from udf_server.cache.outcome_cache import OutcomeCache
 from udf_server.stores.entries import EntryCodec
 from udf_server.stores.file import FILE, FileStore
@@ -455,7 +455,7 @@ async def test_look_ups_that_fail_together_are_one_failure():
 @pytest.mark.slow
 @pytest.mark.parametrize("hangs", [False, True])
 async def test_a_server_that_stops_does_not_wait_for_a_store_that_fails(hangs, monkeypatch):
-    monkeypatch.setattr(write_queue, "WRITE_SECONDS", 1e6)  # with it, the test would not end
+    monkeypatch.setattr(store_access, "WRITE_SECONDS", 1e6)  # with it, the test would not end
     cache = OutcomeCache(Broken(hangs), ServerMetrics())
     cache.keep("f@1", [(b"key", b"entry")], 60)
     await cache.close()
