@@ -1,6 +1,5 @@
 """Budgets are those of the jobs and callers whose calls this process makes."""
 
-import asyncio
 import functools
 import hashlib
 import time
@@ -51,7 +50,6 @@ class Budgets:
         self._jobs: dict[str, Budget] = {}
         """The budgets that this process shares, by name: of jobs, and of callers for a day."""
         self._daily: dict[str, DailyBudget] = {}
-        self._leaving: set[asyncio.Task[None]] = set()
 
     def join(self, caller: str, request: pb.Budget, job: str = "") -> Budget:
         """The budget for a stream of a job, which `job` names for people. Call `leave` when the stream has ended.
@@ -155,7 +153,5 @@ class Budgets:
         del self._jobs[budget.name]
         if isinstance(self._ledgers, LocalLedgers):
             budget.leave()
-            return
-        task = asyncio.create_task(self._ledgers.remove(budget))
-        self._leaving.add(task)
-        task.add_done_callback(self._leaving.discard)
+        else:
+            self._ledgers.remove(budget)

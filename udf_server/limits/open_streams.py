@@ -120,7 +120,6 @@ class OpenStreams:
         self._coordinator, self._clock = coordinator, clock
         self._all = StreamPlaces(_NAME, "the server", most, clock, shared=coordinator is not None)
         self._by_caller: dict[str, StreamPlaces] = {}
-        self._leaving: set[asyncio.Task[None]] = set()
         self._joined = False
 
     def __len__(self) -> int:
@@ -162,9 +161,7 @@ class OpenStreams:
                 continue
             del self._by_caller[caller]
             if self._coordinator is not None:
-                task = asyncio.create_task(self._coordinator.remove(places))
-                self._leaving.add(task)
-                task.add_done_callback(self._leaving.discard)
+                self._coordinator.remove(places)
 
     async def close(self) -> None:
         """Return all places."""

@@ -110,7 +110,7 @@ async def test_idle_callers_are_forgotten_and_counted_again_when_they_return(mon
             one.leave("a")
             one.sweep()
             other.sweep()
-        await asyncio.gather(*one._leaving, *other._leaving)
+        await asyncio.gather(*one._coordinator._leaving, *other._coordinator._leaving)
         assert (one._by_caller, list(processes.ledgers._ledgers)) == ({}, ["streams"])
 
 

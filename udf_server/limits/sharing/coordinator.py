@@ -4,7 +4,7 @@ import asyncio
 import logging
 import time
 import uuid
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Sequence
 
 from udf_server.base.errors import InvalidConfig
 from udf_server.base.threads import poster
@@ -45,6 +45,7 @@ class Coordinator:
         self._member = new_id()
         self._tasks: dict[str, asyncio.Task[None]] = {}
         """By limit, for those whose ledger was joined, or did not answer."""
+        self._leaving: set[asyncio.Task[None]] = set()
         self._away: set[str] = set()
         self._closed = False
 
@@ -81,11 +82,14 @@ class Coordinator:
         self._accounts = (*self._accounts, account)
         self._tasks[account.name] = asyncio.create_task(self._run(account))
 
-    def remove(self, account: Account) -> Coroutine[None, None, None]:
-        """Send no more claims for a limit that was added. Await the result, which returns what was leased."""
+    def remove(self, account: Account) -> asyncio.Task[None]:
+        """Send no more claims for a limit that was added. The task, which need not be kept, returns what was leased."""
         self._accounts = tuple(each for each in self._accounts if each is not account)
         self._away.discard(account.name)
-        return self._leave(account, self._tasks.pop(account.name, None))
+        leaving = asyncio.create_task(self._leave(account, self._tasks.pop(account.name, None)))
+        self._leaving.add(leaving)
+        leaving.add_done_callback(self._leaving.discard)
+        return leaving
 
     async def _leave(self, account: Account, task: "asyncio.Task[None] | None") -> None:
         if task is not None and not self._closed:
