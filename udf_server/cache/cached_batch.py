@@ -1,6 +1,9 @@
-"""CachedBatch holds the outcomes of one batch until they are sent: some are from the cache, some from calls."""
+"""CachedBatch holds the outcomes of one batch, from the cache or from calls, until BatchAnswers sends them."""
 
+import asyncio
+import collections
 import dataclasses
+import functools
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -9,12 +12,13 @@ from typing import Protocol
 import numpy as np
 import pyarrow as pa
 
+from remote_udf.options import OutputMode
 from remote_udf.outcomes import RowError
 from udf_server.runners.outputs import Mask, Output, OutputWriter, Taken, error_bytes
-from udf_server.runners.runner import InputBatch
+from udf_server.runners.runner import InputBatch, RunnerSetup
 from udf_server.runners.selection import Indexes, Selection
 
-__all__ = ["BatchOwner", "CachedBatch", "RowWait"]
+__all__ = ["BatchAnswers", "BatchOwner", "CachedBatch", "RowWait"]
 
 
 class BatchOwner(Protocol):
@@ -55,9 +59,7 @@ class CachedBatch:
     def __init__(
         self, runner: BatchOwner, batch: InputBatch, columns: Sequence[pa.Array], keys: Sequence[bytes | None]
     ) -> None:
-        self.runner = runner
-        self.batch = batch
-        self.columns = columns
+        self.runner, self.batch, self.columns = runner, batch, columns
         self.keys = np.fromiter(keys, object, len(keys))
         """The key of each row; None for a row without one."""
         self._unkeyed = None if None not in keys else np.array([key is None for key in keys], np.bool_)
@@ -81,8 +83,7 @@ class CachedBatch:
         self._values: list[pa.Array] = []
         self._errors: dict[int, RowError] = {}
         self._skipped: set[int] = set()
-        self._calls = self._retries = 0
-        self._hits = self._misses = self._shared = 0
+        self._counts: collections.Counter[str] = collections.Counter()
 
     def keys_of(self, rows: "Indexes | Sequence[int]") -> list[bytes]:
         """The keys of rows that have one, in their order."""
@@ -109,13 +110,7 @@ class CachedBatch:
         return rows[self.open[rows]]
 
     def settle(self, rows: Indexes, values: pa.Array, errors: Mapping[int, RowError]) -> int:
-        """Set the outcomes of rows that have none. Returns the number of bytes that were added to `held`.
-
-        Args:
-            rows: Distinct indexes of rows.
-            values: Their values; null for a row with an error.
-            errors: Errors by the index of the row.
-        """
+        """Set the outcomes of rows that have none, as `BatchAnswers.settle`. Returns the bytes that `held` has more."""
         self.open[rows] = False
         self.left -= len(rows)
         self._rows.append(rows)
@@ -131,13 +126,9 @@ class CachedBatch:
         self._skipped.update(rows.tolist())
         return self.settle(rows, pa.nulls(len(rows), result), {})
 
-    def count(self, *, calls: int = 0, retries: int = 0, hits: int = 0, misses: int = 0, shared: int = 0) -> None:
-        """Add to the counts that the next output reports."""
-        self._calls += calls
-        self._retries += retries
-        self._hits += hits
-        self._misses += misses
-        self._shared += shared
+    def count(self, **counts: int) -> None:
+        """Add to the counts that the next output reports: `calls`, `retries`, `hits`, `misses` and `shared`."""
+        self._counts.update(counts)
 
     def outputs(self, writer: OutputWriter, *, ordered: bool) -> Iterator[Output]:
         """The Results of the outcomes that were not sent. With ordered output, one for each run of consecutive rows."""
@@ -160,10 +151,89 @@ class CachedBatch:
             errors = {place: self._errors.pop(row) for place, row in enumerate(indexes) if row in self._errors}
         if self._skipped:
             skipped = np.fromiter((row in self._skipped for row in indexes), np.bool_, len(indexes))
+        counts, self._counts = self._counts, collections.Counter()
         taken = Taken(
-            indexes[0] if ordered else 0, values, errors, {}, self._calls, self._retries, skipped,
-            (self._hits, self._misses, self._shared),
+            indexes[0] if ordered else 0, values, errors, {}, counts["calls"], counts["retries"], skipped,
+            (counts["hits"], counts["misses"], counts["shared"]),
         )  # fmt: skip
-        self._calls = self._retries = self._hits = self._misses = self._shared = 0
         first = self.batch.first_row
         yield from writer.write_pieces(first, taken, None if ordered else [first + row for row in indexes])
+
+
+class BatchAnswers:
+    """The batches with rows that have no outcome or were not sent. Use it on the server's event loop."""
+
+    def __init__(self, setup: RunnerSetup) -> None:
+        self._setup = setup
+        self._ordered = setup.options.output_mode is OutputMode.ORDERED
+        self._claim = setup.room.claim()
+        """The bytes of the outcomes that are held here."""
+        self.batches: dict[int, CachedBatch] = {}
+        """By their first row."""
+        self.closed = False
+
+    def add(self, batch: CachedBatch, skipped: Mask | None) -> None:
+        """Add a batch. Rows that are skipped, because an argument is null, have their outcome already."""
+        self.batches[batch.batch.first_row] = batch
+        if skipped is not None:
+            self._claim.add(batch.skip(skipped, self._setup.function.spec.result))
+            if not batch.left:
+                self._send(batch)
+
+    def settle(self, batch: CachedBatch, rows: Indexes, values: pa.Array, errors: Mapping[int, RowError]) -> None:
+        """Set the outcomes of those rows that have none, and send what should be sent now.
+
+        Args:
+            batch: The batch of the rows.
+            rows: Distinct indexes of rows.
+            values: Their values; null for a row with an error.
+            errors: Errors by the index of the row.
+        """
+        if self.closed or not len(rows):
+            return
+        still = batch.open[rows]
+        if not still.all():
+            # A row that was called although it waited may have got an outcome meanwhile.
+            places = np.flatnonzero(still)
+            rows, values = rows[places], values.take(pa.array(places))
+            errors = {row: error for row, error in errors.items() if batch.open[row]}
+            if not len(rows):
+                return
+        self._claim.add(batch.settle(rows, values, errors))
+        if not batch.left or not self._ordered:
+            self._send(batch)
+        elif self._claim.held >= self._setup.writer.piece_bytes or self._setup.room.full:
+            self.send_held()
+
+    def fail(self, batch: CachedBatch, errors: Mapping[int, RowError]) -> None:
+        """Set errors, by the index of the row, of those rows that have no outcome."""
+        rows = np.fromiter(errors, np.int64, len(errors))
+        self.settle(batch, rows, pa.nulls(len(errors), self._setup.function.spec.result), errors)
+
+    def send_held(self) -> None:
+        """Send all outcomes, because the room that they take is needed."""
+        for batch in list(self.batches.values()):
+            self._send(batch)
+
+    async def until_free(self) -> None:
+        """Wait until the client has read enough results."""
+        while self._setup.room.full and not self.closed:
+            self.send_held()
+            freed = asyncio.Event()
+            if not self._setup.room.when_free(functools.partial(self._setup.post, freed.set)):
+                await freed.wait()
+
+    def close(self) -> Sequence[CachedBatch]:
+        """Send nothing more. Returns the batches with rows that have no outcome. Safe to call twice."""
+        self.closed = True
+        self._claim.release()
+        batches, self.batches = self.batches, {}
+        return list(batches.values())
+
+    def _send(self, batch: CachedBatch) -> None:
+        held = batch.held
+        if not batch.left:
+            self.batches.pop(batch.batch.first_row, None)
+        for output in batch.outputs(self._setup.writer, ordered=self._ordered):
+            self._setup.emit(output)
+        self._claim.add(-held)

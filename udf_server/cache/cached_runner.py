@@ -17,8 +17,7 @@ from numpy.typing import NDArray
 from remote_udf.errors import ErrorCode
 from remote_udf.options import CacheScope, OutputMode
 from remote_udf.outcomes import RowError
-from udf_server.cache.answers import BatchAnswers
-from udf_server.cache.cached_batch import CachedBatch
+from udf_server.cache.cached_batch import BatchAnswers, CachedBatch
 from udf_server.cache.keying import Keying
 from udf_server.cache.keys import RowKeys
 from udf_server.cache.looking_up import LookUps

@@ -13,8 +13,7 @@ from remote_udf.options import CacheMode
 from remote_udf.outcomes import RowError
 from udf_server.base.store import BEGINNING_BYTES
 from udf_server.base.threads import done_aside
-from udf_server.cache.answers import BatchAnswers
-from udf_server.cache.cached_batch import CachedBatch
+from udf_server.cache.cached_batch import BatchAnswers, CachedBatch
 from udf_server.cache.keying import Keying
 from udf_server.cache.outcome_cache import CacheUnavailable, OutcomeCache
 from udf_server.cache.sharing import SingleFlight

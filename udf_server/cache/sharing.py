@@ -10,8 +10,7 @@ from remote_udf.durations import format_seconds
 from remote_udf.errors import ErrorCode
 from remote_udf.options import OutputMode
 from remote_udf.outcomes import RowError
-from udf_server.cache.answers import BatchAnswers
-from udf_server.cache.cached_batch import BatchOwner, CachedBatch, RowWait
+from udf_server.cache.cached_batch import BatchAnswers, BatchOwner, CachedBatch, RowWait
 from udf_server.cache.outcome_cache import OutcomeCache
 from udf_server.runners.runner import Runner, RunnerSetup
 from udf_server.runners.selection import Indexes
@@ -140,25 +139,21 @@ class SingleFlight(BatchOwner):
         self.call(batch, np.array(alone, np.int64))
 
     def share(self, batch: CachedBatch, rows: Sequence[int], values: pa.Array, errors: Mapping[int, RowError]) -> None:
-        """Set the outcomes of rows that waited for equal rows."""
         waited = sum(batch.waits.pop(row, None) is not None for row in rows)
         batch.count(shared=waited)
         self._answers.settle(batch, np.array(rows, np.int64), values, errors)
 
     def inherit(self, batch: CachedBatch, rows: Sequence[int]) -> None:
-        """Call rows that waited for another row, which has no outcome for them."""
         for row in rows:
             batch.waits.pop(row, None)
         self.call(batch, np.array(rows, np.int64))
 
     def call_now(self, batch: CachedBatch, key: bytes) -> None:
-        """Call the row of this key if it waits for another server, because rows that wait for it cannot wait longer."""
         row = batch.elsewhere.pop(key, None)
         if row is not None:
             self.call(batch, np.array([row], np.int64))
 
     def is_stuck(self, other: object) -> bool:
-        """Whether rows of `other` should not wait for this stream: its client does not read, so nothing is called."""
         return other is not self and self._setup.room.full
 
     def _share_error(self, key: bytes, error: RowError) -> None:
