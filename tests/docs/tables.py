@@ -27,10 +27,10 @@ from spark_client.executor.stream.message_sizing import MESSAGE_BYTES
 from spark_client.models.vector_search import MOST_BYTES as SEARCHED_BYTES
 from spark_client.windows.emitting import EMIT_OPTIONS
 from spark_client.windows.pane_windows import MOST_WINDOWS
+from udf_server.base.key_value_store import LARGEST_ENTRY
 from udf_server.base.metric_kinds import BulkHistogram
 from udf_server.base.metrics import ServerMetrics
 from udf_server.base.output import DroppedLines
-from udf_server.base.store import LARGEST_ENTRY
 from udf_server.cache.keys import LARGEST_ARGUMENTS
 from udf_server.cache.running_calls import MOST_ORPHANS
 from udf_server.cache.store_access import QUEUE_BYTES

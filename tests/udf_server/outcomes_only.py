@@ -1,6 +1,6 @@
 """The base of stores of tests that are asked for outcomes only."""
 
-from udf_server.base.store import Store
+from udf_server.base.key_value_store import Store
 
 __all__ = ["OutcomesOnly"]
 

@@ -11,7 +11,7 @@ from remote_udf.durations import format_seconds
 from remote_udf.errors import ErrorCode
 from remote_udf.options import CacheMode
 from remote_udf.outcomes import RowError
-from udf_server.base.store import BEGINNING_BYTES
+from udf_server.base.key_value_store import BEGINNING_BYTES
 from udf_server.base.threads import done_aside
 from udf_server.cache.cached_batch import BatchAnswers, CachedBatch
 from udf_server.cache.keying import Keying

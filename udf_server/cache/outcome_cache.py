@@ -11,9 +11,8 @@ from typing import TypeVar
 import numpy as np
 import pyarrow as pa
 
-from udf_server.base.key_value_store import Seal
+from udf_server.base.key_value_store import LARGEST_ENTRY, Seal, Store
 from udf_server.base.metrics import ServerMetrics
-from udf_server.base.store import LARGEST_ENTRY, Store
 from udf_server.cache.cached_batch import CachedBatch
 from udf_server.cache.running_calls import Flights, Orphans
 from udf_server.cache.store_access import StoreAccess, WriteQueue

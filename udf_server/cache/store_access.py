@@ -8,7 +8,7 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from udf_server.base.store import ENTRY_BYTES, Store, StoreError
+from udf_server.base.key_value_store import ENTRY_BYTES, Store, StoreError
 
 __all__ = ["QUEUE_BYTES", "StoreAccess", "WriteQueue"]
 

@@ -15,7 +15,7 @@ from remote_udf.segments import AppliedField
 from udf_server.aggregate.base import BundledKeySegment
 from udf_server.aggregate.declaration import Aggregate
 from udf_server.base.errors import InvalidConfig
-from udf_server.base.store import Store, StoreError
+from udf_server.base.key_value_store import Store, StoreError
 from udf_server.declaring.functions import Function
 from udf_server.hosting.function_options import Configured, explained
 from udf_server.hosting.registry import Registry

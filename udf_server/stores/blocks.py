@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from udf_server.base.store import ENTRY_BYTES
+from udf_server.base.key_value_store import ENTRY_BYTES
 
 __all__ = ["Block", "Blocks", "Indexes", "Recalled", "StoredRows"]
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from udf_server.base.errors import InvalidConfig
-from udf_server.base.store import (
+from udf_server.base.key_value_store import (
     BEGINNING_BYTES,
     ENTRY_BYTES,
     LARGEST_ENTRY,

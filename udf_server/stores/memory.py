@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 import numpy as np
 import pyarrow as pa
 
-from udf_server.base.store import Change, Store, Stored, StoreError
+from udf_server.base.key_value_store import Change, Store, Stored, StoreError
 from udf_server.stores.blocks import Blocks, Recalled, StoredRows
 from udf_server.stores.entries import packed
 

@@ -4,8 +4,7 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from udf_server.base.errors import InvalidConfig
-from udf_server.base.key_value_store import KeyValueError, KeyValueStore, Seal
-from udf_server.base.store import Store, StoreError
+from udf_server.base.key_value_store import KeyValueError, KeyValueStore, Seal, Store, StoreError
 from udf_server.stores.file import FileStore
 from udf_server.stores.memory import MemoryStore
 from udf_server.stores.redis import RedisStore

@@ -8,7 +8,7 @@ from types import UnionType
 from typing import TypeVar
 
 from udf_server.base.errors import InvalidConfig
-from udf_server.base.store import (
+from udf_server.base.key_value_store import (
     BEGINNING_BYTES,
     ENTRY_BYTES,
     LARGEST_OWN,

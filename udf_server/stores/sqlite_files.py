@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from udf_server.base.store import StoreError
+from udf_server.base.key_value_store import StoreError
 from udf_server.stores.private_files import NotPrivate, check_private
 
 __all__ = ["FileFormat", "OtherFormat", "SqliteFile", "opened", "parts", "size_of", "transaction"]

@@ -15,8 +15,8 @@ from tests.udf_server.file_stores import two_file_stores
 from tests.udf_server.outcomes_only import OutcomesOnly
 from tests.udf_server.redis_process import WITH_REDIS, RedisProcess
 from tests.udf_server.talk import Talk, batch, eventually
+from udf_server.base.key_value_store import NONE, StoreError
 from udf_server.base.metrics import ServerMetrics
-from udf_server.base.store import NONE, StoreError
 from udf_server.cache.outcome_cache import OutcomeCache
 from udf_server.stores import leases
 from udf_server.stores.entries import sealing

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 import udf_server as udf
 from tests.udf_server.lying_redis import LyingRedis, Raw, lies_of
 from udf_server.base.errors import InvalidConfig
+from udf_server.base.key_value_store import StoreError
 from udf_server.base.metrics import ServerMetrics
-from udf_server.base.store import StoreError
 from udf_server.cache import store_access
 from udf_server.cache.outcome_cache import OutcomeCache
 from udf_server.stores.opening import store_from_url

@@ -11,8 +11,8 @@ import pytest
 
 import udf_server as udf
 from tests.udf_server.file_stores import two_file_stores
+from udf_server.base.key_value_store import LARGEST_ENTRY, StoreError
 from udf_server.base.metrics import ServerMetrics
-from udf_server.base.store import LARGEST_ENTRY, StoreError
 from udf_server.cache.outcome_cache import OutcomeCache
 from udf_server.hosting.registry import Registry
 from udf_server.serving.config import ServerConfig

@@ -16,8 +16,7 @@ from remote_udf.errors import StreamError
 from tests.udf_server.lying_redis import lies_of
 from tests.udf_server.redis_process import RedisProcess, with_redis
 from udf_server.base.errors import InvalidConfig
-from udf_server.base.key_value_store import KeyValueStore
-from udf_server.base.store import Change, StoreError
+from udf_server.base.key_value_store import Change, KeyValueStore, StoreError
 from udf_server.hosting.registry import Registry
 from udf_server.serving.config import ServerConfig
 from udf_server.serving.server import Server

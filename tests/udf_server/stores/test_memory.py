@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import udf_server as udf
+from udf_server.base.key_value_store import ENTRY_BYTES, LARGEST_ENTRY
 from udf_server.base.metrics import ServerMetrics
-from udf_server.base.store import ENTRY_BYTES, LARGEST_ENTRY
 from udf_server.cache.outcome_cache import OutcomeCache
 from udf_server.stores.blocks import BLOCK_BYTES, ROW_BYTES
 from udf_server.stores.entries import _ERROR, _HEADER, _MARK, EntryCodec, packed

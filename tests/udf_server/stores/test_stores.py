@@ -14,8 +14,8 @@ from tests.udf_server.outcomes_only import OutcomesOnly
 from tests.udf_server.redis_process import RedisProcess, with_redis
 from tests.udf_server.talk import eventually
 from udf_server.base.errors import InvalidConfig
+from udf_server.base.key_value_store import StoreError
 from udf_server.base.metrics import ServerMetrics
-from udf_server.base.store import StoreError
 from udf_server.cache import looking_up, store_access
 from udf_server.cache.outcome_cache import OutcomeCache
 from udf_server.stores.entries import EntryCodec
