@@ -10,7 +10,7 @@ from pyspark.sql import Column
 
 from remote_udf.durations import parse_seconds
 from spark_client.base.errors import PlanError
-from spark_client.executor.aggregate.frame import TO_CURRENT, WHOLE, Frame
+from spark_client.executor.aggregate.frames import TO_CURRENT, WHOLE, Frame
 
 __all__ = ["Months", "Ordered", "Window", "WindowSpec", "desc"]
 

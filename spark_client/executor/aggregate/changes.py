@@ -14,9 +14,9 @@ import pyarrow as pa
 from remote_udf.row_kinds import RowKind
 from spark_client.executor.aggregate.bundles import net_rows, signs
 from spark_client.executor.aggregate.evaluation import Evaluation
-from spark_client.executor.aggregate.frames import FrameSteps
 from spark_client.executor.aggregate.over import aligned
 from spark_client.executor.aggregate.segment_columns import AggregateInput
+from spark_client.executor.aggregate.steps import FrameSteps
 from spark_client.executor.engine.pieces import Integers, LongColumn, cuts
 from spark_client.executor.segments.cutting import partitions_of
 from spark_client.executor.segments.keys import key_codes, run_starts

@@ -10,8 +10,8 @@ from remote_udf.options import OnError
 from spark_client.base.calls import AggregateCall
 from spark_client.base.errors import FunctionFailed, PlanError
 from spark_client.executor.aggregate.evaluation import Evaluation
-from spark_client.executor.aggregate.frames import recomputed
 from spark_client.executor.aggregate.segment_columns import AggregateInput
+from spark_client.executor.aggregate.steps import recomputed
 from spark_client.executor.engine.policy import failure_text
 from spark_client.executor.scalar.column import batch_of, with_errors
 from spark_client.executor.stream.runtime import RUNTIME, Runtime

@@ -11,9 +11,8 @@ from remote_udf.options import OnError
 from remote_udf.outcomes import RowError
 from remote_udf.row_kinds import ROW_KIND, RowKind
 from remote_udf.segments import ACCUMULATORS, KEY, ROWS, AppliedField, list_of
-from spark_client.executor.aggregate.frames import FrameSteps
-from spark_client.executor.aggregate.row_values import FIRST_VALUES, Evaluated, RowValues
 from spark_client.executor.aggregate.segment_columns import AggregateInput, accumulator_lists, key_struct, segment_call
+from spark_client.executor.aggregate.steps import FIRST_VALUES, Evaluated, FrameSteps, RowValues
 from spark_client.executor.engine.groups import Completed
 from spark_client.executor.engine.pieces import PIECE_BYTES, Integers, LongColumn
 from spark_client.executor.engine.policy import check_policy

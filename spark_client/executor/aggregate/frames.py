@@ -1,8 +1,7 @@
-"""Frames: the rows in the frame of each row, and the steps that lead from one frame to the next."""
+"""Frame: the rows around a row that an aggregate with OVER reads, and the positions of their bounds."""
 
-import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Context
 from fractions import Fraction
@@ -13,11 +12,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from spark_client.executor.aggregate.frame import Frame
 from spark_client.executor.engine.pieces import Integers
 from spark_client.executor.segments.keys import combined, run_starts
 
-__all__ = ["FrameSteps", "bounds_of", "recomputed", "slid", "stretches"]
+__all__ = ["TO_CURRENT", "WHOLE", "Frame", "bounds_of"]
 
 Numbers = npt.NDArray[np.int64] | npt.NDArray[np.float64] | npt.NDArray[np.object_]
 Side = Literal["left", "right"]
@@ -27,31 +25,28 @@ _MOST = 1 << 63
 
 
 @dataclass(frozen=True)
-class FrameSteps:
-    """The rows to apply, by segment, and the step after which each row's value is taken.
+class Frame:
+    """The rows around a row, from `start` to `end`; None means unbounded.
 
-    `rows` are row numbers of the table, `retracts` tells which of them are retracted (None: none), `offsets` are the
-    offsets of the segments. A row's value is that after `position` steps of its `segment`.
+    Offsets are rows, or differences in the column of the order: a number, or for times seconds or months.
     """
 
-    rows: Integers
-    retracts: npt.NDArray[np.bool_] | None
-    offsets: Integers
-    segment: Integers
-    position: Integers
+    rows: bool
+    start: float | None
+    end: float | None
+    of_time: bool = False
+    """Whether the offsets are seconds."""
+    of_months: bool = False
 
-    def only(self, chosen: npt.NDArray[np.bool_]) -> "FrameSteps":
-        """The steps of chosen rows only; `chosen` has an entry per row of the table."""
-        kept = chosen[self.rows]
-        before = np.concatenate(([0], np.cumsum(kept)))
-        start = self.offsets[:-1][self.segment]
-        return FrameSteps(
-            rows=self.rows[kept],
-            retracts=None if self.retracts is None else self.retracts[kept],
-            offsets=before[self.offsets],
-            segment=self.segment,
-            position=before[start + self.position] - before[start],
-        )
+    @property
+    def has_offsets(self) -> bool:
+        """Whether a RANGE frame compares values, and not only whether they are equal."""
+        return not self.rows and any(bound not in (None, 0) for bound in (self.start, self.end))
+
+
+WHOLE = Frame(rows=True, start=None, end=None)
+TO_CURRENT = Frame(rows=False, start=None, end=0)
+"""Up to the current row and its peers: SQL's default if there is an order."""
 
 
 def bounds_of(
@@ -82,64 +77,6 @@ def bounds_of(
             high = np.maximum.accumulate(high)
             low = np.maximum.accumulate(np.minimum(low, high))
     return low, np.maximum(low, high)
-
-
-def slid(low: Integers, high: Integers, starts: Integers) -> FrameSteps:
-    """Steps that add the rows which enter a frame and retract those which leave it, row by row.
-
-    Within a partition, neither bound may decrease. A frame that only grows retracts nothing.
-    """
-    rows = len(low)
-    firsts = np.zeros(rows, np.bool_)
-    firsts[starts] = True
-    low_before, high_before = np.roll(low, 1), np.roll(high, 1)
-    low_before[firsts] = high_before[firsts] = low[firsts]
-    # If the frame jumps over rows, they are added and then retracted.
-    added = np.maximum(high - high_before, 0)
-    removed = low - low_before
-    total = np.cumsum(added + removed)
-    begin = total - added - removed
-    count = int(total[-1]) if rows else 0
-    steps = np.empty(count, np.int64)
-    steps[_spread(begin, added)] = _spread(high_before, added)
-    retracts = np.zeros(count, np.bool_)
-    leaving = _spread(begin + added, removed)
-    steps[leaving] = _spread(low_before, removed)
-    retracts[leaving] = True
-    segment = np.cumsum(firsts) - 1
-    offsets = np.append(begin[starts], count)
-    return FrameSteps(steps, retracts if retracts.any() else None, offsets, segment, total - offsets[:-1][segment])
-
-
-def recomputed(low: Integers, high: Integers) -> FrameSteps:
-    """Steps that compute each frame separately, from its first row; rows with equal frames share a segment."""
-    fresh = _fresh(low, high)
-    lengths = (high - low)[fresh]
-    offsets = np.concatenate(([0], np.cumsum(lengths)))
-    segment = np.cumsum(fresh) - 1
-    return FrameSteps(_spread(low[fresh], lengths), None, offsets, segment, lengths[segment])
-
-
-def stretches(low: Integers, high: Integers, most: int) -> Iterator[tuple[int, int]]:
-    """Ranges of rows whose frames together have about `most` rows; rows with equal frames stay together."""
-    fresh = _fresh(low, high)
-    total = np.cumsum(np.where(fresh, high - low, 0))
-    stretch = np.maximum.accumulate(np.where(fresh, total // most, 0))
-    cuts = np.flatnonzero(stretch[1:] != stretch[:-1]) + 1
-    yield from itertools.pairwise([0, *cuts.tolist(), len(low)])
-
-
-def _fresh(low: Integers, high: Integers) -> npt.NDArray[np.bool_]:
-    """Whether each row's frame differs from that of the previous row."""
-    fresh = np.ones(len(low), np.bool_)
-    fresh[1:] = (low[1:] != low[:-1]) | (high[1:] != high[:-1])
-    return fresh
-
-
-def _spread(begin: Integers, counts: Integers) -> Integers:
-    """begin[0], begin[0] + 1, ... with counts[0] elements, then the same for the next ones."""
-    ends = np.cumsum(counts)
-    return np.repeat(begin - (ends - counts), counts) + np.arange(ends[-1] if len(ends) else 0)
 
 
 def _peer_starts(starts: Integers, order: list[pa.ChunkedArray], rows: int) -> Integers:

@@ -11,9 +11,9 @@ import numpy as np
 import pyarrow as pa
 
 from spark_client.executor.aggregate.evaluation import Evaluation
-from spark_client.executor.aggregate.frame import Frame
-from spark_client.executor.aggregate.frames import bounds_of, recomputed, slid, stretches
+from spark_client.executor.aggregate.frames import Frame, bounds_of
 from spark_client.executor.aggregate.segment_columns import AggregateInput
+from spark_client.executor.aggregate.steps import recomputed, slid, stretches
 from spark_client.executor.engine.pieces import Integers
 from spark_client.executor.segments.cutting import partitions_of
 from spark_client.executor.stream.runtime import RUNTIME, Runtime

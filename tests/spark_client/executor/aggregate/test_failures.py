@@ -7,7 +7,7 @@ import pytest
 
 from remote_udf.options import OnError
 from spark_client.base.errors import FunctionFailed
-from spark_client.executor.aggregate.frame import Frame
+from spark_client.executor.aggregate.frames import Frame
 from spark_client.executor.aggregate.grouped import map_grouped
 from spark_client.executor.aggregate.over import OverInput, OverPlan, map_over
 from spark_client.executor.aggregate.partial import map_partial

@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_client.executor.aggregate import over
-from spark_client.executor.aggregate.frame import Frame
-from spark_client.executor.aggregate.frames import bounds_of, recomputed, slid, stretches
+from spark_client.executor.aggregate.frames import Frame, bounds_of
 from spark_client.executor.aggregate.over import OverInput, OverPlan, map_over
 from spark_client.executor.aggregate.segment_columns import AggregateInput
+from spark_client.executor.aggregate.steps import recomputed, slid, stretches
 from spark_client.testing import FaultyTransport
 from tests.properties import examples
 from tests.spark_client.executor.aggregate.world import (

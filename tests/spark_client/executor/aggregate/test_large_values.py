@@ -8,7 +8,7 @@ import pytest
 import udf_server as udf
 from remote_udf.options import OnError
 from spark_client.executor.aggregate.changes import ChangesPlan, map_changes
-from spark_client.executor.aggregate.frame import TO_CURRENT, WHOLE, Frame
+from spark_client.executor.aggregate.frames import TO_CURRENT, WHOLE, Frame
 from spark_client.executor.aggregate.over import OverInput, OverPlan, map_over
 from spark_client.executor.aggregate.segment_columns import AggregateInput
 from spark_client.executor.engine import pieces

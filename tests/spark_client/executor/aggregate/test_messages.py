@@ -5,7 +5,7 @@ import pytest
 
 import udf_server as udf
 from remote_udf.options import OnError
-from spark_client.executor.aggregate.frame import Frame
+from spark_client.executor.aggregate.frames import Frame
 from spark_client.executor.aggregate.grouped import map_grouped
 from spark_client.executor.aggregate.over import OverInput, OverPlan, map_over
 from spark_client.executor.aggregate.partial import map_partial

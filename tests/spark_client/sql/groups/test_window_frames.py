@@ -3,7 +3,7 @@
 import pytest
 
 from spark_client import PlanError, Window
-from spark_client.executor.aggregate.frame import Frame
+from spark_client.executor.aggregate.frames import Frame
 from spark_client.functions.window import Months, Ordered
 from spark_client.sql.groups.window_frames import named_windows, read_window
 from spark_client.sql.text.parsing import Text
