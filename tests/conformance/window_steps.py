@@ -20,7 +20,7 @@ from remote_udf.row_kinds import ROW_KIND, RowKind
 from spark_client.base.options import EMIT_PREFIX
 from spark_client.base.types import arrow_type
 from spark_client.executor.aggregate.fired import FiredBucket, Step
-from spark_client.executor.aggregate.fired_state import FirePlan
+from spark_client.executor.aggregate.firing import FirePlan
 from spark_client.executor.aggregate.running import Running
 from spark_client.planning.aggregate.builtins import known_builtin
 from spark_client.windows.columns import WINDOW_COLUMNS, WINDOW_TIME

@@ -16,8 +16,7 @@ from remote_udf.row_kinds import RowKind
 from remote_udf.segments import ACCUMULATORS, KEY, ROWS, AppliedField, list_of
 from spark_client.base.identifiers import hidden
 from spark_client.executor.aggregate.bundles import signs
-from spark_client.executor.aggregate.fired_state import FiredWindow, FirePlan, loaded_windows, saved_windows
-from spark_client.executor.aggregate.firing import Firing
+from spark_client.executor.aggregate.firing import FiredWindow, FirePlan, Firing, loaded_windows, saved_windows
 from spark_client.executor.aggregate.segment_columns import (
     RowsByKey,
     group_by_key,

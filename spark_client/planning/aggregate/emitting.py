@@ -23,8 +23,7 @@ from spark_client.base.errors import PlanError
 from spark_client.base.identifiers import column_named, hidden
 from spark_client.base.types import arrow_type, spark_type
 from spark_client.executor.aggregate.fired import BUCKET, LAST, OVER, PACKED, fired, packed_windows
-from spark_client.executor.aggregate.fired_state import FirePlan
-from spark_client.executor.aggregate.firing import EmitOptions
+from spark_client.executor.aggregate.firing import EmitOptions, FirePlan
 from spark_client.executor.aggregate.running import Running
 from spark_client.executor.packed_batches import unpacked
 from spark_client.functions.aggregate import AggregateExpression

@@ -15,8 +15,7 @@ from remote_udf.row_kinds import CODE_TYPE, RowKind
 from spark_client import PlanError
 from spark_client.base.errors import StateMismatch
 from spark_client.executor.aggregate.fired import FiredBucket, Step
-from spark_client.executor.aggregate.fired_state import FirePlan
-from spark_client.executor.aggregate.firing import EmitOptions, Firing
+from spark_client.executor.aggregate.firing import EmitOptions, FirePlan, Firing
 from spark_client.executor.aggregate.running import Running
 from spark_client.windows.emitting import emit_options
 
