@@ -16,8 +16,7 @@ from spark_client.executor.engine.groups import Completed
 from spark_client.executor.engine.pieces import Integers
 from spark_client.executor.process.output import OutputRows
 from spark_client.executor.process.segment_batches import Before, after, segment_batch
-from spark_client.executor.process.state.entries import HELD, StoredKeys, page_schema
-from spark_client.executor.process.state.expiry import SWEPT_PAGES, half_expired
+from spark_client.executor.process.state.entries import HELD, SWEPT_PAGES, StoredKeys, half_expired, page_schema
 from spark_client.executor.process.state.held_rows import HeldRows, order_times
 from spark_client.executor.process.state.pages import NEVER, Pages, page_of
 from spark_client.executor.process.state.plan import StatePlan
@@ -74,7 +73,7 @@ class BucketWork:
         self._exchange = exchange
         self.dropped = 0
         """How many rows ORDER BY could not put in their place."""
-        self._schema = page_schema(plan.plan, orders=plan.orders, keeps_released=plan.keeps_released)
+        self._schema = page_schema(plan)
 
     def run(self, arrived: Arrived) -> Batches:
         """Yield the rows of the result. Changed pages are written after the last row."""

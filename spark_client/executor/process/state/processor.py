@@ -120,8 +120,7 @@ class BucketProcessor(StatefulProcessor):
         # Spark's watermark is at the beginning of 1970 until there is one.
         milliseconds = times.getCurrentWatermarkInMs() if plan.has_watermark else 0
         watermark = milliseconds * 1000 if milliseconds > 0 else None
-        schema = page_schema(plan.plan, orders=plan.orders, keeps_released=plan.keeps_released)
-        pages = Pages(self._pages, schema, count, total)
+        pages = Pages(self._pages, page_schema(plan), count, total)
 
         def exchange(batch: pa.RecordBatch, keys: Sequence[pa.Array]) -> Iterator[Completed]:
             for completed in engine.exchange_pieces(batch):

@@ -165,6 +165,6 @@ class Stream:
 
     def keys(self):
         """Returns the number of keys in the store."""
-        schema = page_schema(self.plan.plan, orders=self.plan.orders, keeps_released=self.plan.keeps_released)
+        schema = page_schema(self.plan)
         pages = [value for pages in self.store.maps.values() for (value,) in pages.values()]
         return sum(pa.ipc.read_record_batch(pa.py_buffer(page), schema).num_rows for page in pages)
