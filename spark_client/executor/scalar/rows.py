@@ -1,5 +1,6 @@
 """Whole rows in mapInArrow: several calls at once, ordered or unordered, with every error policy."""
 
+import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum, auto
@@ -15,7 +16,10 @@ from spark_client.executor.engine.row_engine import PlannedCall, RowEngine
 from spark_client.executor.scalar.dead_letter import DeadLetterWriter, Operator
 from spark_client.executor.stream.runtime import RUNTIME, Runtime
 
-__all__ = ["ColumnSource", "OutputColumn", "RowPlan", "map_rows", "of_partition", "output_table"]
+__all__ = [
+    "ColumnSource", "OutputColumn", "RowPlan", "map_rows", "number_of", "of_partition", "output_table",
+    "without_number",
+]  # fmt: skip
 
 NO_OPERATOR = Operator("")
 """The operator of a plan without dead letters."""
@@ -53,6 +57,23 @@ class RowPlan:
     ordered: bool
     operator: Operator = NO_OPERATOR
     letter_schema: str = ""
+
+
+def number_of(batches: Iterator[pa.RecordBatch]) -> tuple[int | None, Iterator[pa.RecordBatch]]:
+    """The number of the partition, in the first row's last column, and all batches; None if there are no rows.
+
+    The task does not tell it: after `coalesce` one task runs the operator for several partitions, one after the other,
+    and after a union with itself two tasks run it for the same one.
+    """
+    first = next((batch for batch in batches if batch.num_rows), None)
+    if first is None:
+        return None, iter(())
+    return first.column(first.num_columns - 1)[0].as_py(), itertools.chain([first], batches)
+
+
+def without_number(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The batches without their last column."""
+    return (batch.select(range(batch.num_columns - 1)) for batch in batches)
 
 
 def of_partition(plan: RowPlan, number: int | None) -> RowPlan:
