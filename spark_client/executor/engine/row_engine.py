@@ -9,12 +9,11 @@ import pyarrow as pa
 
 from remote_udf.options import AggregateOptions
 from spark_client.executor.engine.groups import Completed, Group
-from spark_client.executor.engine.merging import Unsent, merged
+from spark_client.executor.engine.messages import Readers, Unsent, merged
 from spark_client.executor.engine.nested import Nested, ReadyRows
 from spark_client.executor.engine.piecewise import PiecewiseGroup
 from spark_client.executor.engine.planned_calls import PlannedCall, equal_calls
 from spark_client.executor.engine.policy import blocking_errors
-from spark_client.executor.engine.readers import Readers
 from spark_client.executor.stream.call_stream import CallStream
 from spark_client.executor.stream.chunks import Answer
 from spark_client.executor.stream.runtime import Runtime

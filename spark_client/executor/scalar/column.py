@@ -1,6 +1,7 @@
 """Scalar Arrow-iterator UDFs, ordered, arrays in and arrays out: one call, or several calls of a row at once."""
 
 import itertools
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -12,12 +13,20 @@ from remote_udf.outcomes import RowError
 from spark_client.base.calls import ScalarCall
 from spark_client.base.errors import PlanError
 from spark_client.executor.engine.groups import Completed
-from spark_client.executor.engine.merging import Boundaries
 from spark_client.executor.engine.policy import ERROR_TYPE, PolicyKeeper, error_array, keep_policies
 from spark_client.executor.engine.row_engine import PlannedCall, RowEngine
 from spark_client.executor.stream.runtime import RUNTIME
 
-__all__ = ["FusedPlan", "batch_of", "evaluate_fused", "evaluate_last", "evaluate_scalar", "result_type", "with_errors"]
+__all__ = [
+    "Boundaries",
+    "FusedPlan",
+    "batch_of",
+    "evaluate_fused",
+    "evaluate_last",
+    "evaluate_scalar",
+    "result_type",
+    "with_errors",
+]
 
 
 @dataclass(frozen=True)
@@ -151,3 +160,29 @@ def batch_of(call: ScalarCall, arrays: pa.Array | tuple[pa.Array, ...]) -> pa.Re
             f"remote.sql, or pass an argument: {call.spec.signature}"
         )
     return pa.RecordBatch.from_arrays(columns, names=[f"a{index}" for index in range(len(columns))])
+
+
+class Boundaries:
+    """The sizes of input batches, for an output that must have one batch for each, in the same order.
+
+    Spark pairs the batches of a scalar function's output with those of its input, without documenting it, if it passes
+    columnar input (`spark.sql.execution.arrow.pythonUDF.columnarInput.enabled`, from 4.2 on).
+    """
+
+    def __init__(self) -> None:
+        self._sizes: deque[int] = deque()
+
+    def noted(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """The same batches; their sizes are recorded."""
+        for batch in batches:
+            self._sizes.append(batch.num_rows)
+            yield batch
+
+    def cut(self, column: pa.Array) -> Iterator[pa.Array]:
+        """Cut the next rows of the output, which must belong to whole input batches, into one array per batch."""
+        start = 0
+        while self._sizes and start + self._sizes[0] <= len(column):
+            size = self._sizes.popleft()
+            yield column.slice(start, size)
+            start += size
+        assert start == len(column)

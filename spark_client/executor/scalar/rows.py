@@ -17,9 +17,15 @@ from spark_client.executor.scalar.dead_letter import DeadLetterWriter, Operator
 from spark_client.executor.stream.runtime import RUNTIME, Runtime
 
 __all__ = [
-    "ColumnSource", "OutputColumn", "RowPlan", "map_rows", "number_of", "of_partition", "output_table",
+    "ColumnSource",
+    "OutputColumn",
+    "RowPlan",
+    "map_rows",
+    "number_of",
+    "of_partition",
+    "output_table",
     "without_number",
-]  # fmt: skip
+]
 
 NO_OPERATOR = Operator("")
 """The operator of a plan without dead letters."""

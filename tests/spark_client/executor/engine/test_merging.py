@@ -4,7 +4,8 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_client.executor.engine.merging import PATIENCE_SECONDS, Boundaries, merged
+from spark_client.executor.engine.messages import PATIENCE_SECONDS, merged
+from spark_client.executor.scalar.column import Boundaries
 from spark_client.executor.stream.message_sizing import MESSAGE_BYTES
 from tests.spark_client.scripted import Clock
 

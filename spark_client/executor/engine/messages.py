@@ -1,17 +1,18 @@
-"""Batches become messages: small ones are joined if messages may be larger, and the rows of large ones are cut."""
+"""Messages of a row engine: batches are joined or cut to messages, threads receive the outcomes of several streams."""
 
+import queue
 import time
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 
 import pyarrow as pa
 
+from remote_udf.threads import Threads
 from spark_client.executor.engine.groups import Group
 from spark_client.executor.stream.call_stream import CallStream
 from spark_client.executor.stream.chunks import Answer, Chunk, Rows
 from spark_client.executor.stream.message_sizing import MESSAGE_BYTES
 
-__all__ = ["Boundaries", "Unsent", "merged"]
+__all__ = ["Readers", "Unsent", "merged"]
 
 PATIENCE_SECONDS = 0.005
 """If the next input takes longer than this, the input is the bottleneck, so it is not useful to wait for more."""
@@ -47,32 +48,6 @@ def merged(
             held, rows, size = [], 0, 0
 
 
-class Boundaries:
-    """The sizes of input batches, for an output that must have one batch for each, in the same order.
-
-    Spark pairs the batches of a scalar function's output with those of its input, without documenting it, if it passes
-    columnar input (`spark.sql.execution.arrow.pythonUDF.columnarInput.enabled`, from 4.2 on).
-    """
-
-    def __init__(self) -> None:
-        self._sizes: deque[int] = deque()
-
-    def noted(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The same batches; their sizes are recorded."""
-        for batch in batches:
-            self._sizes.append(batch.num_rows)
-            yield batch
-
-    def cut(self, column: pa.Array) -> Iterator[pa.Array]:
-        """Cut the next rows of the output, which must belong to whole input batches, into one array per batch."""
-        start = 0
-        while self._sizes and start + self._sizes[0] <= len(column):
-            size = self._sizes.popleft()
-            yield column.slice(start, size)
-            start += size
-        assert start == len(column)
-
-
 class Unsent:
     """The rows of one group that were not sent to one call yet. `columns` has only these rows."""
 
@@ -95,3 +70,48 @@ class Unsent:
         return stream.submit(
             Chunk(self._group, self._rows[start : self._sent], columns, int(self._row_bytes * count) + 1)
         )
+
+
+class Readers:
+    """One thread per stream, so that results of one call are received while another call has none."""
+
+    def __init__(self, streams: dict[int, CallStream], threads: Threads) -> None:
+        # The number of rows in flight bounds this queue.
+        self._inbox: queue.SimpleQueue[tuple[int, list[Answer]] | BaseException] = threads.queue()
+        self._streams = streams
+        self._work = {index: threads.event() for index in streams}
+        self._stopped = False
+        for index in streams:
+            threads.start("remote-udf-reader", self._read, index)
+
+    def wake(self, index: int) -> None:
+        """Resume the reader of this stream. Call when rows were submitted."""
+        self._work[index].set()
+
+    def ready(self) -> bool:
+        """Whether `get` would return immediately."""
+        return not self._inbox.empty()
+
+    def get(self) -> tuple[int, list[Answer]]:
+        """The next outcomes of any stream. Raises the exception that its reader raised."""
+        item = self._inbox.get()
+        if isinstance(item, BaseException):
+            raise item
+        return item
+
+    def stop(self) -> None:
+        """End the threads. Each ends once its stream has no unanswered row or is closed."""
+        self._stopped = True
+        for event in self._work.values():
+            event.set()
+
+    def _read(self, index: int) -> None:
+        stream, work = self._streams[index], self._work[index]
+        try:
+            while not self._stopped:
+                work.wait()
+                work.clear()
+                while stream.unanswered and not self._stopped:
+                    self._inbox.put((index, stream.receive()))
+        except BaseException as error:
+            self._inbox.put(error)
