@@ -1,4 +1,4 @@
-"""StoredKeys: the keys of a bucket in one call, with the stored state of each, of which expired values are left out.
+"""StoredKeys: the keys of a bucket in one call, with the stored state of each that has not expired.
 
 The server does not return expired state to the function, but it sees only keys that have rows or timers. So a page
 leaves expired values out whenever it is written, and pages of which half has expired are loaded for that. See
