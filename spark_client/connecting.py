@@ -12,7 +12,8 @@ from remote_udf.function_names import version_key
 from spark_client.base.budget import OverBudget, SessionBudget
 from spark_client.base.config import ClientConfig
 from spark_client.base.errors import PlanError
-from spark_client.base.ipython import cancel_on_interrupt, shorten_tracebacks
+from spark_client.base.job_tags import cancel_on_interrupt
+from spark_client.base.notebooks import shorten_tracebacks
 from spark_client.base.requirements import warn_of_worker_python
 from spark_client.base.security import Security
 from spark_client.base.targets import absolute_target, require_no_credentials, require_target

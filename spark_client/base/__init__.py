@@ -7,5 +7,5 @@ statistics   what a task counts, and what calls of a function have cost
 types        Spark types as Arrow types; identifiers: names of columns by the rules of the session
 changelogs   the column `row_kind`; grouped: Spark's own groupings
 passed_columns  converts columns whose types Spark does not pass to Python
-notebooks    HTML that Jupyter shows; ipython: interrupts and short tracebacks in its shell
+notebooks    what IPython and Jupyter show; job_tags: jobs that are cancelled, as for an interrupted cell
 """

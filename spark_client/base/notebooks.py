@@ -1,14 +1,22 @@
-"""HTML for notebooks: it has no scripts, is escaped, and its colours are readable on light and dark backgrounds."""
+"""What IPython and notebooks show of a session: HTML, and errors by their root cause.
+
+HTML has no scripts, is escaped, and its colours are readable on light and dark backgrounds.
+"""
 
 import inspect
 import shutil
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
-from typing import SupportsIndex, overload
+from typing import Any, SupportsIndex, overload
+
+from pyspark.errors import PySparkException
 
 from remote_udf.credentials import without_credentials
+from remote_udf.errors import RemoteUdfError
 from remote_udf.functions import FunctionSpec
 from spark_client.base.config import ClientConfig
+from spark_client.base.root_cause import root_cause
 
 __all__ = [
     "Explanation",
@@ -16,7 +24,9 @@ __all__ = [
     "bar",
     "function_html",
     "how_connected",
+    "ipython_shell",
     "session_html",
+    "shorten_tracebacks",
     "table",
 ]
 
@@ -178,3 +188,33 @@ def _description(spec: FunctionSpec) -> str:
 
 def _first_line(spec: FunctionSpec) -> str:
     return _description(spec).partition("\n")[0] if spec.description else ""
+
+
+def ipython_shell() -> Any:
+    """The shell that runs this process's cells; None outside of IPython and Jupyter. It does not import IPython."""
+    ipython = sys.modules.get("IPython")
+    return ipython.get_ipython() if ipython is not None else None
+
+
+def shorten_tracebacks() -> None:
+    """Show the root cause of a failed query instead of all of Spark's traceback.
+
+    A handler of somebody else is kept. Outside of IPython and Jupyter it does nothing.
+    """
+    shell = ipython_shell()
+    if shell is None or shell.custom_exceptions:
+        return
+    kinds: tuple[type[BaseException], ...] = (PySparkException, RemoteUdfError)
+    py4j = sys.modules.get("py4j.protocol")
+    if py4j is not None:
+        kinds = (*kinds, py4j.Py4JJavaError)
+    shell.set_custom_exc(kinds, _show)
+
+
+def _show(shell: Any, kind: type[BaseException], error: Any, trace: object, tb_offset: int | None = None) -> None:
+    # The protocol of IPython for exceptions that show themselves. Without it, %tb shows the whole traceback.
+    error._render_traceback_ = lambda: [*root_cause(error).splitlines(), "(%tb shows the whole traceback)"]
+    try:
+        shell.showtraceback((kind, error, trace), tb_offset=tb_offset)
+    finally:
+        del error._render_traceback_

@@ -11,7 +11,7 @@ from typing import Any, Protocol, TextIO
 
 from pyspark import StatusTracker
 
-from spark_client.base.ipython import ipython_shell
+from spark_client.base.notebooks import ipython_shell
 from spark_client.base.statistics import Statistics
 from spark_client.summary.live_rows import Answered, LiveRows
 

@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 import udf_server as udf
 from spark_client import PlanError
 from spark_client.base.errors import WriteFailed
-from spark_client.base.ipython import _is_interrupt
+from spark_client.base.job_tags import _is_interrupt
 from spark_client.parquet import writing
 from spark_client.parquet.committing import abort, begin, commit
 from spark_client.parquet.output import OutputFile

@@ -8,7 +8,7 @@ import IPython
 import pytest
 from IPython.core.events import EventManager, available_events
 
-from spark_client.base.ipython import cancel_on_interrupt
+from spark_client.base.job_tags import cancel_on_interrupt
 
 
 class Spark:
