@@ -9,7 +9,7 @@ from pyspark.sql import functions as F
 from spark_client.base.errors import PlanError
 from spark_client.windows.columns import hidden
 from spark_client.windows.intervals import Interval, micros_of, shown
-from spark_client.windows.panes import PANE, PANE_END, PANE_START, PaneWindows, assign, floor, later, numbered, remember
+from spark_client.windows.panes import PANE, PANE_END, PANE_START, PaneWindows, assign, floor, later, numbered
 
 __all__ = ["MOST_WINDOWS", "cumulate", "hop", "tumble"]
 
@@ -25,6 +25,7 @@ class Tumble(PaneWindows):
     size: int
     offset: int = 0
     name = "TUMBLE"
+    one_pane = True
 
     def __post_init__(self) -> None:
         if self.size <= 0:
@@ -39,10 +40,6 @@ class Tumble(PaneWindows):
     @property
     def pane(self) -> int:
         return self.size
-
-    @property
-    def one_pane(self) -> bool:
-        return True
 
     def windows(self, frame: DataFrame) -> DataFrame:
         return frame.select("*", F.col(PANE).alias(PANE_START), later(F.col(PANE), self.size).alias(PANE_END))
@@ -66,7 +63,7 @@ def tumble(frame: DataFrame, time_col: str, size: Interval, offset: Interval | N
         PlanError: A length is invalid, or the frame has no such column or has columns of the new names.
     """
     windows = Tumble(micros_of(size, "TUMBLE: size"), micros_of(offset or "0 s", "TUMBLE: offset"))
-    return remember(assign(frame, time_col, windows), frame, time_col, windows)
+    return assign(frame, time_col, windows)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -130,7 +127,7 @@ def hop(
     windows = Hop(
         micros_of(slide, "HOP: slide"), micros_of(size, "HOP: size"), micros_of(offset or "0 s", "HOP: offset")
     )
-    return remember(assign(frame, time_col, windows), frame, time_col, windows)
+    return assign(frame, time_col, windows)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -140,7 +137,7 @@ class Cumulate(PaneWindows):
     step: int
     size: int
     offset: int = 0
-    emit_only_on_update: bool = False
+    only_updated: bool = False
     name = "CUMULATE"
 
     def __post_init__(self) -> None:
@@ -163,10 +160,6 @@ class Cumulate(PaneWindows):
     def most(self) -> int:
         """The maximum number of windows that contain a row."""
         return self.size // self.step
-
-    @property
-    def only_updated(self) -> bool:
-        return self.emit_only_on_update
 
     @property
     def pane(self) -> int:
@@ -209,4 +202,4 @@ def cumulate(
         micros_of(offset or "0 s", "CUMULATE: offset"),
         emit_only_on_update,
     )
-    return remember(assign(frame, time_col, windows), frame, time_col, windows)
+    return assign(frame, time_col, windows)

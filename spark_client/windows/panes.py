@@ -23,8 +23,7 @@ from spark_client.windows.emitting import only_updated
 from spark_client.windows.intervals import interval_column
 
 __all__ = [
-    "PANE", "PANE_END", "PANE_START", "PaneWindows", "assign", "floor", "in_panes", "later", "numbered", "remember",
-    "windowed",
+    "PANE", "PANE_END", "PANE_START", "PaneWindows", "assign", "floor", "in_panes", "later", "numbered", "windowed",
 ]  # fmt: skip
 
 PANE = hidden("pane")
@@ -40,21 +39,15 @@ class PaneWindows(ABC):
     """Its name in SQL."""
     offset: int
     """The start of a pane, relative to 1970-01-01T00:00."""
+    one_pane: ClassVar[bool] = False
+    """Whether every window is a pane and every pane a window."""
+    only_updated: bool = False
+    """Whether a window is emitted only if its last pane has a row."""
 
     @property
     @abstractmethod
     def pane(self) -> int:
         """The length of a pane."""
-
-    @property
-    def one_pane(self) -> bool:
-        """Whether every window is a pane and every pane a window."""
-        return False
-
-    @property
-    def only_updated(self) -> bool:
-        """Whether a window is emitted only if its last pane has a row."""
-        return False
 
     @property
     def most(self) -> int:
@@ -92,7 +85,10 @@ def in_panes(frame: DataFrame, time_col: str, windows: PaneWindows) -> DataFrame
 
 
 def assign(frame: DataFrame, time_col: str, windows: PaneWindows) -> DataFrame:
-    """The frame with a row for each row and each window that contains it. Raises PlanError as `check_input`."""
+    """The frame with a row for each row and each window that contains it, recorded for `windowed`.
+
+    Raises PlanError as `check_input`.
+    """
     field = check_input(frame, time_col, windows.name)
     if windows.one_pane:
         # With Spark's arithmetic of times and intervals, this would take twice as long.
@@ -106,7 +102,9 @@ def assign(frame: DataFrame, time_col: str, windows: PaneWindows) -> DataFrame:
     else:
         spread = windows.windows(in_panes(frame, time_col, windows))
     bounded = with_bounds(spread, field, F.col(PANE_START), F.col(PANE_END))
-    return only_updated(bounded, field.name, windows.pane) if windows.only_updated else bounded
+    assigned = only_updated(bounded, field.name, windows.pane) if windows.only_updated else bounded
+    _KNOWN[assigned] = Windowed(frame, time_col, windows)
+    return assigned
 
 
 def numbered(frame: DataFrame, count: int) -> tuple[DataFrame, Column]:
@@ -137,12 +135,6 @@ class Windowed:
 
 
 _KNOWN: weakref.WeakKeyDictionary[DataFrame, Windowed] = weakref.WeakKeyDictionary()
-
-
-def remember(spread: DataFrame, rows: DataFrame, time_col: str, windows: PaneWindows) -> DataFrame:
-    """Return `spread`, and record how it was created, for `windowed`."""
-    _KNOWN[spread] = Windowed(rows, time_col, windows)
-    return spread
 
 
 def windowed(frame: DataFrame) -> Windowed | None:

@@ -19,7 +19,7 @@ from spark_client.sql.text.nodes import Node, column
 from spark_client.sql.text.parsing import error_at
 from spark_client.sql.text.writers import canonical
 from spark_client.windows.columns import WINDOW_COLUMNS, WINDOW_END, WINDOW_START
-from spark_client.windows.panes import assign, remember, windowed
+from spark_client.windows.panes import assign, windowed
 
 __all__ = [
     "Grouping", "groups_windows", "key_names", "names_window", "over_panes", "read_grouping", "with_plain_grouping_id",
@@ -197,7 +197,7 @@ def over_panes(scope: Scope, source: SelectSource, items: Mapping[str, Node]) ->
     scope.stages.append(f"{known.windows.name}: rows are sent once per pane, not once per window")
     time = scope.hidden("time")
     rows = source.over(scope.table(known.rows)).base({**rest, time: column(known.time_col)})
-    return remember(assign(rows, time, known.windows), rows, time, known.windows)
+    return assign(rows, time, known.windows)
 
 
 def with_plain_grouping_id(select: Node, keys: Sequence[Node]) -> Node:
