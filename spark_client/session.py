@@ -22,8 +22,7 @@ from spark_client.functions.scalar import AnyFunction, RemoteFunction, SparkFunc
 from spark_client.planning.aggregate.grouping import RemoteGrouping, positions_of
 from spark_client.planning.dead_letters import replayed
 from spark_client.planning.over import add_over, computed_over, select_over
-from spark_client.planning.process.inputs import ByTable, Mode, Names, TableOptions, in_call, inputs_of, names_of
-from spark_client.planning.process.normalising import normalised_inputs
+from spark_client.planning.process.inputs import ByTable, Mode, Names, TableOptions
 from spark_client.planning.process.planner import plan_process
 from spark_client.planning.process.upstream import StreamUids
 from spark_client.planning.rows.planner import How, plan_lateral_join, plan_select, plan_with_columns
@@ -503,11 +502,8 @@ class RemoteSession:
         spec = self._spec_of(name)
         if spec.kind is not FunctionKind.PROCESS:
             raise PlanError(f"function {spec.key} is a function of kind {spec.kind}, not a process table function")
-        given = inputs_of(spec, tables, of_tables)
-        spec = in_call(spec, given, scalars)
-        inputs = normalised_inputs(spec, given, of_tables.upsert_key)
         return plan_process(
-            self.spark, self.config, spec, inputs, scalars=scalars, on_time=names_of(on_time, "on_time"), uid=uid,
+            self.spark, self.config, spec, tables, of_tables, scalars=scalars, on_time=on_time, uid=uid,
             options=options or {}, uids=self._uids,
         )  # fmt: skip
 

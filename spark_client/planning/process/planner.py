@@ -35,7 +35,8 @@ from spark_client.executor.process.processing import map_processed
 from spark_client.planning.key_columns import normalized, require_sorting
 from spark_client.planning.operators import apply_operator
 from spark_client.planning.process.broadcast import broadcast_state
-from spark_client.planning.process.inputs import ProcessInput
+from spark_client.planning.process.inputs import ProcessInput, TableOptions, in_call, inputs_of, names_of
+from spark_client.planning.process.normalising import normalised_inputs
 from spark_client.planning.process.row_order import RowOrder, ordered_by_time
 from spark_client.planning.process.streams import StateSettings, require_streams, with_state
 from spark_client.planning.process.upstream import StreamUids, Upstream, is_watermarked, warn_of_times
@@ -45,15 +46,19 @@ __all__ = ["plan_process"]
 
 
 def plan_process(
-    spark: SparkSession, config: ClientConfig, spec: FunctionSpec, inputs: Mapping[str, ProcessInput], *,
-    scalars: Mapping[str, object], on_time: Sequence[str], uid: str | None,
+    spark: SparkSession, config: ClientConfig, spec: FunctionSpec, tables: DataFrame | Mapping[str, DataFrame] | None,
+    of_tables: TableOptions, *, scalars: Mapping[str, object], on_time: str | Sequence[str], uid: str | None,
     options: Mapping[str, object], uids: StreamUids,
 ) -> DataFrame:  # fmt: skip
     """Return the result. Raises PlanError if the call is invalid, InvalidOption or UnsupportedType."""
+    inputs = inputs_of(spec, tables, of_tables)
+    spec = in_call(spec, inputs, scalars)
+    inputs = normalised_inputs(spec, inputs, of_tables.upsert_key)
+    times = names_of(on_time, "on_time")
     try:
         name = require_uid(spec, uid)
         given = {name: each.given(name) for name, each in inputs.items()}
-        process = ordered_by_time(spec, plan_process_call(spec, given, scalars, on_time, identifiers_of(spark).key))
+        process = ordered_by_time(spec, plan_process_call(spec, given, scalars, times, identifiers_of(spark).key))
     except InvalidCall as error:
         raise PlanError(str(error)) from None
     chosen, policy = call_options(spec, options, spark)
@@ -67,7 +72,7 @@ def plan_process(
     state = StateSettings(name, buckets_of(spec, options, spark), next(zones, None))
     planner = _ProcessPlanner(spark, call, process, ordered, state)
     streams = [each.frame for each in ordered if each.frame.isStreaming]
-    if not streams or not planner.has_state:
+    if not streams or not planner.by_key:
         return planner.plan()
     definition = (spec.key, process.to_proto().SerializeToString(), [id(each.frame) for each in ordered], dict(options))
     return uids.result(spec.key, streams, name, definition, planner.plan)
@@ -89,7 +94,7 @@ class _ProcessPlanner:
         self._main = [i for i, argument in enumerate(self._signature.tables) if not argument.is_broadcast]
         self._order = RowOrder(process, inputs, self._main)
         self._streaming = any(each.frame.isStreaming for each in inputs)
-        self._by_key = any(argument.has_set_semantics for argument in self._signature.tables)
+        self.by_key = any(argument.has_set_semantics for argument in self._signature.tables)
         keyed = next((i for i in self._main if self._signature.tables[i].has_set_semantics), None)
         self._keys = (
             [] if keyed is None else [hidden(f"key_{i}") for i in range(len(process.tables[keyed].partition_by))]
@@ -97,10 +102,6 @@ class _ProcessPlanner:
         self._key_names = [] if keyed is None else [
             process.tables[keyed].schema.names[column] for column in process.tables[keyed].partition_by
         ]  # fmt: skip
-
-    @property
-    def has_state(self) -> bool:
-        return self._by_key
 
     def plan(self) -> DataFrame:
         if self._streaming:
@@ -114,10 +115,10 @@ class _ProcessPlanner:
         if not self._streaming:
             return self._with_mode(apply_operator(base, map_processed, plan, schema), plan)
         frames, key = [each.frame for each in self._inputs], self._call.spec.key
-        marks, uid = Upstream.of(self._process, self._signature, frames), self._state.uid if self._by_key else None
+        marks, uid = Upstream.of(self._process, self._signature, frames), self._state.uid if self.by_key else None
         warn_of_times(key, self._process, self._signature, frames)
         marks.require_distinct(key, uid)
-        if self._by_key:
+        if self.by_key:
             for each in frames:
                 require_no_fires(each, f"function {key}")
             result = with_state(base, plan, schema, marks, self._state)
@@ -188,7 +189,7 @@ class _ProcessPlanner:
         for other in selected[1:]:
             base = base.unionAll(other)
         self._require_sorting(base)
-        if not self._by_key or self._streaming:
+        if not self.by_key or self._streaming:
             return base.select(*self._columns())
         placed = base.repartition(*self._keys) if self._keys else base.repartition(1)
         sorting = [F.col(key) for key in self._keys] + self._order.sorting()
@@ -265,7 +266,7 @@ class _ProcessPlanner:
             rows=tuple(place.get(hidden(f"row_{index}"), -1) for index in range(len(self._inputs))),
             output=tuple(self._output()),
             schema=pa.schema(fields),
-            by_key=self._by_key,
+            by_key=self.by_key,
         )
 
     def _output(self) -> list[tuple[OutputSource, int]]:
