@@ -6,6 +6,7 @@ types and nulls are Arrow's. If a delay is in processing time, Spark visits ever
 otherwise the watermark triggers them. See spark_client.executor.aggregate.fired.
 """
 
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 
 import pandas as pd
@@ -145,11 +146,9 @@ def _output(
     output: list[tuple[str, T.DataType]] = [(ROW_KIND, T.StringType()), *shown_keys]
     if query.sets is not None:
         output.append((hidden("grouping_id"), fields[query.group_keys[-1]].dataType))
-    at = {id(expression): name for expression, name in _value_names(query, builtins)}
-    output += [
-        (at[id(expression)], spark_type(type_))
-        for expression, type_ in zip(query.expressions, plan.value_types, strict=True)
-    ]
+    remotes, own = (each.name for each in query.remotes), (each.name for each in builtins)
+    names = [next(remotes if isinstance(each, AggregateExpression) else own) for each in query.expressions]
+    output += [(name, spark_type(type_)) for name, type_ in zip(names, plan.value_types, strict=True)]
     return output
 
 
@@ -157,28 +156,13 @@ def _argument(number: int) -> str:
     return hidden(f"builtin_{number}")
 
 
-def _value_names(
-    query: AggregateQuery, builtins: Sequence[Builtin]
-) -> Iterator[tuple[AggregateExpression | Column, str]]:
-    for remote in query.remotes:
-        yield remote.expression, remote.name
-    own = [each for each in query.expressions if not isinstance(each, AggregateExpression)]
-    for expression, builtin in zip(own, builtins, strict=True):
-        yield expression, builtin.name
-
-
 def _fire_plan(
     query: AggregateQuery, builtins: Sequence[Builtin], options: EmitOptions, place: dict[str, int],
     key_types: Sequence[pa.DataType],
 ) -> FirePlan:  # fmt: skip
-    shown, remotes, runnings = [], 0, 0
-    for expression in query.expressions:
-        if isinstance(expression, AggregateExpression):
-            shown.append((True, remotes))
-            remotes += 1
-        else:
-            shown.append((False, runnings))
-            runnings += 1
+    numbers = {True: itertools.count(), False: itertools.count()}
+    remote = (isinstance(each, AggregateExpression) for each in query.expressions)
+    shown = [(is_remote, next(numbers[is_remote])) for is_remote in remote]
     keys = query.group_keys
     return FirePlan(
         options=options,
