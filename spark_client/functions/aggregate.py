@@ -143,7 +143,19 @@ class AggregateExpression(ColumnValue):
         Make `window` with `spark_client.Window`, whose methods have the names of Spark's own. Raises PlanError for
         a window of another class, for `distinct`, and for a frame that does not fit the order.
         """
-        return _over(self, window)
+        if not isinstance(window, WindowSpec):
+            raise PlanError(
+                f"call of {self.spec.key}: over takes a window of spark_client.Window, not {type(window).__name__}: "
+                "Spark's own does not expose its contents"
+            )
+        if self.is_distinct:
+            raise PlanError(f"call of {self.spec.key}: DISTINCT over a window is not supported, as in Spark")
+        if window.frame.has_offsets and len(window.order) != 1:
+            raise PlanError(
+                f"call of {self.spec.key}: a RANGE frame with offsets needs one column to order by, "
+                f"found {len(window.order)}"
+            )
+        return OverExpression(self, window)
 
     @property
     def spec(self) -> FunctionSpec:
@@ -226,20 +238,3 @@ class OverExpression(ColumnValue):
     def alias(self, name: str) -> "OverExpression":
         """Return the expression with this name for its column."""
         return OverExpression(self.expression.alias(name), self.window)
-
-
-def _over(expression: AggregateExpression, window: WindowSpec) -> OverExpression:
-    if not isinstance(window, WindowSpec):
-        raise PlanError(
-            f"call of {expression.spec.key}: over takes a window of spark_client.Window, not {type(window).__name__}: "
-            "Spark's own does not expose its contents"
-        )
-    if expression.is_distinct:
-        raise PlanError(f"call of {expression.spec.key}: DISTINCT over a window is not supported, as in Spark")
-    frame = window.frame
-    if frame.has_offsets and len(window.order) != 1:
-        raise PlanError(
-            f"call of {expression.spec.key}: a RANGE frame with offsets needs one column to order by, "
-            f"found {len(window.order)}"
-        )
-    return OverExpression(expression, window)
