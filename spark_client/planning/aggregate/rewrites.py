@@ -125,9 +125,7 @@ def changelog_query(group_by: GroupBy, expressions: Sequence[AggregateExpression
         for each in expressions
     ]
     if any(each is not None and each.needs_values for each in known):
-        names = [key if isinstance(key, str) else "" for key in group_by.keys]
-        of_windows = {WINDOW_START, WINDOW_END} <= identifiers_of(group_by.frame).keys(names)
-        if reads_stream(group_by.frame) and not of_windows:
+        if reads_stream(group_by.frame) and not _of_windows(group_by):
             raise PlanError(f"{_WHY} of a stream, min, max and DISTINCT are supported over windows only")
         # Net rows have other columns, so Spark would not resolve columns that belong to the original frame.
         frame = _needed(group_by, known, kind)
