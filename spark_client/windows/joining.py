@@ -7,8 +7,8 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from spark_client.base.changelogs import kind_column, require_no_fires
-from spark_client.base.collected_state import described_rows
 from spark_client.base.errors import PlanError
+from spark_client.base.grouped import described_rows
 from spark_client.base.identifiers import column_named, identifiers_of
 from spark_client.windows.columns import (
     WATERMARK,

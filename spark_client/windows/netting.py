@@ -10,10 +10,9 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from remote_udf.row_kinds import ROW_KIND, RowKind
-from spark_client.base.changelogs import kind_code, kind_column, require_retract
-from spark_client.base.collected_state import described
+from spark_client.base.changelogs import kind_code, kind_column, require_retract, sign_of
 from spark_client.base.errors import PlanError
-from spark_client.base.grouped import grouped
+from spark_client.base.grouped import described, grouped
 from spark_client.windows.columns import WINDOW_TIME, hidden, in_zone, watermark_of
 
 __all__ = ["ARRIVAL", "changes_of", "net_changes", "net_rows", "settled", "sign_of"]

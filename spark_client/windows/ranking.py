@@ -7,9 +7,8 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from spark_client.base.changelogs import require_no_fires
-from spark_client.base.collected_state import described
 from spark_client.base.errors import PlanError
-from spark_client.base.grouped import grouped
+from spark_client.base.grouped import described, grouped
 from spark_client.base.identifiers import column_named, identifiers_of
 from spark_client.functions.window import Ordered, desc
 from spark_client.windows.columns import (

@@ -14,8 +14,8 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from spark_client.base.changelogs import CHANGE_TYPE
-from spark_client.base.collected_state import described
 from spark_client.base.errors import PlanError
+from spark_client.base.grouped import described
 from spark_client.base.identifiers import column_named, identifiers_of, quoted
 from spark_client.planning.key_columns import normalized, require_sorting
 

@@ -11,8 +11,8 @@ from remote_udf.functions import NullCall
 from remote_udf.row_kinds import ROW_KIND, RowKind
 from remote_udf.segments import AppliedField
 from remote_udf.types import spelled
-from spark_client.base.collected_state import described
-from spark_client.base.grouped import grouped
+from spark_client.base.changelogs import sign_of
+from spark_client.base.grouped import described, grouped
 from spark_client.base.identifiers import hidden, is_hidden
 from spark_client.base.settings import reads_stream
 from spark_client.base.types import spark_type

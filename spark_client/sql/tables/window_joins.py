@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from sqlglot import exp
 
-from spark_client.base.collected_state import described_rows
+from spark_client.base.grouped import described_rows
 from spark_client.sql.rows.scope import Scope
 from spark_client.sql.rows.stream_times import TIME, is_stream, time_fields, time_name
 from spark_client.sql.text.nodes import Node, alias_of, column, conditions_of, conjuncts, set_conditions
