@@ -11,7 +11,16 @@ from spark_client.base.explained_plans import analyzed_plan
 from spark_client.base.identifiers import column_named, identifiers_of
 from spark_client.base.settings import reads_stream
 
-__all__ = ["CHANGE_TYPE", "kind_code", "kind_column", "mode_metadata", "mode_of", "require_no_fires", "require_retract"]
+__all__ = [
+    "CHANGE_TYPE",
+    "kind_code",
+    "kind_column",
+    "mode_metadata",
+    "mode_of",
+    "require_no_fires",
+    "require_retract",
+    "sign_of",
+]
 
 MODE = "remote_udf.changelog_mode"
 """The metadata key under which the column of kinds describes the changelog's kinds and its upsert key."""
@@ -105,3 +114,8 @@ def kind_code(name: str, mode: ChangelogMode | None = None) -> Column:
         chain = F.when(column == text, literal) if chain is None else chain.when(column == text, literal)
     assert chain is not None
     return chain.otherwise(F.raise_error(message).cast("tinyint"))
+
+
+def sign_of(code: Column) -> Column:
+    """1 for the code of a row that is added, -1 for that of one that is retracted."""
+    return F.when(code.isin([kind.code for kind in RowKind if kind.is_retract]), -1).otherwise(1)

@@ -5,7 +5,7 @@ kinds of equal rows. On a stream it does so until the watermark has passed the w
 next operator, such as an aggregate, a join or a ranking, receives each row of a window once and not late.
 """
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
@@ -15,12 +15,11 @@ from spark_client.base.errors import PlanError
 from spark_client.base.grouped import described, grouped
 from spark_client.windows.columns import WINDOW_TIME, hidden, in_zone, watermark_of
 
-__all__ = ["ARRIVAL", "changes_of", "net_changes", "net_rows", "settled", "sign_of"]
+__all__ = ["ARRIVAL", "changes_of", "net_changes", "net_rows", "settled"]
 
 ARRIVAL = hidden("first_arrival")
 """When the first of equal rows arrived: its position; on a stream the time of its micro-batch."""
 _NET = hidden("net")
-_RETRACTS = [kind.code for kind in RowKind if kind.is_retract]
 
 
 def changes_of(frame: DataFrame, changelog: bool | None, what: str) -> str | None:
@@ -32,11 +31,6 @@ def changes_of(frame: DataFrame, changelog: bool | None, what: str) -> str | Non
         return None
     require_retract(frame, what)
     return found
-
-
-def sign_of(kind: str) -> Column:
-    """1 for a row that is added, -1 for one that is retracted."""
-    return F.when(kind_code(kind).isin(_RETRACTS), -1).otherwise(1)
 
 
 def net_changes(frame: DataFrame, kind: str) -> DataFrame:
@@ -56,7 +50,7 @@ def net_changes(frame: DataFrame, kind: str) -> DataFrame:
     own = [name for name, field in zip(names, fields, strict=True) if field.name != kind]
     # A stream has no positions, so rows of one micro-batch share a time.
     arrival = F.current_timestamp() if frame.isStreaming else F.monotonically_increasing_id()
-    signed = frame.select("*", sign_of(kind).alias(_NET), arrival.alias(ARRIVAL)).toDF(*names, _NET, ARRIVAL)
+    signed = frame.select("*", sign_of(kind_code(kind)).alias(_NET), arrival.alias(ARRIVAL)).toDF(*names, _NET, ARRIVAL)
     net = F.sum(_NET).cast("int")
     if frame.isStreaming:
         net = described(net, f"changes {frame.schema.simpleString()}{in_zone(frame)}")
@@ -74,7 +68,7 @@ def settled(frame: DataFrame, kind: str) -> DataFrame:
 
     A retraction of a row that was never added is ignored. Raises PlanError as `net_changes`.
     """
-    return net_changes(frame, kind).where(sign_of(kind) > 0).drop(kind)
+    return net_changes(frame, kind).where(sign_of(kind_code(kind)) > 0).drop(kind)
 
 
 def net_rows(frame: DataFrame, what: str) -> DataFrame:
@@ -83,4 +77,4 @@ def net_rows(frame: DataFrame, what: str) -> DataFrame:
     Raises PlanError as `changes_of` and `net_changes`.
     """
     kind = changes_of(frame, None, what)
-    return frame if kind is None else net_changes(frame, kind).where(sign_of(kind) > 0).drop(ARRIVAL)
+    return frame if kind is None else net_changes(frame, kind).where(sign_of(kind_code(kind)) > 0).drop(ARRIVAL)

@@ -14,6 +14,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructField
 
+from spark_client.base.changelogs import kind_code, sign_of
 from spark_client.base.errors import PlanError
 from spark_client.base.identifiers import column_named, identifiers_of, texts_of
 from spark_client.base.settings import reads_stream
@@ -31,7 +32,7 @@ from spark_client.windows.columns import (
     zone_of,
 )
 from spark_client.windows.emitting import update_times, updates
-from spark_client.windows.netting import ARRIVAL, changes_of, net_changes, sign_of
+from spark_client.windows.netting import ARRIVAL, changes_of, net_changes
 from spark_client.windows.panes import PANE, PANE_END, PANE_START, in_panes, later, windowed
 
 __all__ = ["changelog_query", "pane_query", "with_updates", "with_window_time", "with_zone"]
@@ -130,7 +131,7 @@ def changelog_query(group_by: GroupBy, expressions: Sequence[AggregateExpression
         # Net rows have other columns, so Spark would not resolve columns that belong to the original frame.
         frame = _needed(group_by, known, kind)
         group_by = dataclasses.replace(group_by, frame=net_changes(frame, kind).drop(ARRIVAL))
-    sign = sign_of(kind)
+    sign = sign_of(kind_code(kind))
     signed = [
         each if builtin is None else over_signs(builtin, sign) for each, builtin in zip(expressions, known, strict=True)
     ]

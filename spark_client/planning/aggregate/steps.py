@@ -8,7 +8,7 @@ from pyspark.sql import types as T
 from pyspark.sql.types import StructField, StructType
 
 from remote_udf.functions import NullCall
-from remote_udf.row_kinds import ROW_KIND, RowKind
+from remote_udf.row_kinds import ROW_KIND
 from remote_udf.segments import AppliedField
 from remote_udf.types import spelled
 from spark_client.base.changelogs import sign_of
@@ -28,8 +28,6 @@ from spark_client.planning.key_columns import sorts
 from spark_client.planning.operators import apply_operator, with_hidden_names
 
 __all__ = ["Steps"]
-
-_RETRACTS = [kind.code for kind in RowKind if kind.is_retract]
 
 
 class Steps:
@@ -66,7 +64,7 @@ class Steps:
         counted = self._query.kind is not None and not self._query.chained
         if counted:
             # Added rows minus retracted rows: per bundle, or per row if rows are passed on.
-            sign = F.when(F.col(hidden("kind")).isin(_RETRACTS), -1).otherwise(1) if self._query.passes_rows else count
+            sign = sign_of(F.col(hidden("kind"))) if self._query.passes_rows else count
             collected.append(F.sum(sign).alias(count))
         described_alone = streaming and not self._query.remotes
         if described_alone:
