@@ -6,7 +6,7 @@ aggregate  GROUP BY, in batch and on streams
 process    process table functions
 
 key_columns   makes columns for keys and orders that compare as Spark compares them
-operators     what runs over Arrow batches in workers; selections: columns of frames, with few requests to the JVM
-scans         DataFrames whose rows workers can read themselves, by whatever reads them
+operators     what runs over Arrow batches in workers
+scans         DataFrames whose rows workers can read themselves, by whatever reads them, and selections of columns
 dead_letters  reads dead letters back as rows
 """

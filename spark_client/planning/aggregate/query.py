@@ -23,7 +23,7 @@ from spark_client.functions.aggregate import AggregateExpression
 from spark_client.functions.arguments import column_of, require_arguments
 from spark_client.planning.aggregate.builtins import Builtin
 from spark_client.planning.key_columns import has_floats, normalized, require_sorting
-from spark_client.planning.selections import fields_of
+from spark_client.planning.scans import fields_of
 from spark_client.windows.columns import WINDOW_END, WINDOW_START
 
 __all__ = ["BY_PLAN", "UPDATES", "AggregateQuery", "GroupBy", "Remote", "Strategy", "asked_plan"]

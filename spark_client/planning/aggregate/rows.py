@@ -11,8 +11,7 @@ from spark_client.base.settings import reads_stream
 from spark_client.functions.arguments import column_of
 from spark_client.planning.aggregate.query import AggregateQuery
 from spark_client.planning.key_columns import is_direction, require_sorting, sorts
-from spark_client.planning.scans import selected
-from spark_client.planning.selections import named_all, selected_as
+from spark_client.planning.scans import named_all, selected, selected_as
 
 __all__ = ["GroupedRows"]
 

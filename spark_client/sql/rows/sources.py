@@ -12,8 +12,7 @@ from sqlglot import exp
 from remote_udf.row_kinds import ROW_KIND
 from spark_client.base.changelogs import CHANGE_TYPE
 from spark_client.base.identifiers import quoted
-from spark_client.planning.scans import selected
-from spark_client.planning.selections import selected_as
+from spark_client.planning.scans import selected, selected_as
 from spark_client.sql.rows.calls import CLAUSES
 from spark_client.sql.text.nodes import Node, alias_of
 from spark_client.sql.text.parsing import error_at
