@@ -19,7 +19,6 @@ from remote_udf.errors import RemoteUdfError
 from remote_udf.function_names import split_name
 from remote_udf.functions import FunctionKind, FunctionSpec
 from udf_server.base.errors import InvalidConfig
-from udf_server.commands.in_groups import functions_of_groups
 from udf_server.declaring.functions import Function
 from udf_server.hosting.function_options import EVERY, FunctionOptions, ignored_options
 from udf_server.hosting.registry import Catalog, Registry, check_guards, check_weights
@@ -33,6 +32,7 @@ from udf_server.serving.config import ServerConfig, config_of, read_table
 from udf_server.serving.devices import environment_of
 from udf_server.serving.exposure import exposed
 from udf_server.serving.groups import DEFAULT_GROUP
+from udf_server.serving.interpreters import functions_of_groups
 from udf_server.serving.membership import check_clashes, config_of_group
 from udf_server.serving.processes import Processes, warn_of_memory
 from udf_server.serving.resources import worker_processes

@@ -21,7 +21,6 @@ from remote_udf.function_names import split_name
 from remote_udf.version import __version__
 from udf_server.base.output import flush_outputs, queue_outputs
 from udf_server.commands.checking import check_settings
-from udf_server.commands.in_groups import functions_of_groups, run_in_group
 from udf_server.commands.new_plugin import new_plugin
 from udf_server.commands.serving import serve_alone, serve_by_processes, serve_edited
 from udf_server.commands.shown import (
@@ -46,7 +45,7 @@ from udf_server.serving.config import FILE_VARIABLE, ServerConfig, load_config, 
 from udf_server.serving.control import ask_reload
 from udf_server.serving.devices import environment_of
 from udf_server.serving.groups import DEFAULT_GROUP
-from udf_server.serving.interpreters import sync
+from udf_server.serving.interpreters import functions_of_groups, run_in_group, sync
 from udf_server.serving.membership import Membership, config_of_group
 from udf_server.serving.process_setup import configure_logging, tune_process
 from udf_server.serving.resources import part_of, worker_processes
