@@ -13,7 +13,7 @@ from remote_udf.options import AGGREGATE_OPTIONS
 from remote_udf.row_kinds import RowKind
 from remote_udf.segments import AppliedField
 from remote_udf.v1 import message_pb2 as pb
-from udf_server.aggregate.base import AggregateFunction, BundledKeySegment, BundledKeySegmentApplied
+from udf_server.aggregate.base import AggregateFunction, BundledKeySegment
 from udf_server.aggregate.declaration import Aggregate, declare_aggregate
 from udf_server.base.metrics import ServerMetrics
 from udf_server.cache.outcome_cache import OutcomeCache
@@ -28,9 +28,16 @@ from udf_server.stores.opening import KeyValueStores
 from udf_server.streams.execute_stream import ExecuteStream
 from udf_server.streams.in_process import Exchange
 from udf_server.streams.services import StreamLimits, StreamServices
-from udf_server.testing.columns import Rows, argument_column, bundles_of, segment_columns
+from udf_server.testing.calls import (
+    AppliedResult,
+    Rows,
+    RunResult,
+    applied_segments,
+    argument_column,
+    bundles_of,
+    segment_columns,
+)
 from udf_server.testing.control import ManualClock
-from udf_server.testing.results import AppliedResult, RunResult
 
 __all__ = ["FunctionEnvironment"]
 
@@ -196,7 +203,7 @@ class FunctionEnvironment:
             applied=wanted,
         )  # fmt: skip
         result = await self._exchanged(aggregate, exchange)
-        return AppliedResult(_applied(aggregate, segments, wanted, result), result.errors, result.counts)
+        return AppliedResult(applied_segments(aggregate, segments, wanted, result), result.errors, result.counts)
 
     async def aggregate(
         self,
@@ -273,21 +280,3 @@ class FunctionEnvironment:
 
 def _context(partition: int = 0) -> pb.CallContext:
     return pb.CallContext(operation_id="test", stage=-1, partition=partition, micro_batch=-1)
-
-
-def _applied(
-    aggregate: Aggregate, segments: Sequence[BundledKeySegment], wanted: Sequence[AppliedField], result: RunResult
-) -> list[BundledKeySegmentApplied | None]:
-    """The outcomes as the Python objects that an author would have returned. A failed segment has None."""
-    applied: list[BundledKeySegmentApplied | None] = []
-    for row, segment in enumerate(segments):
-        if row in result.errors:
-            applied.append(None)
-            continue
-        parts = result.values.slice(row, 1).flatten()
-        each = BundledKeySegmentApplied(None)
-        for field, part in zip(wanted, parts, strict=True):
-            if field is not AppliedField.UPDATED_VALUES or segment.updated_values_after_each_row:
-                setattr(each, field.value, aggregate.applied_codecs[field].decode(part)[0])
-        applied.append(each)
-    return applied

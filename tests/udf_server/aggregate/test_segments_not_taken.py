@@ -20,7 +20,7 @@ from udf_server.aggregate.base import BundledKeySegment
 from udf_server.aggregate.declaration import declare_aggregate
 from udf_server.process.declaration import declare_process
 from udf_server.streams.services import StreamLimits
-from udf_server.testing.columns import segment_columns
+from udf_server.testing.calls import segment_columns
 
 LIMIT = 1 << 20
 VALUE = 50_000

@@ -1,6 +1,10 @@
-"""Converts the values of a test to Arrow columns and bundles, as a client would send them."""
+"""Calls of a test: the columns and bundles that they send, as a client would, and what they bring.
 
-from collections.abc import Hashable, Iterator, Sequence
+What they bring are values, the errors of rows and segments without one, and metrics of plugins.
+"""
+
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -8,14 +12,23 @@ import pyarrow as pa
 
 from remote_udf.ddl import parse_type
 from remote_udf.functions import NullCall
+from remote_udf.outcomes import RowError
 from remote_udf.row_kinds import CODE_TYPE, ROW_KIND, RowKind
-from remote_udf.segments import ACCUMULATORS, KEY, ROWS, list_of
-from udf_server.aggregate.base import BundledKeySegment
+from remote_udf.segments import ACCUMULATORS, KEY, ROWS, AppliedField, list_of
+from remote_udf.v1 import message_pb2 as pb
+from udf_server.aggregate.base import BundledKeySegment, BundledKeySegmentApplied
 from udf_server.aggregate.declaration import Aggregate
 from udf_server.declaring.functions import Function
+from udf_server.plugins.metrics import PLUGIN_METRICS
 from udf_server.values.values import Key, codec_for_type
 
-__all__ = ["Rows", "argument_column", "bundles_of", "segment_columns"]
+__all__ = [
+    "AppliedResult", "Rows", "RunResult", "applied_segments", "argument_column", "bundles_of", "metric_value",
+    "segment_columns",
+]  # fmt: skip
+
+Rows = Sequence[Any]
+"""Each row is a tuple of arguments, or the argument if there is only one."""
 
 
 def argument_column(function: Function, position: int, values: Any) -> pa.Array:
@@ -97,10 +110,6 @@ def _lists(flat: pa.Array, lengths: Sequence[int]) -> pa.Array:
     return pa.ListArray.from_arrays(offsets, flat, type=list_of(flat.type))
 
 
-Rows = Sequence[Any]
-"""Each row is a tuple of arguments, or the argument if there is only one."""
-
-
 def bundles_of(
     rows: Rows, keys: Sequence[Hashable] | None, row_kinds: Sequence[RowKind | str] | None, size: int | None
 ) -> Iterator[dict[Hashable, BundledKeySegment]]:
@@ -120,3 +129,76 @@ def bundles_of(
             if row_kinds is not None:
                 segment.row_kinds.append(RowKind(row_kinds[index]))  # type: ignore[union-attr]
         yield bundle
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """Outcomes of rows. `values` has one value per row; that of a failed row is null, and `errors` has its error."""
+
+    values: pa.Array
+    errors: Mapping[int, RowError]
+    counts: pb.StreamCounts
+
+    def to_pylist(self) -> list[Any]:
+        """Return the values. Raises AssertionError, with the first error, if a row failed."""
+        _refuse_errors(self.errors, "row")
+        return self.values.to_pylist(maps_as_pydicts="strict")
+
+
+@dataclass(frozen=True)
+class AppliedResult:
+    """Outcomes of segments. `applied` has one per segment; that of a failed one is None, and `errors` has its error.
+
+    Parts that were not requested are None.
+    """
+
+    applied: Sequence[BundledKeySegmentApplied | None]
+    errors: Mapping[int, RowError]
+    counts: pb.StreamCounts
+
+    def to_list(self) -> list[BundledKeySegmentApplied]:
+        """Return the applied segments. Raises AssertionError, with the first error, if a segment failed."""
+        _refuse_errors(self.errors, "segment")
+        return [each for each in self.applied if each is not None]
+
+
+def applied_segments(
+    aggregate: Aggregate, segments: Sequence[BundledKeySegment], wanted: Sequence[AppliedField], result: RunResult
+) -> list[BundledKeySegmentApplied | None]:
+    """The outcomes as the Python objects that an author would have returned. A failed segment has None."""
+    applied: list[BundledKeySegmentApplied | None] = []
+    for row, segment in enumerate(segments):
+        if row in result.errors:
+            applied.append(None)
+            continue
+        parts = result.values.slice(row, 1).flatten()
+        each = BundledKeySegmentApplied(None)
+        for field, part in zip(wanted, parts, strict=True):
+            if field is not AppliedField.UPDATED_VALUES or segment.updated_values_after_each_row:
+                setattr(each, field.value, aggregate.applied_codecs[field].decode(part)[0])
+        applied.append(each)
+    return applied
+
+
+def _refuse_errors(errors: Mapping[int, RowError], what: str) -> None:
+    for row, error in sorted(errors.items()):
+        raise AssertionError(f"{what} {row}: {error.code}: {error.message}\n{error.traceback}")
+
+
+def metric_value(sample: str, **labels: object) -> float:
+    """The value of a metric of a plugin, in this process since its start. Compare the values before and after a call.
+
+    Args:
+        sample: A name as Prometheus has it: a counter's ends with `_total`, a histogram has `_count` and `_sum`.
+        **labels: Values of labels, `function` and `version` among them. Series that differ in others are added.
+
+    Returns:
+        The sum; 0.0 if nothing was counted.
+    """
+    wanted = {label: str(value) for label, value in labels.items()}
+    return sum(
+        each.value
+        for metric in PLUGIN_METRICS.collect()
+        for each in metric.samples
+        if each.name == sample and wanted.items() <= each.labels.items()
+    )
