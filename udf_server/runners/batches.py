@@ -96,11 +96,8 @@ class RowBatch:
         whole = len(called) == self.rows
         places = None if whole else pa.array(called, pa.int64())
         taken = columns if places is None else [column.take(places) for column in columns]
-        decoded = [decode_rows(codec, column) for codec, column in zip(codecs, taken, strict=True)]
-        self._refuse(function, decoded, called)
-        rows: Iterable[tuple[Any, ...]] = zip(*(values for values, _ in decoded), strict=True)
-        if not columns:
-            rows = itertools.repeat(())
+        decoded = self._decoded(function, codecs, taken, called)
+        rows: Iterable[tuple[Any, ...]] = zip(*decoded, strict=True) if columns else itertools.repeat(())
         if self.errors:
             rows = [each for row, each in zip(called, rows, strict=False) if row not in self.errors]
             self.fresh.extend(self.errors)
@@ -113,24 +110,23 @@ class RowBatch:
         # The iterator of indexes is the first one, so that no arguments are taken without their index.
         return zip(selection.rows_to_call(called), rows, strict=False)
 
-    def _refuse(
-        self, function: Function, decoded: Sequence[tuple[Sequence[Any], Mapping[int, BaseException]]],
-        rows: Sequence[int],
-    ) -> None:  # fmt: skip
-        """Set the errors of the rows whose arguments have no Python value. `rows` has the index of each."""
+    def _decoded(
+        self, function: Function, codecs: Sequence[Codec], columns: Sequence[pa.Array], rows: Sequence[int]
+    ) -> list[Sequence[Any]]:
+        """The values of each column. Sets the errors of rows whose arguments have none; `rows` has their indexes."""
+        decoded = [decode_rows(codec, column) for codec, column in zip(codecs, columns, strict=True)]
         for position, (_, failures) in enumerate(decoded):
             for place, error in failures.items():
                 message = f"{function.place(position)}: {describe(error)}"
                 self.errors.setdefault(rows[place], RowError(ErrorCode.ARGUMENT_VALUE, message, attempts=0))
+        return [values for values, _ in decoded]
 
     def _decode(
         self, function: Function, codecs: Sequence[Codec], columns: Sequence[pa.Array]
     ) -> Iterator[tuple[int, tuple[Any, ...]]]:
         if not columns:
             return enumerate(itertools.repeat((), self.rows))
-        decoded = [decode_rows(codec, column) for codec, column in zip(codecs, columns, strict=True)]
-        self._refuse(function, decoded, range(self.rows))
-        rows = zip(*(values for values, _ in decoded), strict=True)
+        rows = zip(*self._decoded(function, codecs, columns, range(self.rows)), strict=True)
         called = rows_without_null(function.spec, columns)
         if not self.errors and called is None:
             return enumerate(rows)
@@ -202,21 +198,24 @@ class RowBatch:
             other.fresh.append(index)
         return other
 
-    def outputs(self, writer: OutputWriter) -> list[Output]:
-        """The Results of all unsent rows, once every row has an outcome. For ordered output."""
-        self.results.release()
-        return self._front_outputs(writer, self.rows)
+    def outputs(self, writer: OutputWriter, *, ended: bool) -> list[Output]:
+        """The Results of the unsent rows with an outcome; all have one if the batch has `ended`.
 
-    def ready_outputs(self, writer: OutputWriter) -> list[Output]:
-        """The Results of the unsent rows at the front that have an outcome. For ordered output."""
+        With ordered output, only those at the front.
+        """
+        if not writer.ordered:
+            return self._fresh_outputs(writer)
+        if ended:
+            self.results.release()
+            return self._front_outputs(writer, self.rows)
         start = self._sent
         ready = itertools.takewhile(lambda value: value is not UNSET, itertools.islice(self.values, start, None))
         end = start + sum(1 for _ in ready)
         self.results.leave(end - start - self._uncalled(range(start, end)))
         return self._front_outputs(writer, end)
 
-    def fresh_outputs(self, writer: OutputWriter) -> list[Output]:
-        """The Results of the rows that got their outcome since the last call. For unordered output."""
+    def _fresh_outputs(self, writer: OutputWriter) -> list[Output]:
+        """The Results of the rows that got their outcome since the last call."""
         indexes = [taken() for taken in itertools.repeat(self.fresh.popleft, len(self.fresh))]
         self.results.leave(len(indexes) - self._uncalled(indexes))
         if not indexes:

@@ -128,7 +128,7 @@ class OutputWriter:
         self._what = what
         self._spending = spending or StreamSpending()
         self._room = room or Room()
-        self._ordered = ordered
+        self.ordered = ordered
         self._shared = shared
         self.limit = max_message_bytes - _HEADROOM
         """Maximum size of the data of one message, in bytes."""
@@ -172,7 +172,7 @@ class OutputWriter:
 
     def _write(self, batch: int, taken: Taken, rows: Sequence[int] | None) -> list[Output]:
         values, errors = taken.values, taken.errors
-        columns = [values] if self._ordered else [_positions(rows), values]
+        columns = [values] if self.ordered else [_positions(rows), values]
         data = self._writer.write(pa.RecordBatch.from_arrays(columns, schema=self._schema))
         failed = write_errors(errors) if errors else b""
         count, size = len(values), sum(map(len, data))

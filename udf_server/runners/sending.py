@@ -4,10 +4,9 @@ import asyncio
 import functools
 from collections.abc import Callable
 
-from remote_udf.options import OutputMode
 from udf_server.hosting.turns import Turns
 from udf_server.runners.batches import RowBatch
-from udf_server.runners.outputs import Output, OutputWriter
+from udf_server.runners.outputs import Output
 from udf_server.runners.runner import Runner
 
 __all__ = ["Sender"]
@@ -28,7 +27,6 @@ class Sender:
         """Batches with rows that have no outcome yet, oldest first."""
         self._setup, self._deliver = runner.setup, deliver
         self._turns, self._post = turns, post
-        self._ordered = runner.options.output_mode is OutputMode.ORDERED
         self._flush: asyncio.TimerHandle | None = None
         self.flushes = False
         """Whether sending of all completed rows is scheduled."""
@@ -62,7 +60,7 @@ class Sender:
 
     def flush_soon(self) -> None:
         """Schedule sending of all completed rows after `flush_seconds`. Has an effect with unordered output only."""
-        if self._flush is None and not self._ordered:
+        if self._flush is None and not self._setup.writer.ordered:
             self.flushes = True
             self._flush = asyncio.get_running_loop().call_later(
                 self._setup.flush_seconds(), self._turns.do, self._setup.party, self._flush_now
@@ -80,23 +78,23 @@ class Sender:
     def _send_now(self, batch: RowBatch) -> None:
         batch.sending = False
         if batch in self.unfinished:
-            self._write(batch.ready_outputs if self._ordered else batch.fresh_outputs)
+            self._write(batch, ended=False)
 
     def _flush_now(self) -> None:
         self._flush, self.flushes = None, False
         for batch in list(self.unfinished):
-            self._write(batch.fresh_outputs)
+            self._write(batch, ended=False)
 
     def _finish_now(self, batch: RowBatch) -> None:
         if not self._closed:
             self.unfinished.pop(batch, None)
-            self._write(batch.outputs if self._ordered else batch.fresh_outputs)
+            self._write(batch, ended=True)
 
-    def _write(self, written: Callable[[OutputWriter], list[Output]]) -> None:
+    def _write(self, batch: RowBatch, *, ended: bool) -> None:
         if self._closed:
             return
         try:
-            outputs = written(self._setup.writer)
+            outputs = batch.outputs(self._setup.writer, ended=ended)
         except Exception as error:
             self._setup.post(self._setup.fail, error)
             return

@@ -9,7 +9,6 @@ import asyncio
 import collections
 import functools
 import threading
-from collections.abc import Callable, Sequence
 from itertools import islice
 from typing import Any
 
@@ -17,7 +16,7 @@ from remote_udf.options import DEFAULT_CAPACITY, OutputMode
 from remote_udf.outcomes import RowError
 from udf_server.base.call_scope import NO_CALL, CallScope, EmptyResult, current_scope
 from udf_server.runners.batches import REPORT_BYTES, UNSET, RowBatch
-from udf_server.runners.outputs import Output, OutputWriter
+from udf_server.runners.outputs import Output
 from udf_server.runners.runner import FLUSH_SECONDS, TRACEBACKS_PER_BATCH, InputBatch, Runner, RunnerSetup
 from udf_server.runners.slots import Durations, RowTimer, Slot
 
@@ -161,8 +160,7 @@ class ThreadedRows(Runner):
             # `_open` lacks the batches whose last rows are being processed, but these may have much to send.
             batches = [batch for batch in self._workers if batch.fresh]
         if batches:
-            loop = asyncio.get_running_loop()
-            await loop.run_in_executor(None, self._send_all, batches)
+            await asyncio.get_running_loop().run_in_executor(None, lambda: list(map(self._send, batches)))
 
     def _deliver(self, outputs: list[Output]) -> None:
         if not self._closed:
@@ -358,25 +356,14 @@ class ThreadedRows(Runner):
             if finished:
                 del self._workers[batch]
         if finished:
-            self._send_rest(batch)
+            self._send(batch, ended=True)
         return mine
 
-    def _send_all(self, batches: Sequence[RowBatch]) -> None:
-        for batch in batches:
-            self._send(batch)
-
-    def _send(self, batch: RowBatch) -> None:
-        """Send the outcomes of an unfinished batch that are ready."""
-        self._write(batch.ready_outputs if self._ordered else batch.fresh_outputs)
-
-    def _send_rest(self, batch: RowBatch) -> None:
-        """Send the rest of a batch, of which every row has an outcome."""
-        self._write(batch.outputs if self._ordered else batch.fresh_outputs)
-
-    def _write(self, written: Callable[[OutputWriter], list[Output]]) -> None:
+    def _send(self, batch: RowBatch, *, ended: bool = False) -> None:
+        """Send the outcomes of a batch that are ready. Every row has one if the batch has `ended`."""
         try:
             with self._emitting:
-                outputs = written(self.setup.writer)
+                outputs = batch.outputs(self.setup.writer, ended=ended)
                 if outputs:
                     self.setup.post(self._deliver, outputs)
         except Exception as error:
