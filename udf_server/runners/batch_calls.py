@@ -130,14 +130,10 @@ class BatchCalls:
 
     def _prepare(self, work: BatchWork) -> list[pa.Array]:
         """The arguments of the rows that are called."""
-        batch, spec = work.batch, self._function.spec
+        batch, selection = work.batch, work.batch.selection
         columns = self._setup.arguments.columns(batch)
-        if (selection := batch.selection) is not None:
-            work.called = selection.called
-            columns = [column.take(pa.array(work.called)) for column in columns]
-            work.outcomes.rows = len(work.called)
-        elif (called := rows_without_null(spec, columns)) is not None:
-            work.called = called
+        work.called = rows_without_null(self._function.spec, columns) if selection is None else selection.called
+        if work.called is not None:
             columns = [column.take(pa.array(work.called)) for column in columns]
             work.outcomes.rows = len(work.called)
         work.began = self._setup.clock()

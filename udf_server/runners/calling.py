@@ -25,10 +25,7 @@ __all__ = [
     "WrongResult",
     "converted",
     "from_foreign",
-    "named_by",
     "require_length",
-    "returned_array",
-    "returned_by",
     "validated",
 ]
 
@@ -69,36 +66,7 @@ class Returned(NamedTuple):
     """Whether the function was called."""
 
 
-def returned_by(result: Any, rows: int, codec: Codec) -> Returned:
-    """The values, and the Failures among them. Raises WrongResult."""
-    failed = {}
-    if isinstance(result, (list, tuple)):
-        failed = {row: value for row, value in enumerate(result) if isinstance(value, Failure)}
-        if failed:
-            result = [None if row in failed else value for row, value in enumerate(result)]
-    values, wrong = returned_array(result, rows, codec)
-    return Returned(values, wrong, failed)
-
-
-def named_by(error: RowErrors, rows: int, codec: Codec) -> Returned:
-    """The values and errors of a call that has raised RowErrors. Raises WrongResult."""
-    if not error.errors:
-        raise MalformedResult(ErrorCode.RESULT_TYPE, "RowErrors without errors; return the values instead")
-    for row, each in error.errors.items():
-        if not isinstance(row, int) or not 0 <= row < rows:
-            raise MalformedResult(ErrorCode.RESULT_LENGTH, f"RowErrors has row {row!r} of a call for {rows} rows")
-        if not isinstance(each, BaseException):
-            raise MalformedResult(
-                ErrorCode.RESULT_TYPE, f"RowErrors has a {type(each).__name__} for row {row}; expected an exception"
-            )
-    if error.values is None:
-        return Returned(None, failed=error.errors)
-    values, wrong, failed, _ = returned_by(error.values, rows, codec)
-    failed = {**failed, **error.errors}
-    return Returned(values, {row: each for row, each in wrong.items() if row not in failed}, failed)
-
-
-def returned_array(result: Any, rows: int, codec: Codec) -> tuple[pa.Array, Failures]:
+def _returned_array(result: Any, rows: int, codec: Codec) -> tuple[pa.Array, Failures]:
     """The result as an array of the declared type, and the rows whose value does not fit that type.
 
     Arrow arrays, and objects that pa.array converts as a whole, are cast if that keeps every
@@ -221,9 +189,28 @@ class Calling:
         return taken
 
     def returned(self, result: Any, rows: int) -> Returned:
-        """The values of a call for this number of rows. Raises WrongResult."""
-        return returned_by(result, rows, self._function.result)
+        """The values of a call for this number of rows, and the Failures among them. Raises WrongResult."""
+        failed = {}
+        if isinstance(result, (list, tuple)):
+            failed = {row: value for row, value in enumerate(result) if isinstance(value, Failure)}
+            if failed:
+                result = [None if row in failed else value for row, value in enumerate(result)]
+        values, wrong = _returned_array(result, rows, self._function.result)
+        return Returned(values, wrong, failed)
 
     def named(self, error: RowErrors, rows: int, *, called: bool = True) -> Returned:
         """The values and errors of a call that has raised RowErrors. Raises WrongResult."""
-        return named_by(error, rows, self._function.result)._replace(called=called)
+        if not error.errors:
+            raise MalformedResult(ErrorCode.RESULT_TYPE, "RowErrors without errors; return the values instead")
+        for row, each in error.errors.items():
+            if not isinstance(row, int) or not 0 <= row < rows:
+                raise MalformedResult(ErrorCode.RESULT_LENGTH, f"RowErrors has row {row!r} of a call for {rows} rows")
+            if not isinstance(each, BaseException):
+                raise MalformedResult(
+                    ErrorCode.RESULT_TYPE, f"RowErrors has a {type(each).__name__} for row {row}; expected an exception"
+                )
+        if error.values is None:
+            return Returned(None, failed=error.errors, called=called)
+        values, wrong, failed, _ = self.returned(error.values, rows)
+        failed = {**failed, **error.errors}
+        return Returned(values, {row: each for row, each in wrong.items() if row not in failed}, failed, called)
