@@ -13,12 +13,11 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeVar
 
 from remote_udf.options import DEFAULT_CAPACITY, OutputMode
-from remote_udf.outcomes import RowError
-from udf_server.base.call_scope import CallScope, EmptyResult, current_scope
+from udf_server.base.call_scope import CallScope, current_scope
 from udf_server.hosting.turns import Turns
 from udf_server.runners.batches import REPORT_ROWS, RowBatch
 from udf_server.runners.outputs import Output
-from udf_server.runners.runner import TRACEBACKS_PER_BATCH, InputBatch, Runner
+from udf_server.runners.runner import InputBatch, Runner
 from udf_server.runners.sending import Sender
 from udf_server.runners.slots import Durations, PoolWorker, RowTimer
 
@@ -58,7 +57,7 @@ class CoroutinePool:
         self._runner = runner
         self._turns = turns
         self._setup = runner.setup
-        self._options = options = runner.options
+        options = runner.options
         self._capacity = options.buffer_capacity or DEFAULT_CAPACITY
         self._ordered = options.output_mode is OutputMode.ORDERED
         self._context_parameter = runner.function.context_parameter
@@ -357,17 +356,13 @@ class CoroutinePool:
                     worker.expired = -1
                     assert worker.task is not None
                     worker.task.uncancel()
-                    next_: float | RowError | EmptyResult = attempts.timed_out(error)
-                else:
-                    next_ = attempts.after(error, with_traceback=batch.failed < TRACEBACKS_PER_BATCH)
-                if isinstance(next_, RowError):
-                    batch.fail(index, next_)
+                    batch.fail(index, attempts.timed_out(error))
                     return True
-                if isinstance(next_, EmptyResult):
-                    batch.values[index] = next_.value
+                delay = runner.delay(batch, index, attempts, error)
+                if delay is None:
                     return True
                 try:
-                    await asyncio.sleep(next_)
+                    await asyncio.sleep(delay)
                     runner.begin_attempt(batch, index, attempts, error)
                     batch.values[index] = await self._call(batch, index, arguments, attempts.made, attempts.deadline)
                     if worker.expired == index:

@@ -16,6 +16,7 @@ from remote_udf.errors import ErrorCode
 from remote_udf.options import ScalarOptions
 from remote_udf.outcomes import RowError
 from remote_udf.raw_texts import raw
+from udf_server.base.call_scope import EmptyResult
 from udf_server.base.context import CallContext, StreamContext
 from udf_server.base.fairness import Party
 from udf_server.base.metrics import FunctionMetrics
@@ -210,6 +211,17 @@ class Runner(ABC):
     def attempts(self, batch: RowBatch, began: float) -> Attempts:
         """The attempts at a row of the batch; the first attempt began at `began`."""
         return Attempts(self.retry, began + batch.timeout, self.setup.clock, self.setup.timeout_error)
+
+    def delay(self, batch: RowBatch, index: int, attempts: Attempts, error: BaseException) -> float | None:
+        """Seconds until the next attempt at the row; None if there is none, because it has its outcome now."""
+        after = attempts.after(error, with_traceback=batch.failed < TRACEBACKS_PER_BATCH)
+        if isinstance(after, RowError):
+            batch.fail(index, after)
+        elif isinstance(after, EmptyResult):
+            batch.values[index] = after.value
+        else:
+            return after
+        return None
 
     def begin_attempt(self, batch: RowBatch, index: int, attempts: Attempts, error: BaseException) -> None:
         """Count one more attempt at the row, after one that failed."""

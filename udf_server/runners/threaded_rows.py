@@ -13,11 +13,10 @@ from itertools import islice
 from typing import Any
 
 from remote_udf.options import DEFAULT_CAPACITY, OutputMode
-from remote_udf.outcomes import RowError
-from udf_server.base.call_scope import NO_CALL, CallScope, EmptyResult, current_scope
+from udf_server.base.call_scope import NO_CALL, CallScope, current_scope
 from udf_server.runners.batches import REPORT_BYTES, UNSET, RowBatch
 from udf_server.runners.outputs import Output
-from udf_server.runners.runner import FLUSH_SECONDS, TRACEBACKS_PER_BATCH, InputBatch, Runner, RunnerSetup
+from udf_server.runners.runner import FLUSH_SECONDS, InputBatch, Runner, RunnerSetup
 from udf_server.runners.slots import Durations, RowTimer, Slot
 
 __all__ = ["ThreadedRows"]
@@ -316,14 +315,8 @@ class ThreadedRows(Runner):
         attempts = self.attempts(batch, worker.since(self.setup.clock()))
         try:
             while not worker.stop.is_set():
-                next_ = attempts.after(error, with_traceback=batch.failed < TRACEBACKS_PER_BATCH)
-                if isinstance(next_, RowError):
-                    batch.fail(index, next_)
-                    return
-                if isinstance(next_, EmptyResult):
-                    batch.values[index] = next_.value
-                    return
-                if worker.stop.wait(next_):
+                delay = self.delay(batch, index, attempts, error)
+                if delay is None or worker.stop.wait(delay):
                     return
                 self.begin_attempt(batch, index, attempts, error)
                 try:
