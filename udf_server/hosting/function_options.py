@@ -5,7 +5,7 @@ import functools
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from remote_udf.effective_options import resolve
+from remote_udf.effective_options import canonical, resolve
 from remote_udf.errors import InvalidOption
 from remote_udf.functions import FunctionKind
 from remote_udf.option_tables import table_of
@@ -152,6 +152,7 @@ class FunctionOptions:
     def __init__(self, function: Function) -> None:
         """The function has the options of its declaration and of the configuration, as `configured` merges them."""
         self._function, self._spec = function, function.spec
+        self._source = f"call of {function.spec.key}"
 
     @functools.cached_property
     def hedging(self) -> HostedOptions | None:
@@ -179,15 +180,18 @@ class FunctionOptions:
     def scalar(self, requested: Mapping[str, str]) -> ScalarOptions:
         """The options in effect. The caller's override the others.
 
-        Raises InvalidOption if the caller wants a cache for a function that is not deterministic and declares none, an
-        `attempt-timeout` for one whose calls cannot be cancelled, or `retry-empty` for one whose calls have many rows.
+        Raises InvalidOption if one is not valid, or if the caller wants a cache for a function that is not
+        deterministic and declares none, an `attempt-timeout` for one whose calls cannot be cancelled, or `retry-empty`
+        for one whose calls have many rows.
         """
-        options = resolve(ScalarOptions, self._spec.options, requested)
+        given = canonical(requested, source=self._source)
+        options = resolve(ScalarOptions, self._spec.options, given)
         for name in ("attempt-timeout", "cache-ttl", "retry-empty"):
             if getattr(options, name.replace("-", "_")) and (why := _without_effect(self._function, name)):
-                raise InvalidOption(f"call of {self._spec.key}: option {name!r}: {why}")
+                raise InvalidOption(f"{self._source}: option {name!r}: {why}")
         return options
 
     def aggregate(self, requested: Mapping[str, str]) -> AggregateOptions:
-        """The options in effect of an aggregate or process table function."""
-        return resolve(AggregateOptions, self._spec.options, requested)
+        """The options in effect of an aggregate or process table function. The caller's override the others."""
+        given = canonical(requested, source=self._source, known=(AGGREGATE_OPTIONS,))
+        return resolve(AggregateOptions, self._spec.options, given)

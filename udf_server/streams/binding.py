@@ -8,10 +8,9 @@ import pyarrow as pa
 
 from remote_udf.amounts import AMOUNTS
 from remote_udf.arrow import read_schema
-from remote_udf.effective_options import canonical
 from remote_udf.errors import ErrorCode, InvalidOption, UnsupportedType
 from remote_udf.functions import Execution, FunctionKind
-from remote_udf.options import AGGREGATE_OPTIONS, ScalarOptions
+from remote_udf.options import ScalarOptions
 from remote_udf.process_calls import ProcessCall
 from remote_udf.segments import applied_from_proto, checked_segments
 from remote_udf.types import require_supported
@@ -69,7 +68,7 @@ def bound(hosted: HostedFunction, request: pb.Open, metrics: ServerMetrics) -> B
 
 def _scalar(hosted: HostedFunction, request: pb.Open, schema: pa.Schema) -> Bound:
     spec, function = hosted.spec, hosted.function
-    options = hosted.options.scalar(canonical(request.options, source=f"call of {spec.key}"))
+    options = hosted.options.scalar(request.options)
     _ = hosted.options.merging  # raises InvalidOption
     arguments = Arguments(schema, spec.check_arguments(schema.types))
     if request.estimate:
@@ -86,8 +85,7 @@ def _scalar(hosted: HostedFunction, request: pb.Open, schema: pa.Schema) -> Boun
 def _aggregate(
     hosted: HostedFunction, function: Aggregate, request: pb.Open, schema: pa.Schema, metrics: ServerMetrics
 ) -> Bound:
-    spec, known = hosted.spec, (AGGREGATE_OPTIONS,)
-    options = hosted.options.aggregate(canonical(request.options, source=f"call of {spec.key}", known=known))
+    spec, options = hosted.spec, hosted.options.aggregate(request.options)
     fields = applied_from_proto(request.applied)
     if not fields:
         raise refused(ErrorCode.ARGUMENT_TYPE, f"function {spec.key}: nothing is wanted of its segments")
@@ -100,9 +98,8 @@ def _aggregate(
 def _process(
     hosted: HostedFunction, function: ProcessFunction, request: pb.Open, schema: pa.Schema, metrics: ServerMetrics
 ) -> Bound:
-    spec, known = hosted.spec, (AGGREGATE_OPTIONS,)
+    spec, options = hosted.spec, hosted.options.aggregate(request.options)
     assert spec.process is not None
-    options = hosted.options.aggregate(canonical(request.options, source=f"call of {spec.key}", known=known))
     call = ProcessCall.from_proto(request.process)
     if len(call.tables) != len(spec.process.tables):
         raise refused(
@@ -128,7 +125,7 @@ def _estimating(function: Function) -> Function:
     )  # fmt: skip
     many = spec.execution in (Execution.VECTORIZED, Execution.BATCHED)
 
-    def shares(arguments: tuple[Any, ...]) -> Any:
+    def shares(*arguments: Any) -> Any:
         found = alone.estimated(arguments)
         if not many:
             return found
@@ -139,9 +136,6 @@ def _estimating(function: Function) -> Function:
         return [each] * rows if spec.execution is Execution.BATCHED else pa.array([list(each.items())] * rows, AMOUNTS)
 
     async def estimate(*arguments: Any) -> Any:
-        return shares(arguments)
+        return shares(*arguments)
 
-    def estimate_on_thread(*arguments: Any) -> Any:
-        return shares(arguments)
-
-    return replace(alone, call=estimate if function.is_async else estimate_on_thread)
+    return replace(alone, call=estimate if function.is_async else shares)
