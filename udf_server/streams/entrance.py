@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import NamedTuple
 
 from remote_udf.errors import ErrorCode, ErrorKind, ProtocolViolation, StreamError
 from remote_udf.messages import encode, read_request
@@ -59,17 +58,11 @@ class Entrance:
         return None
 
 
-class _OpenedStream(NamedTuple):
-    """A stream whose first message was read."""
+async def _opened_stream(messages: AsyncIterator[bytes], seconds: float) -> tuple[AsyncIterator[bytes], pb.Open]:
+    """Read the first message of a stream. Raises StreamError if none comes within `seconds`.
 
-    messages: AsyncIterator[bytes]
-    """All of them, the first one included."""
-    request: pb.Open
-    """Empty if the first message is no valid Open."""
-
-
-async def _opened_stream(messages: AsyncIterator[bytes], seconds: float) -> _OpenedStream:
-    """Read the first message of a stream. Raises StreamError if none comes within `seconds`."""
+    Returns all messages, the first one included, and its request, which is empty if it is no valid Open.
+    """
     messages = aiter(messages)
     try:
         async with asyncio.timeout(seconds):
@@ -82,7 +75,7 @@ async def _opened_stream(messages: AsyncIterator[bytes], seconds: float) -> _Ope
         request = read_request(first or b"").envelope.open
     except (ProtocolViolation, UnicodeDecodeError):
         request = pb.Open()
-    return _OpenedStream(_Again(first, messages), request)
+    return _Again(first, messages), request
 
 
 class _Again:
