@@ -86,10 +86,7 @@ def write_routes(path: Path, routes: Mapping[str, Route]) -> None:
 def read_routes(contents: Sequence[bytes]) -> tuple[list[GroupFunction], Mapping[str, Route]]:
     """The functions of the groups, and the routes by group. Raises InvalidConfig."""
     routes: Mapping[str, Route] = json.loads(contents[0])
-    functions = [
-        GroupFunction(spec, name) for name, route in routes.items() for spec in listed_specs(route["functions"])
-    ]
-    return functions, routes
+    return functions_of(routes), routes
 
 
 def name_of_route(socket: Path) -> str:
