@@ -231,7 +231,7 @@ class ExecuteStream:
         )
         self._held.callback(self._leave, call)
         self._shared = call.shared
-        self._heartbeats.opened(opening.options.timeout)
+        self._heartbeats.opened(opening.bound.options.timeout)
         self._spawn(self._heartbeats.watch(runner, call.hosted, call.metrics, call.accounts), tasks)
         self._session.opened()
         self._outbox.put(self._answer(opening, request))

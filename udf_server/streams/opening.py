@@ -2,15 +2,14 @@
 
 import contextlib
 import functools
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
 from remote_udf.arrow import write_schema
 from remote_udf.errors import ErrorCode
 from remote_udf.functions import VALUE, FunctionKind
-from remote_udf.options import ScalarOptions
 from remote_udf.v1 import message_pb2 as pb
 from remote_udf.version import PROTOCOL_VERSION, __version__
 from udf_server.base.call_scope import StreamSpending
@@ -23,7 +22,6 @@ from udf_server.limits.hedge import Hedge
 from udf_server.limits.limited_calls import limited
 from udf_server.limits.limiter import Limiter
 from udf_server.limits.stream_budget import StreamBudget
-from udf_server.runners.runner import Arguments
 from udf_server.security.access import Caller
 from udf_server.streams.binding import Bound, bound
 from udf_server.streams.services import StreamServices
@@ -42,13 +40,9 @@ class Opening:
     """A function ready to be called, and how this stream calls it."""
 
     hosted: HostedFunction
-    function: Function
+    bound: Bound
     """What runners call: the function for the types of this stream, with all that limits its calls."""
     context: StreamContext
-    options: ScalarOptions
-    options_text: Mapping[str, str]
-    """The options in effect, under the names of the function's kind."""
-    arguments: Arguments
     budgets: Sequence[StreamBudget] = ()
     """What its calls may spend: each of them bounds it."""
 
@@ -71,10 +65,9 @@ async def open_function(
     budgets = _budgets(services, hosted, request, caller, held)
     # A large message has a wide table or much broadcast state, which would block the event loop.
     call = await done_aside(request.ByteSize() > SMALL_BYTES, bound, hosted, request, services.metrics)
-    function = _limited(services, hosted, request, call, budgets)
+    call = replace(call, function=_limited(services, hosted, request, call, budgets))
     await hosted.open()
-    context = _context(services, hosted, request, caller, budgets)
-    return Opening(hosted, function, context, call.options, call.options_text, call.arguments, budgets)
+    return Opening(hosted, call, _context(services, hosted, request, caller, budgets), budgets)
 
 
 def _check(request: pb.Open, caller: Caller) -> None:
@@ -183,11 +176,11 @@ def _context(
 
 def opened_message(opening: Opening, max_message_bytes: int, progress_seconds: float) -> pb.ExecuteResponse:
     """The answer to Open."""
-    spec = opening.function.spec
+    spec = opening.bound.function.spec
     opened = pb.Opened(
         version=spec.version,
         result=write_schema(pa.schema([pa.field(VALUE, spec.result)])),
-        options=opening.options_text,
+        options=opening.bound.options_text,
         max_message_bytes=max_message_bytes,
         execution=spec.to_proto().execution,
     )

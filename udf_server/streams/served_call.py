@@ -71,7 +71,7 @@ class ServedCall:
         spawn: Callable[[Coroutine[None, None, None]], object],
     ) -> Runner:  # fmt: skip
         """Create the runner, whose outcomes go to the outbox. `fail` and `spawn` are those of a RunnerSetup."""
-        opening, held = self._opening, self._held
+        opening, bound, held = self._opening, self._opening.bound, self._held
         self._span.event("opened")
         party = self._caller.party(self._request.context.job[:200])
         held.callback(party.close)
@@ -87,10 +87,10 @@ class ServedCall:
         outbox.results(self.accounts, room)
         setup = RunnerSetup(
             hosted=opening.hosted,
-            function=opening.function,
+            function=bound.function,
             context=opening.context,
-            options=opening.options,
-            arguments=opening.arguments,
+            options=bound.options,
+            arguments=bound.arguments,
             writer=self._writer(room),
             emit=outbox.emit,
             began=self.accounts.began,
@@ -98,7 +98,7 @@ class ServedCall:
             fail=fail,
             post=poster(asyncio.get_running_loop()),
             room=room,
-            takes_parts=opening.function.emits and self._request.takes_parts,
+            takes_parts=bound.function.emits and self._request.takes_parts,
             spawn=spawn,
             metrics=self.metrics,
             party=party,
@@ -109,15 +109,15 @@ class ServedCall:
         return self.runner
 
     def _writer(self, room: Room) -> OutputWriter:
-        opening = self._opening
+        bound = self._opening.bound
         return OutputWriter(
-            opening.function.spec.result,
-            ordered=opening.options.output_mode is OutputMode.ORDERED,
+            bound.function.spec.result,
+            ordered=bound.options.output_mode is OutputMode.ORDERED,
             max_message_bytes=self._limits.message_bytes,
             room=room,
             shared=self.shared,
-            what=("state and timers of this segment take" if opening.function.emits else "the value of this row takes"),
-            spending=opening.context.spending,
+            what=("state and timers of this segment take" if bound.function.emits else "the value of this row takes"),
+            spending=self._opening.context.spending,
         )
 
     def _made_runner(self, setup: RunnerSetup) -> Runner:
