@@ -23,7 +23,7 @@ from udf_server.values.codecs import Codec
 from udf_server.values.records import StructCodec, is_record
 from udf_server.values.values import codec_for_type
 
-__all__ = ["Argument", "EvalParameters", "read_arguments"]
+__all__ = ["Argument", "EvalParameters", "is_context", "read_arguments"]
 
 RESERVED = ("on_time", "uid")
 _OF_CHANGES = (ArgumentTrait.REQUIRE_UPDATE_BEFORE, ArgumentTrait.REQUIRE_FULL_DELETE)
@@ -72,7 +72,7 @@ def read_arguments(where: str, code: AuthorCode) -> EvalParameters:
                 f"{place}: Process table functions require a non-overloaded, non-vararg, and static signature"
             )
         hint = hints.get(parameter.name)
-        if _is_context(parameter.name, hint):
+        if is_context(parameter.name, hint):
             if result.has_context or result.states or result.arguments:
                 raise DeclarationError(f"{place}: the context is the first parameter")
             result.has_context = True
@@ -94,7 +94,8 @@ def read_arguments(where: str, code: AuthorCode) -> EvalParameters:
     return result
 
 
-def _is_context(name: str, hint: type | None) -> bool:
+def is_context(name: str, hint: type | None) -> bool:
+    """Whether a first parameter with this annotation is the context."""
     return hint is ProcessContext or (hint is None and name in ("ctx", "context"))
 
 

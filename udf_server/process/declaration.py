@@ -15,9 +15,8 @@ from remote_udf.table_arguments import ProcessSignature, state_field
 from udf_server.base.errors import DeclarationError
 from udf_server.declaring.annotations import AuthorCode, hints_of_code, signature_of
 from udf_server.declaring.functions import Function, implementation_of
-from udf_server.process.arguments import Argument, EvalParameters, read_arguments
+from udf_server.process.arguments import Argument, EvalParameters, is_context, read_arguments
 from udf_server.process.base import ProcessTableFunction
-from udf_server.process.context import ProcessContext
 from udf_server.process.results import Results, results_given, results_of
 from udf_server.process.states import StateEntry
 from udf_server.values.records import StructCodec
@@ -133,10 +132,9 @@ def _timer(where: str, implementation: ProcessTableFunction, read: EvalParameter
     timer = getattr(implementation, "on_timer", None)
     if timer is None:
         return None, False
-    hints = hints_of_code(timer, where)
     parameters = list(signature_of(timer, where).parameters)
     first = parameters[0] if parameters else ""
-    has_context = hints.get(first) is ProcessContext or (first not in hints and first in ("ctx", "context"))
+    has_context = is_context(first, hints_of_code(timer, where).get(first))
     found = parameters[has_context:]
     if len(found) != len(read.states):
         wanted = ", ".join(entry.name for entry in read.states)

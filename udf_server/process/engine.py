@@ -145,10 +145,6 @@ class Engine:
         mine, theirs = iter(own.values), iter(others)
         return [next(mine) if is_own else next(theirs) for is_own in self._is_own]
 
-    def own_indexes(self, names: set[str]) -> list[int]:
-        """The entries of these names that may be cleared: broadcast state only while broadcast rows are processed."""
-        return [index for index, entry in enumerate(self.own) if entry.name in names]
-
 
 class _BoundEval:
     """Calls of `eval` for the rows of one table: all arguments but the row are bound."""
@@ -279,8 +275,10 @@ class _RunningSegment:
         timers.end()
 
     def _clear(self) -> None:
-        for index in self._engine.own_indexes(self._context.cleared):
-            self._state.clear(index)
+        """Clear the entries that the call has named: broadcast state only while broadcast rows are processed."""
+        for index, entry in enumerate(self._engine.own):
+            if entry.name in self._context.cleared:
+                self._state.clear(index)
         self._context.cleared.clear()
 
     def processed(self) -> Processed:

@@ -35,9 +35,9 @@ class StateEntry(ABC):
     """The class of the object for the function, if it is a view of a plain value."""
 
     @property
-    @abstractmethod
     def codec(self) -> Codec:
         """The codec of the stored form."""
+        return self._timed
 
     @abstractmethod
     def load(self, stored: Any, now: int, *, writable: bool = True) -> Any:
@@ -55,7 +55,9 @@ class StateEntry(ABC):
         """The object for the function if the entry is empty."""
         return self.load(None, 0)
 
+    @property
     def _timed(self) -> Codec:
+        """The codec of a value, element or item, with the time when it was written if it expires."""
         if self.ttl is None:
             return self.inner
         return StructCodec({VALUE: self.inner, WRITTEN: Leaf(pa.int64())})
@@ -77,10 +79,6 @@ class RecordEntry(StateEntry):
 
     record: type = object
     untyped: bool = False
-
-    @property
-    def codec(self) -> Codec:
-        return self._timed()
 
     def load(self, stored: Any, now: int, *, writable: bool = True) -> Any:
         if stored is not None and self.ttl is not None:
@@ -114,10 +112,6 @@ class ValueEntry(StateEntry):
 
     view = ValueView
 
-    @property
-    def codec(self) -> Codec:
-        return self._timed()
-
     def load(self, stored: Any, now: int, *, writable: bool = True) -> ValueView[Any]:
         written = None
         if stored is not None and self.ttl is not None:
@@ -136,7 +130,7 @@ class ListEntry(StateEntry):
 
     @property
     def codec(self) -> Codec:
-        return ListCodec(self._timed())
+        return ListCodec(self._timed)
 
     def load(self, stored: Any, now: int, *, writable: bool = True) -> ListView[Any]:
         if self.ttl is None or not stored:
@@ -163,7 +157,7 @@ class MapEntry(StateEntry):
     @property
     def codec(self) -> Codec:
         assert self.key is not None
-        return MapCodec(self.key, self._timed())
+        return MapCodec(self.key, self._timed)
 
     def load(self, stored: Any, now: int, *, writable: bool = True) -> MapView[Any, Any]:
         if self.ttl is None or not stored:
