@@ -84,10 +84,8 @@ class _Binding:
         return place_of(column, path)
 
     def call_vectorized(self, *columns: pa.Array) -> pa.Array:
-        implementation = self._aggregate.implementation
-        assert isinstance(implementation, VectorizedAggregateFunction)
         bundle = self._bundle(columns)
-        return self._struct(apply_vectorized(implementation, self._aggregate, bundle, self._fields), bundle)
+        return self._struct(apply_vectorized(self._aggregate, bundle, self._fields), bundle)
 
     def call_classic(self, *columns: pa.Array) -> pa.Array:
         bundle, segments = self._segments(columns)
@@ -134,14 +132,10 @@ class _Binding:
             )
         result = pa.StructArray.from_arrays(columns, fields=list(self.result))
         retracted = 0 if bundle.retracts is None else int(np.count_nonzero(bundle.retracts))
-        self._metrics.applied(bundle.segments, bundle.rows, retracted, _merged(bundle))
+        counts = np.diff(bundle.accumulator_offsets)
+        merged = int(counts[counts > 1].sum())  # accumulators of segments that have several
+        self._metrics.applied(bundle.segments, bundle.rows, retracted, merged)
         return result
-
-
-def _merged(bundle: Bundle) -> int:
-    """Accumulators of segments that have several."""
-    counts = np.diff(bundle.accumulator_offsets)
-    return int(counts[counts > 1].sum())
 
 
 def _require_support(spec: FunctionSpec, bundle: Bundle) -> None:

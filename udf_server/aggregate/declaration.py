@@ -26,6 +26,8 @@ from udf_server.values.values import ListCodec
 
 __all__ = ["Aggregate", "declare_aggregate", "is_aggregate"]
 
+_BASES = (AggregateFunction, BundledAggregateFunction, VectorizedAggregateFunction)
+
 
 @dataclass(kw_only=True)
 class Aggregate(Function):
@@ -46,8 +48,7 @@ class Aggregate(Function):
 def is_aggregate(value: object) -> bool:
     """Whether a plugin may return this as an aggregate function: an instance, or a class made without arguments."""
     if isinstance(value, type):
-        ours = (AggregateFunction, BundledAggregateFunction, VectorizedAggregateFunction)
-        return issubclass(value, AggregateFunction) and value not in ours
+        return issubclass(value, AggregateFunction) and value not in _BASES
     return isinstance(value, AggregateFunction)
 
 
@@ -108,10 +109,9 @@ def _require_verbs(where: str, implementation: AggregateFunction, bundling: bool
         wanted = ["create_accumulator", "accumulate", "get_value"]
         wanted += ["retract"] if implementation.supports_retracting() else []
         wanted += ["merge"] if implementation.supports_merging() else []
-    bases = (AggregateFunction, BundledAggregateFunction, VectorizedAggregateFunction)
     for verb in wanted:
         code = getattr(kind, verb, None)
-        if code is None or any(code is getattr(base, verb, None) for base in bases):
+        if code is None or any(code is getattr(base, verb, None) for base in _BASES):
             raise DeclarationError(f"{where}: class {kind.__name__} has no method {verb!r}")
         if inspect.iscoroutinefunction(code) and verb != "bundled_accumulate_retract":
             raise DeclarationError(f"{where}: {verb!r} is async; only bundled_accumulate_retract may be async")

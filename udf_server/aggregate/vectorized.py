@@ -31,10 +31,10 @@ LONG_ROWS = 32
 
 
 def apply_vectorized(
-    function: VectorizedAggregateFunction, aggregate: Aggregate, bundle: Bundle, fields: Sequence[AppliedField]
+    aggregate: Aggregate, bundle: Bundle, fields: Sequence[AppliedField]
 ) -> dict[AppliedField, pa.Array]:
     """The wanted parts per segment. Raises WrongResult for arrays of another length or type."""
-    run = _Run(function, aggregate)
+    run = _Run(aggregate)
     arrays: dict[AppliedField, pa.Array] = {}
     before = None
     if AppliedField.STARTING_VALUE in fields or AppliedField.UPDATED_VALUES in fields:
@@ -52,8 +52,9 @@ def apply_vectorized(
 
 
 class _Run:
-    def __init__(self, function: VectorizedAggregateFunction, aggregate: Aggregate) -> None:
-        self._function = function
+    def __init__(self, aggregate: Aggregate) -> None:
+        assert isinstance(aggregate.implementation, VectorizedAggregateFunction)
+        self._function = aggregate.implementation
         self._accumulator, self._value = aggregate.accumulator, aggregate.result
         self._merges = aggregate.spec.supports_merging
 
