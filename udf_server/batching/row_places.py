@@ -119,7 +119,7 @@ class RowPlaces:
                 shift = begin + piece.end - end
                 failed: dict[int, RowError] = {}
                 if errors:
-                    mine = _list(rows[begin:until])
+                    mine = rows[begin:until] if isinstance(rows, range) else rows[begin:until].tolist()
                     failed = {number: errors[row] for number, row in enumerate(mine) if row in errors}
                 if isinstance(rows, range):
                     start = rows.start + shift
@@ -163,7 +163,3 @@ class RowPlaces:
         piece = self.slices[place]
         index = piece.end - (self._ends[place] - row)
         return piece.part.stream.row_context(piece.part, index, attempt, deadline)
-
-
-def _list(rows: "range | Indexes") -> Sequence[int]:
-    return rows if isinstance(rows, range) else rows.tolist()

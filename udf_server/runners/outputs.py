@@ -180,7 +180,8 @@ class OutputWriter:
             if count > 1:
                 return self._write_between(batch, taken, rows, [0, count // 2, count])
             if not errors:
-                error = RowError(ErrorCode.RESULT_TOO_LARGE, self._too_large(size), attempts=1)
+                why = f"{self._what} {size} bytes; a message holds {self.limit}"
+                error = RowError(ErrorCode.RESULT_TOO_LARGE, why, attempts=1)
                 return self._write(batch, taken._replace(values=pa.nulls(1, values.type), errors={0: error}), rows)
         calls, retries, cached = taken.calls, taken.retries, taken.cached
         skipped = 0 if taken.skipped is None else int(np.count_nonzero(taken.skipped))
@@ -206,9 +207,6 @@ class OutputWriter:
     def _counted(self, output: Output) -> Output:
         self._room.take(output.size)
         return output
-
-    def _too_large(self, size: int) -> str:
-        return f"{self._what} {size} bytes; a message holds {self.limit}"
 
 
 def _positions(rows: Sequence[int] | None) -> pa.Array:
