@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 __all__ = [
     "BEGINNING_BYTES", "ENTRY_BYTES", "LARGEST_ENTRY", "LARGEST_OWN", "LARGEST_VALUE", "NONE", "Change",
-    "KeyValueEntry", "KeyValueError", "KeyValueStore", "Seal", "Store", "StoreError", "Stored", "bounded_entry",
+    "KeyValueEntry", "KeyValueError", "KeyValueStore", "Sealing", "Store", "StoreError", "Stored", "bounded_entry",
 ]  # fmt: skip
 
 LARGEST_ENTRY = 1 << 20
@@ -126,8 +126,14 @@ class Store(ABC):
 LARGEST_VALUE = LARGEST_ENTRY
 """Largest number of bytes of a value."""
 _CHECKSUM_BYTES = 4
-Seal = Callable[[bytes, bytes], bytes]
-"""Encrypts or decrypts bytes, which are authenticated with their key. Returns nothing for what it cannot decrypt."""
+
+
+class Sealing(NamedTuple):
+    """Encrypts and decrypts bytes, which are authenticated with their key."""
+
+    seal: Callable[[bytes, bytes], bytes]
+    unseal: Callable[[bytes, bytes], bytes]
+    """Returns nothing for what it cannot decrypt."""
 
 
 class KeyValueError(Exception):
@@ -155,11 +161,9 @@ class KeyValueStore:
     full store refuses further ones. Use it on the function's event loop.
     """
 
-    def __init__(self, backend: Store, function: str, seal: Seal | None = None, unseal: Seal | None = None) -> None:
+    def __init__(self, backend: Store, function: str, sealing: Sealing | None = None) -> None:
         """The host creates it. `function` is the name and version whose entries these are."""
-        self._backend = backend
-        self._function = function
-        self._seal, self._unseal = seal, unseal
+        self._backend, self._function, self._sealing = backend, function, sealing
 
     async def get(self, keys: Sequence[bytes]) -> list[KeyValueEntry | None]:
         """Return the entry of each key; None for keys without one.
@@ -202,14 +206,14 @@ class KeyValueStore:
 
     def _sealed(self, key: bytes, value: bytes) -> bytes:
         checked = self._checksum(key, value) + value
-        return checked if self._seal is None else self._seal(checked, key)
+        return checked if self._sealing is None else self._sealing.seal(checked, key)
 
     def _opened(self, key: bytes, kept: bytes | None) -> KeyValueEntry | None:
         if kept is None:
             return None
         # Taken for absent, a request might be sent and paid for again.
-        checked = kept if self._unseal is None else self._unseal(kept, key)
-        if self._unseal is not None and not checked:
+        checked = kept if self._sealing is None else self._sealing.unseal(kept, key)
+        if self._sealing is not None and not checked:
             raise KeyValueError(
                 f"an entry of {self._function} cannot be decrypted: cache_encryption_variable has another key than "
                 "the one with which it was written"

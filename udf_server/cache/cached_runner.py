@@ -111,7 +111,7 @@ class CachedRunner(Runner):
         scope = options.cache_scope or (CacheScope.CALLER if cache.callers_differ else CacheScope.ALL)
         private = caller if scope is CacheScope.CALLER else ""
         keying = Keying(setup, RowKeys(setup.function, setup.arguments.targets, options.cache_key, private, cache.code))
-        self._entries = EntryCodec(spec.result, cache.wall, cache.seal, cache.unseal)
+        self._entries = EntryCodec(spec.result, cache.wall, cache.sealing)
         self._answers = BatchAnswers(setup)
         self._shared = SingleFlight(setup, cache, self._answers, budgets)
         self._look_ups = LookUps(setup, cache, keying, self._entries, self._answers, self._shared)

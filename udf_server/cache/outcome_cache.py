@@ -11,7 +11,7 @@ from typing import TypeVar
 import numpy as np
 import pyarrow as pa
 
-from udf_server.base.key_value_store import LARGEST_ENTRY, Seal, Store
+from udf_server.base.key_value_store import LARGEST_ENTRY, Sealing, Store
 from udf_server.base.metrics import ServerMetrics
 from udf_server.cache.cached_batch import CachedBatch
 from udf_server.cache.running_calls import Flights, Orphans
@@ -41,8 +41,7 @@ class OutcomeCache:
         *,
         callers_differ: bool = False,
         code: str = "",
-        seal: Seal | None = None,
-        unseal: Seal | None = None,
+        sealing: Sealing | None = None,
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
     ) -> None:
@@ -53,17 +52,16 @@ class OutcomeCache:
             metrics: The metrics of the server.
             callers_differ: Whether callers authenticate. If so, `cache-scope` is `caller` unless it is set.
             code: Identifies the code of the functions; empty if a new version tells that it has changed.
-            seal: Encrypts an entry.
-            unseal: Decrypts an entry.
+            sealing: Encrypts and decrypts an entry.
             clock: A clock that never goes back.
             wall: The seconds since 1970.
         """
         self.store = store
         self.callers_differ = callers_differ
         self.code = code
-        self.seal, self.unseal = seal, unseal
+        self.sealing = sealing
         self.wall = wall
-        self.keeps_values = isinstance(store, MemoryStore) and not store.shared and seal is None
+        self.keeps_values = isinstance(store, MemoryStore) and not store.shared and sealing is None
         """Whether `keep_values` and `recall` are used, instead of making entries of values."""
         self.flights: Flights[CachedBatch] = Flights()
         """The owners are batches of the streams of this process."""

@@ -89,14 +89,14 @@ class Server:
         self.metrics = self._make_metrics()
         self._guards = self._make_guards()
         variable = config.cache_encryption_variable
-        seal, unseal = sealing(variable, os.environ) if variable else (None, None)
-        self._host = self._make_host(KeyValueStores(config.cache_url, config.cache_max_bytes, seal=seal, unseal=unseal))
+        sealed = sealing(variable, os.environ) if variable else None
+        self._host = self._make_host(KeyValueStores(config.cache_url, config.cache_max_bytes, sealing=sealed))
         self.registry = self._host.registry
         self._coordinator, self._budgets = self._make_coordinator()
         self._access = self._make_access()
         self._cache = OutcomeCache(
             store_from_url(config.cache_url, config.cache_max_bytes), self.metrics,
-            callers_differ=self._access.restricted, code=edits.code if edits else "", seal=seal, unseal=unseal,
+            callers_differ=self._access.restricted, code=edits.code if edits else "", sealing=sealed,
         )  # fmt: skip
         self._relay = self._make_relay()
         alone = not share_port or edits is not None

@@ -19,7 +19,7 @@ import pyarrow as pa
 from remote_udf.errors import ErrorCode
 from remote_udf.outcomes import RowError
 from udf_server.base.errors import InvalidConfig
-from udf_server.base.key_value_store import Seal
+from udf_server.base.key_value_store import Sealing
 from udf_server.stores.blocks import Indexes, Recalled
 from udf_server.stores.row_bytes import Malformed, bytes_of_rows, rows_of_bytes
 
@@ -47,13 +47,9 @@ class Found:
 class EntryCodec:
     """Writes and reads entries of one result type. Safe to use from any thread."""
 
-    def __init__(
-        self, result: pa.DataType, wall: Callable[[], float], seal: Seal | None = None, unseal: Seal | None = None
-    ) -> None:
-        """`wall` is the time in seconds since 1970. `unseal` returns empty bytes for what it cannot decrypt."""
-        self._result = result
-        self._wall = wall
-        self._seal, self._unseal = seal, unseal
+    def __init__(self, result: pa.DataType, wall: Callable[[], float], sealing: Sealing | None = None) -> None:
+        """`wall` is the time in seconds since 1970."""
+        self._result, self._wall, self._sealing = result, wall, sealing
 
     def of_values(self, values: pa.Array, keys: Sequence[bytes]) -> list[bytes]:
         """An entry for each value."""
@@ -82,8 +78,8 @@ class EntryCodec:
         for place, entry in enumerate(entries):
             if entry is None:
                 continue
-            if self._unseal is not None:
-                entry = self._unseal(entry, keys[place])
+            if self._sealing is not None:
+                entry = self._sealing.unseal(entry, keys[place])
             if len(entry) < _HEADER_BYTES:
                 damaged.append(place)
                 continue
@@ -141,9 +137,9 @@ class EntryCodec:
         return good, pa.concat_arrays(arrays)
 
     def _sealed(self, entries: list[bytes], keys: Sequence[bytes]) -> list[bytes]:
-        if self._seal is None:
+        if self._sealing is None:
             return entries
-        return [self._seal(entry, key) for entry, key in zip(entries, keys, strict=True)]
+        return [self._sealing.seal(entry, key) for entry, key in zip(entries, keys, strict=True)]
 
 
 def packed(values: pa.Array, written: Iterable[float], keys: Sequence[bytes]) -> list[bytes]:
@@ -154,8 +150,8 @@ def packed(values: pa.Array, written: Iterable[float], keys: Sequence[bytes]) ->
     ]
 
 
-def sealing(variable: str, environment: Mapping[str, str]) -> tuple[Seal, Seal]:
-    """Functions that encrypt and decrypt an entry. The key of the row is authenticated with it.
+def sealing(variable: str, environment: Mapping[str, str]) -> Sealing:
+    """What encrypts and decrypts an entry. The key of the row is authenticated with it.
 
     Args:
         variable: The environment variable with the key: 32 random bytes as base64.
@@ -193,7 +189,7 @@ def sealing(variable: str, environment: Mapping[str, str]) -> tuple[Seal, Seal]:
         except (InvalidTag, ValueError):
             return b""
 
-    return seal, unseal
+    return Sealing(seal, unseal)
 
 
 def _checksum(key: bytes, payload: bytes) -> int:

@@ -4,7 +4,7 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from udf_server.base.errors import InvalidConfig
-from udf_server.base.key_value_store import KeyValueError, KeyValueStore, Seal, Store, StoreError
+from udf_server.base.key_value_store import KeyValueError, KeyValueStore, Sealing, Store, StoreError
 from udf_server.stores.file import FileStore
 from udf_server.stores.memory import MemoryStore
 from udf_server.stores.redis import RedisStore
@@ -49,21 +49,17 @@ class OpenedStore:
 class KeyValueStores:
     """Opens stores. Each has a connection of its own, for the event loop of its function; memory is one for all."""
 
-    def __init__(
-        self, url: str = "memory:", max_bytes: int = DEFAULT_BYTES, *, seal: Seal | None = None,
-        unseal: Seal | None = None,
-    ) -> None:  # fmt: skip
+    def __init__(self, url: str = "memory:", max_bytes: int = DEFAULT_BYTES, *, sealing: Sealing | None = None) -> None:
         """Create what opens stores.
 
         Args:
             url: The setting `cache_url`, which the cache has checked.
             max_bytes: The setting `cache_max_bytes`: a store in memory or in a folder has at most that, too.
-            seal: Encrypts values.
-            unseal: Decrypts values.
+            sealing: Encrypts and decrypts values.
         """
         self._url, self._max_bytes = url, max_bytes
         self._memory = store_from_url(url, max_bytes) if url.startswith("memory:") else None
-        self._seal, self._unseal = seal, unseal
+        self._sealing = sealing
 
     def require_durable(self, function: str) -> None:
         """Raise InvalidConfig if entries would end with this process."""
@@ -86,4 +82,4 @@ class KeyValueStores:
         except StoreError as error:
             await backend.close()
             raise KeyValueError.of(error) from None
-        return OpenedStore(KeyValueStore(backend, function, self._seal, self._unseal), backend)
+        return OpenedStore(KeyValueStore(backend, function, self._sealing), backend)

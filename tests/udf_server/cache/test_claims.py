@@ -222,11 +222,11 @@ async def test_an_entry_that_cannot_be_used_is_replaced_by_one_call_of_all_serve
         return 2 * a
 
     rows, later = list(range(300)), [0.0]
-    sealed = sealing("KEY", {"KEY": base64.b64encode(bytes(32)).decode()}) if why == "of another key" else (None, None)
+    sealed = sealing("KEY", {"KEY": base64.b64encode(bytes(32)).decode()}) if why == "of another key" else None
     stores = [store_from_url(url, 16 << 20) for _ in range(3)]
     caches = [
-        OutcomeCache(store, ServerMetrics(), seal=seal, unseal=unseal, wall=lambda: time.time() + later[0])
-        for store, (seal, unseal) in zip(stores, [(None, None), sealed, sealed], strict=True)
+        OutcomeCache(store, ServerMetrics(), sealing=each, wall=lambda: time.time() + later[0])
+        for store, each in zip(stores, [None, sealed, sealed], strict=True)
     ]
     for store in stores:
         await store.open()

@@ -38,8 +38,8 @@ async def labelled(url, rows, key=None):
         called.append(a)
         return f"secret label {a}"
 
-    seal, unseal = sealing("KEY", {"KEY": key}) if key else (None, None)
-    cache = OutcomeCache(store_from_url(url, 1 << 20), ServerMetrics(), seal=seal, unseal=unseal)
+    sealed = sealing("KEY", {"KEY": key}) if key else None
+    cache = OutcomeCache(store_from_url(url, 1 << 20), ServerMetrics(), sealing=sealed)
     await cache.open()
     async with FunctionEnvironment(cache=cache) as environment:
         result = await environment.run(label, rows, cache_timeout="10 s")

@@ -33,8 +33,8 @@ KEY = base64.b64encode(bytes(32)).decode()
 @pytest.fixture(params=["clear", "sealed"])
 async def opened(request, url):
     """Opens stores of functions at the URL, in clear or encrypted."""
-    seals = sealing("K", {"K": KEY}) if request.param == "sealed" else (None, None)
-    stores, opened = KeyValueStores(url, seal=seals[0], unseal=seals[1]), []
+    sealed = sealing("K", {"K": KEY}) if request.param == "sealed" else None
+    stores, opened = KeyValueStores(url, sealing=sealed), []
 
     async def open_(function):
         opened.append(await stores.open(f"{request.node.name} {function}"))
@@ -117,8 +117,8 @@ async def test_a_full_store_refuses_and_keeps_what_it_has(is_file, tmp_path):
 async def test_an_entry_under_another_encryption_key_is_an_error_and_not_absent(tmp_path):
     url = f"file://{tmp_path}"
     for key, fails in [(bytes(32), False), (bytes(31) + b"x", True)]:
-        seal, unseal = sealing("K", {"K": base64.b64encode(key).decode()})
-        opened = await KeyValueStores(url, seal=seal, unseal=unseal).open("f@1")
+        sealed = sealing("K", {"K": base64.b64encode(key).decode()})
+        opened = await KeyValueStores(url, sealing=sealed).open("f@1")
         if fails:
             with pytest.raises(udf.KeyValueError, match="cannot be decrypted: cache_encryption_variable has another"):
                 await opened.store.get([b"a"])
@@ -140,7 +140,7 @@ async def test_a_value_of_another_key_or_function_is_an_error(opened):
             return (await one._backend.own(one._function, [b"a", b"b"]))[::-1]
 
     for function in ("f@1", "g@1"):
-        store = KeyValueStore(Swapped(1 << 20), function, one._seal, one._unseal)
+        store = KeyValueStore(Swapped(1 << 20), function, one._sealing)
         with pytest.raises(udf.KeyValueError, match=r"belongs to another key|cannot be decrypted"):
             await store.get([b"a", b"b"])
     # An entry of another function for the same key.
