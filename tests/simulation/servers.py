@@ -20,6 +20,7 @@ from tests.simulation.shares import Shares
 from tests.simulation.sharing import SharedGuarded, SimulatedRedis
 from tests.simulation.threads import SimulatedThreads
 from udf_server.base.call_scope import current_scope
+from udf_server.base.extra_metrics import GuardMetrics
 from udf_server.base.metrics import ServerMetrics
 from udf_server.declaring.functions import Function
 from udf_server.hosting.executors import Executors, HostLimits
@@ -29,7 +30,6 @@ from udf_server.hosting.registry import Registry
 from udf_server.hosting.turns import Turns
 from udf_server.limits.budget_costs import GRACE_SECONDS
 from udf_server.limits.budgets import Budgets
-from udf_server.limits.guard_metrics import GuardMetrics
 from udf_server.limits.limiter import Limiter
 from udf_server.limits.settings import GuardSettings, WithoutCoordination
 from udf_server.limits.sharing.coordinator import Coordinator

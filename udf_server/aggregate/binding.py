@@ -18,8 +18,8 @@ from udf_server.aggregate.bundle import Bundle, read_bundle
 from udf_server.aggregate.declaration import Aggregate
 from udf_server.aggregate.segments import applied_arrays, apply_classic, read_segments
 from udf_server.aggregate.vectorized import apply_vectorized
-from udf_server.base.bundle_metrics import BundleMetrics
 from udf_server.base.context import CallContext
+from udf_server.base.extra_metrics import BundleMetrics
 from udf_server.declaring.annotations import AuthorCode
 from udf_server.declaring.functions import Function, place_of
 from udf_server.runners.calling import WrongResult

@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterable, Sequence
 
 from udf_server.base.call_scope import NotCalled, Spending
 from udf_server.base.errors import BudgetSpent, CircuitOpen, RetryableError
+from udf_server.base.extra_metrics import GuardMetrics
 from udf_server.limits.breaker import WORKED, CallOutcome, Learned
 from udf_server.limits.budget import Budget, Needs
 from udf_server.limits.guard_account import Demand, GuardAccount
-from udf_server.limits.guard_metrics import GuardMetrics
 from udf_server.limits.queue import WaitingCalls
 from udf_server.limits.settings import CallCosts, GuardSettings
 from udf_server.limits.stream_budget import Bill, take_all

@@ -17,7 +17,7 @@ from remote_udf.functions import NullCall
 from remote_udf.process_calls import OUTPUT, STATE, TIMERS, ProcessCall, processed_type, segments_schema
 from remote_udf.segments import ROWS
 from remote_udf.types import spelled
-from udf_server.base.bundle_metrics import ProcessMetrics
+from udf_server.base.extra_metrics import ProcessMetrics
 from udf_server.declaring.functions import Function, place_of
 from udf_server.process.columns import SegmentReader, output_array, part_of, processed_array
 from udf_server.process.context import CallFacts

@@ -12,6 +12,7 @@ from pathlib import Path
 from prometheus_client import ProcessCollector
 
 from remote_udf.tracing import flush_spans, prepare_tracing
+from udf_server.base.extra_metrics import GuardMetrics
 from udf_server.base.metrics import ServerMetrics
 from udf_server.base.open_files import LOOP_FILES, open_files
 from udf_server.cache.outcome_cache import OutcomeCache
@@ -24,7 +25,6 @@ from udf_server.hosting.registry import Registry, check_guards, check_weights
 from udf_server.http.exposition import page_of
 from udf_server.http.server import HttpServer
 from udf_server.limits.budgets import Budgets
-from udf_server.limits.guard_metrics import GuardMetrics
 from udf_server.limits.limiter import Limiter
 from udf_server.limits.settings import WithoutCoordination
 from udf_server.limits.sharing.coordinator import Coordinator

@@ -17,8 +17,8 @@ from remote_udf.types import require_supported
 from remote_udf.v1 import message_pb2 as pb
 from udf_server.aggregate.binding import bind_aggregate
 from udf_server.aggregate.declaration import Aggregate
-from udf_server.base.bundle_metrics import BundleMetrics, ProcessMetrics
 from udf_server.base.errors import InvalidCost
+from udf_server.base.extra_metrics import BundleMetrics, ProcessMetrics
 from udf_server.base.metrics import ServerMetrics
 from udf_server.declaring.functions import Function
 from udf_server.hosting.hosted_function import HostedFunction

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 import udf_server as udf
 from tests.udf_server.talk import Talk, batch, eventually, finish
 from udf_server.base.call_scope import CallScope, current_scope
+from udf_server.base.extra_metrics import GuardMetrics
 from udf_server.base.fairness import FairQueue, Party, Priority
 from udf_server.base.metrics import ServerMetrics
 from udf_server.hosting.executors import HostLimits
@@ -24,7 +25,6 @@ from udf_server.hosting.function_host import FunctionHost
 from udf_server.hosting.registry import Registry
 from udf_server.hosting.thread_executor import ThreadExecutor
 from udf_server.hosting.turns import Turns
-from udf_server.limits.guard_metrics import GuardMetrics
 from udf_server.limits.limited_calls import limited
 from udf_server.limits.limiter import Limiter
 from udf_server.limits.settings import GuardSettings

@@ -14,8 +14,8 @@ from remote_udf.errors import ErrorCode
 from remote_udf.outcomes import read_errors
 from tests.udf_server.merging import DELAY, host_of, recorded
 from tests.udf_server.talk import Talk, batch, eventually, finish
+from udf_server.base.extra_metrics import GuardMetrics
 from udf_server.base.metrics import ServerMetrics
-from udf_server.limits.guard_metrics import GuardMetrics
 from udf_server.limits.limiter import Limiter
 from udf_server.limits.settings import GuardSettings
 from udf_server.testing import FunctionEnvironment, ManualClock

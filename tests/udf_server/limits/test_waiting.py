@@ -11,9 +11,9 @@ import udf_server as udf
 from tests.udf_server.talk import eventually
 from tests.waiting import wait_until
 from udf_server.base.call_scope import CallScope, current_scope
+from udf_server.base.extra_metrics import GuardMetrics
 from udf_server.base.fairness import Party
 from udf_server.base.metrics import ServerMetrics
-from udf_server.limits.guard_metrics import GuardMetrics
 from udf_server.limits.limited_calls import limited
 from udf_server.limits.limiter import Limiter
 from udf_server.limits.settings import GuardSettings

@@ -6,10 +6,10 @@ import pytest
 
 from tests.udf_server.talk import eventually
 from udf_server.base.errors import InvalidConfig
+from udf_server.base.extra_metrics import GuardMetrics
 from udf_server.base.metrics import ServerMetrics
 from udf_server.limits.budget import Budget
 from udf_server.limits.budget_costs import Terms
-from udf_server.limits.guard_metrics import GuardMetrics
 from udf_server.limits.limiter import Limiter
 from udf_server.limits.settings import GuardSettings
 from udf_server.limits.sharing import coordinator
