@@ -54,7 +54,7 @@ class Guarded:
 
     def look(self) -> None:
         """After an iteration of the loop. Raises Violation."""
-        self._circuit.look(self.guard.closed)
+        self._circuit.look(self.guard.learned.closed)
         if self._most is not None or self._settings.rate:
             coming = 0 if self._most else max(self.guard.in_use - self._running, 0)
             self.shares.look(self.guard.waiting.queue, 2 * (self._most or 1) + 4, self._where, coming)

@@ -114,9 +114,9 @@ def _place_kept(original: Any) -> Any:
         found = original(self, bills)
         if found is not None and id(bills) not in kept:
             kept[id(bills)] = bills
-            self._in_use += 1
+            self.in_use += 1
         elif found is None and kept.pop(id(bills), None) is not None:
-            self._in_use -= 1
+            self.in_use -= 1
         return found
 
     return lacking

@@ -243,7 +243,7 @@ class SharedGuarded:
     def look(self) -> None:
         """After an iteration of the loop. Raises Violation."""
         coming = 0 if self._places else max(self.guard.in_use - len(self._calls), 0)
-        self._circuit.look(self.guard.closed)
+        self._circuit.look(self.guard.learned.closed)
         self.shares.look(self.guard.waiting.queue, 2 * (self._places or 1) + 4, self._where, coming)
         if self._process.was_frozen or self._process.slow != 1.0:
             return
@@ -259,7 +259,7 @@ class SharedGuarded:
     def look_at_lease(self, now: float) -> None:
         """If the lease is over, the others may use what its calls use."""
         sharing = self.guard.sharing
-        if self._process.frozen or sharing is None or now > sharing.leased_since + LEASE_SECONDS:
+        if self._process.frozen or sharing is None or now > sharing._answered + LEASE_SECONDS:
             self._calls = dict.fromkeys(self._calls, False)
 
     def check_left(self) -> None:

@@ -60,53 +60,39 @@ class Limiter:
         )  # fmt: skip
         self.sharing = self.account if shared and settings.has_sums else None
         """The account that processes share; None if there is none, or if the limits are those of this process."""
-        self._learned = Learned(settings)
+        self.learned = Learned(settings)
         self.one_call: Sequence[float] = (1.0,) * len(settings.rate)
         """What a call takes of each rate if all rates count calls."""
         self._loop: asyncio.AbstractEventLoop | None = None
         """The loop whose calls are counted. If a blocked loop is replaced, its calls are not counted any more."""
-        self._waiting = WaitingCalls()
+        self.waiting = WaitingCalls()
         self._later: collections.deque[Callable[[], object]] = collections.deque()
         """What is to be done without the lock: budgets have locks of their own, and tell other functions."""
-        self._in_use = 0
+        self.in_use = 0
+        """Number of calls that run, or were admitted and begin soon."""
         self._calm = True
         """Whether surely no call waits for its turn. Then a call need not look at the queue."""
         self._show()
 
     @property
-    def closed(self) -> bool:
-        """Whether the breaker is closed, so that calls are made."""
-        return self._learned.closed
-
-    @property
-    def in_use(self) -> int:
-        """Number of calls that run, or were admitted and begin soon."""
-        return self._in_use
-
-    @property
-    def waiting(self) -> WaitingCalls:
-        """The calls that wait, for those who look at them."""
-        return self._waiting
-
-    @property
     def _places(self) -> float:
         """Number of calls that may run at once."""
-        return min(self._learned.limit, self.account.places)
+        return min(self.learned.limit, self.account.places)
 
     def is_full(self) -> bool:
         """Whether calls wait for their turn."""
-        return len(self._waiting) > 0
+        return len(self.waiting) > 0
 
     def takes_at_once(self, costs: Sequence[float], now: float, loop: asyncio.AbstractEventLoop | None) -> bool:
         """Take a place and units for a call without budgets, as nearly every one can. Otherwise `enter` decides."""
         self._lock.acquire()
         try:
-            learned = self._learned
-            if not self._calm or self._loop is not loop or not learned.closed or self._in_use >= learned.limit:
+            learned = self.learned
+            if not self._calm or self._loop is not loop or not learned.closed or self.in_use >= learned.limit:
                 return False
-            if not self.account.take_at_once(costs, self._in_use, now):
+            if not self.account.take_at_once(costs, self.in_use, now):
                 return False
-            self._in_use += 1
+            self.in_use += 1
             return True
         finally:
             self._lock.release()
@@ -130,7 +116,7 @@ class Limiter:
             if not waiter.admitted:
                 self._refuse(waiter)
             with self._lock:
-                self._waiting.begin(waiter, self.clock())
+                self.waiting.begin(waiter, self.clock())
         self._ask(waiter)
 
     def leave(
@@ -138,19 +124,19 @@ class Limiter:
         spending: Spending | None, loop: asyncio.AbstractEventLoop | None,
     ) -> None:  # fmt: skip
         """Record a call that has ended. Its outcome is None if it was cancelled for a reason of its client."""
-        now, opened, was_closed = self.clock(), False, self._learned.closed
+        now, opened, was_closed = self.clock(), False, self.learned.closed
         self._lock.acquire()
         try:
             if self._loop is not loop:
                 return
-            self.account.left(self._in_use)
+            self.account.left(self.in_use)
             if outcome is not None:
-                opened = self._learned.ended(outcome, now - began, self._in_use, now)
+                opened = self.learned.ended(outcome, now - began, self.in_use, now)
                 if outcome.retry_after and self._settings.rate:
                     self.account.pause(min(outcome.retry_after, PAUSE_MOST_SECONDS))
             if spending is not None and spending.amounts and costs:
                 source.settle(self.costs.missed(costs, spending.amounts), began, now)
-            self._in_use -= 1
+            self.in_use -= 1
             if not self._calm:
                 self._admit()
         finally:
@@ -165,15 +151,15 @@ class Limiter:
     def waiting_for(self, budget: Budget) -> Iterable[Needs]:
         """What the calls that wait for a budget need."""
         with self._lock:
-            return self._waiting.needs(budget)
+            return self.waiting.needs(budget)
 
     def look_again(self, budget: Budget) -> None:
         """Let the calls look again that were passed over because of a budget, and refuse those that it never allows."""
         with self._lock:
-            self._waiting.resume(budget)
+            self.waiting.resume(budget)
             self._calm = False
             if budget.is_over:
-                self._waiting.refuse_over()
+                self.waiting.refuse_over()
             self._admit()
         self._do_later()
 
@@ -197,20 +183,20 @@ class Limiter:
             now = self.clock()
             if self._loop is not waiter.loop:
                 # The calls that were admitted on a loop that blocks may never begin.
-                self._waiting.return_all(now)
-                self._loop, self._in_use, self._waiting = waiter.loop, 0, WaitingCalls()
+                self.waiting.return_all(now)
+                self._loop, self.in_use, self.waiting = waiter.loop, 0, WaitingCalls()
             self._refuse_if_unavailable()
             waiter.source = source = self.account.source
-            free = self._in_use < self._places and not len(self._waiting) and not self._waiting.holds(waiter.party)
+            free = self.in_use < self._places and not len(self.waiting) and not self.waiting.holds(waiter.party)
             if free and not source.wait(waiter.costs, now) and self._lacking(waiter.bills) is None:
                 source.take(waiter.costs, now)
                 source.begin(waiter.costs, now, now)
                 waiter.began = now
-                self._in_use += 1
+                self.in_use += 1
                 return True
             for bill in waiter.bills:
                 bill.owner.now()[0].expect(self)
-            self._waiting.push(waiter)
+            self.waiting.push(waiter)
             self._calm = False
             self._admit()
             if not waiter.admitted:
@@ -246,8 +232,8 @@ class Limiter:
             if waiter.admitted:
                 self._later.extend(functools.partial(bill.end, good=False, called=False) for bill in waiter.bills)
             if self._loop is waiter.loop:
-                self._in_use -= waiter.admitted
-                self._waiting.remove(waiter, self.clock())
+                self.in_use -= waiter.admitted
+                self.waiting.remove(waiter, self.clock())
                 self._admit()
         self._do_later()
 
@@ -256,12 +242,12 @@ class Limiter:
 
         Raises CircuitOpen.
         """
-        if self._learned.closed:
+        if self.learned.closed:
             return
         with self._lock:
-            wait = self._learned.ask(now := self.clock())
+            wait = self.learned.ask(now := self.clock())
             if wait and self._loop is waiter.loop:
-                self._in_use -= 1
+                self.in_use -= 1
                 waiter.source.settle([-cost for cost in waiter.costs], waiter.began, now)
                 self._admit()
         if wait:
@@ -274,15 +260,15 @@ class Limiter:
 
     def _admit(self) -> None:
         """Let waiting calls begin, fairly by caller, job and stream. Call with the lock held."""
-        if not len(self._waiting):
+        if not len(self.waiting):
             self._calm = True
             return
         if self.account.unavailable:
-            while (waiter := self._waiting.first()) is not None:
+            while (waiter := self.waiting.first()) is not None:
                 waiter.wake()
-                self._waiting.drop_first()
+                self.waiting.drop_first()
             return
-        while self._in_use < self._places and (waiter := self._waiting.first()) is not None:
+        while self.in_use < self._places and (waiter := self.waiting.first()) is not None:
             source, now = self.account.source, self.clock()
             if wait := source.wait(waiter.costs, now):
                 if not waiter.delayed and self._metrics is not None:
@@ -296,13 +282,13 @@ class Limiter:
             except BudgetSpent as error:
                 waiter.refused = error
                 waiter.wake()
-                self._waiting.drop_first()
+                self.waiting.drop_first()
                 continue
             if lacking is not None:
-                self._waiting.pass_over(lacking)
+                self.waiting.pass_over(lacking)
                 continue
-            self._in_use += 1
-            self._waiting.admit_first(source, now)
+            self.in_use += 1
+            self.waiting.admit_first(source, now)
 
     def _changed(self) -> None:
         """React to a grant, or to the loss of the coordination."""
@@ -310,10 +296,10 @@ class Limiter:
         self._show()
 
     def _demand(self) -> Demand:
-        waiting = int(min(len(self._waiting), max(self._learned.limit - self._in_use, 0)))
-        costs = self._waiting.costs or (self.one_call if waiting else ())
-        return Demand(self._in_use, waiting, costs)
+        waiting = int(min(len(self.waiting), max(self.learned.limit - self.in_use, 0)))
+        costs = self.waiting.costs or (self.one_call if waiting else ())
+        return Demand(self.in_use, waiting, costs)
 
     def _show(self) -> None:
         if self._metrics is not None:
-            self._metrics.show(self._places, closed=self.closed)
+            self._metrics.show(self._places, closed=self.learned.closed)

@@ -178,6 +178,8 @@ class CallCosts:
     def __init__(self, key: str, rates: Sequence[RateLimit]) -> None:
         self._key, self._rates = key, rates
         self._units = {rate.unit for rate in rates} - {CALLS}
+        self.counts_units = bool(self._units)
+        """Whether a rate counts another unit than calls."""
         self._compared = False
         """Whether the units of an estimate were compared with those of the rates."""
 
@@ -192,11 +194,6 @@ class CallCosts:
                 f"setting guards, function {self._key}: rate counts {', '.join(sorted(self._units))}, but the function "
                 "is declared without `cost`, which says how much a call is going to cost"
             )
-
-    @property
-    def counts_units(self) -> bool:
-        """Whether a rate counts another unit than calls."""
-        return bool(self._units)
 
     def of(self, estimate: Mapping[str, float]) -> Sequence[float]:
         """What a call takes of each rate, of which this is expected. Raises InvalidCost if it never fits."""

@@ -71,11 +71,6 @@ class Account(ABC):
         )
 
     @property
-    def leased_since(self) -> float:
-        """When the last claim was sent that was answered."""
-        return self._answered
-
-    @property
     def is_alone(self) -> bool:
         """Whether the account is on a ledger in this process because its own does not answer."""
         return bool(self._why) and self._fail_open and self.away
