@@ -188,8 +188,7 @@ class Budget(Account):
         if self._answers is None and not self.is_alone and (self.away or not self._epoch):
             return None  # other processes may have spent the budget
         if self._sums.lacks(costs) and (self._answers is not None or self.is_alone):
-            self._sums.want_nothing()
-            self._sums.want(costs, 1, least=True)
+            self._sums.want([(costs, 1, True)])
             if self._answers is not None:
                 self._granted(self._answers(self._next_claim()))
             else:  # the ledger of all processes is away
@@ -225,11 +224,9 @@ class Budget(Account):
 
     def _want(self, needs: Sequence[Needs]) -> None:
         """Note what calls wait for."""
-        self._sums.want_nothing()
         chosen = needs[self._number % len(needs)][0] if needs else None
-        for spender, estimate, number in needs:
-            if (costs := spender.costs(estimate)) is not None:
-                self._sums.want(costs, number, least=spender is chosen)
+        wanted = ((spender.costs(estimate), number, spender is chosen) for spender, estimate, number in needs)
+        self._sums.want((costs, number, least) for costs, number, least in wanted if costs is not None)
 
     def _needs(self) -> tuple[bool, bool]:
         return bool(self._waiting), bool(self.running) or self._sums.changed

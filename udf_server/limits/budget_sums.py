@@ -1,7 +1,7 @@
 """BudgetSums are what this process has of a budget, by unit, and whether all processes have spent it."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from udf_server.limits.budget_costs import Terms
@@ -135,15 +135,14 @@ class BudgetSums:
         self._rows.spent += rows
         self._failed.spent += failed
 
-    def want(self, costs: Sequence[float], calls: int, *, least: bool) -> None:
-        """Ask for as much for this number of calls that wait. `least`: a grant must be enough for one of them."""
-        for unit, cost in zip(self._units, costs, strict=True):
-            unit.wanted += cost * calls
-            unit.least = cost if least else unit.least
-
-    def want_nothing(self) -> None:
+    def want(self, needs: Iterable[tuple[Sequence[float], int, bool]]) -> None:
+        """Ask for this only: what a call costs that waits, for how many, and whether a grant must be enough for one."""
         for unit in self._units:
             unit.wanted = unit.least = 0.0
+        for costs, calls, least in needs:
+            for unit, cost in zip(self._units, costs, strict=True):
+                unit.wanted += cost * calls
+                unit.least = cost if least else unit.least
 
     def lease_rest(self) -> None:
         """Lease all that no process has spent, as far as this one knows, and that its calls do not hold."""
