@@ -51,7 +51,7 @@ def limited(
         retry_empty: Whether a call raises EmptyResult if its result is empty, which is no failure for the limiter.
     """
     if attempt_timeout is not None:
-        function = _with_attempt_timeout(function, attempt_timeout)
+        function = replace(function, call=_in_time(function.call, attempt_timeout))
     if hedge is not None:
         function = hedge.counted(function)
     if limiter is not None:
@@ -182,12 +182,9 @@ def _rows(arguments: Sequence[Any]) -> int:
     return next((len(each) for each in arguments if isinstance(each, Sized)), 1)
 
 
-def _with_attempt_timeout(function: Function, seconds: float) -> Function:
-    """The function whose calls raise AttemptTimeout after this time. It must be `async def`."""
-    return replace(function, call=_in_time(function.call, seconds))
-
-
 def _in_time(call: Callable[P, Awaitable[T]], seconds: float) -> Callable[P, Awaitable[T]]:
+    """The call of a function that is `async def`, which raises AttemptTimeout after this time."""
+
     @functools.wraps(call)
     async def limited(*arguments: P.args, **keywords: P.kwargs) -> T:
         limit = asyncio.timeout(seconds)

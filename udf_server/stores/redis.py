@@ -53,8 +53,7 @@ class RedisStore(Store):
 
     def __init__(self, url: str) -> None:
         """Raises InvalidConfig if redis-py is not installed, or if the URL is not valid. The message has no secret."""
-        client, self._errors = redis_client(url, "cache_url", ANSWER_BYTES, answer_seconds=ANSWER_SECONDS)
-        self._client = client
+        self._client, self._errors = redis_client(url, "cache_url", ANSWER_BYTES, answer_seconds=ANSWER_SECONDS)
         self._claims, self._puts, self._releases, self._owns, self._changes = map(
             self._client.register_script, (CLAIM_SCRIPT, PUT_SCRIPT, RELEASE_SCRIPT, OWN_SCRIPT, CHANGE_SCRIPT)
         )

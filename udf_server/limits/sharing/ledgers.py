@@ -91,8 +91,7 @@ class RedisLedgers(Ledgers):
 
     def __init__(self, url: str, namespace: str) -> None:
         """Raises InvalidConfig if redis-py is not installed or the URL is not valid."""
-        client, self._errors = redis_client(url, "coordination_url", LINE_BYTES, answer_seconds=ANSWER_SECONDS)
-        self._client = client
+        self._client, self._errors = redis_client(url, "coordination_url", LINE_BYTES, answer_seconds=ANSWER_SECONDS)
         self._script = self._client.register_script(SCRIPT)
         self._gate = asyncio.Semaphore(CONNECTIONS)
         # Others may have a Redis of their own at the same path.
