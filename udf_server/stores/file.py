@@ -7,9 +7,8 @@ import logging
 import math
 import sqlite3
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from udf_server.base.errors import InvalidConfig
 from udf_server.base.key_value_store import (
@@ -25,8 +24,7 @@ from udf_server.base.key_value_store import (
     bounded_entry,
 )
 from udf_server.stores.leases import LEASE_SECONDS, LONGEST_SECONDS, Beats
-from udf_server.stores.private_files import NotPrivate
-from udf_server.stores.sqlite_files import FileFormat, OtherFormat, SqliteFile, parts, size_of, transaction
+from udf_server.stores.sqlite_files import FileFormat, FileRefused, SqliteFile, rows_of, size_of, transaction
 
 __all__ = ["FileStore"]
 
@@ -94,7 +92,7 @@ class FileStore(Store):
             # The server can do its work without a cache.
             why = f"cannot use {self.path}: {error}"
             log.warning("cache is unavailable; functions are called without it", extra={"why": why})
-        except (OtherFormat, NotPrivate) as error:
+        except FileRefused as error:
             await self.close()
             raise InvalidConfig(f"setting 'cache_url': {error}") from None
 
@@ -103,7 +101,7 @@ class FileStore(Store):
             await self._own.open()
         except (OSError, sqlite3.Error) as error:
             raise StoreError(f"cannot use {self._own.path}: {error}") from None
-        except (OtherFormat, NotPrivate) as error:
+        except FileRefused as error:
             raise StoreError(str(error)) from None
 
     async def close(self) -> None:
@@ -157,7 +155,7 @@ class FileStore(Store):
     def _get(self, db: sqlite3.Connection, function: str, keys: Sequence[bytes]) -> list[bytes | None]:
         now = self._wall()
         found: dict[bytes, bytes | None] = {}
-        for key, entry, used in _rows_of(db, _ENTRIES, keys, LARGEST_ENTRY + 1, function, now):
+        for key, entry, used in rows_of(db, _ENTRIES, keys, LARGEST_ENTRY + 1, function, now):
             found[key] = None if entry is None else bounded_entry(entry)
             if used < now - TOUCH_SECONDS:
                 self._touched.append((now, function, key))
@@ -209,11 +207,11 @@ class FileStore(Store):
                 "DELETE FROM claims WHERE server NOT IN (SELECT server FROM servers WHERE until > ? AND until < ?)",
                 (now, now + LONGEST_SECONDS),
             )
-            found = _rows_of(db, _BEGINNINGS, keys, BEGINNING_BYTES, function, now)
+            found = rows_of(db, _BEGINNINGS, keys, BEGINNING_BYTES, function, now)
             there = {key for key, beginning in found if beginning and beginning != useless.get(key)}
             rows = [(function, key, name) for key in keys if key not in there]
             db.executemany("INSERT OR IGNORE INTO claims VALUES (?, ?, ?)", rows)
-            mine = {key for (key,) in _rows_of(db, _CLAIMS, keys, function, name)}
+            mine = {key for (key,) in rows_of(db, _CLAIMS, keys, function, name)}
         return [key in mine and key not in there for key in keys]
 
     async def _beat(self, name: str) -> None:
@@ -223,7 +221,7 @@ class FileStore(Store):
         db.execute("INSERT OR REPLACE INTO servers VALUES (?, ?)", (name, self._wall() + LEASE_SECONDS))
 
     def _get_own(self, db: sqlite3.Connection, function: str, keys: Sequence[bytes]) -> list[bytes | None]:
-        found = dict(_rows_of(db, _OWN_ENTRIES, keys, LARGEST_OWN + 1, function, self._wall()))
+        found = dict(rows_of(db, _OWN_ENTRIES, keys, LARGEST_OWN + 1, function, self._wall()))
         return [found.get(key) for key in keys]
 
     def _change(self, db: sqlite3.Connection, function: str, changes: Sequence[Change], seconds: float) -> list[bool]:
@@ -242,9 +240,3 @@ class FileStore(Store):
                 [(function, change.key, change.after, now + seconds) for change in made],
             )
         return same
-
-
-def _rows_of(db: sqlite3.Connection, text: str, keys: Sequence[bytes], *values: object) -> Iterator[tuple[Any, ...]]:
-    """The rows of a query that have one of the keys. `values` are those of its other parameters."""
-    for marks, part in parts(keys):
-        yield from db.execute(f"{text} AND key IN ({marks})", (*values, *part))

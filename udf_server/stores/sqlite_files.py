@@ -1,21 +1,24 @@
-"""SqliteFile is a file that several processes of one host use at the same time."""
+"""SqliteFile is a file that several processes of one host use at the same time, and that only their user can change."""
 
 import asyncio
 import contextlib
+import logging
 import math
 import os
 import sqlite3
+import stat
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from udf_server.base.key_value_store import StoreError
-from udf_server.stores.private_files import NotPrivate, check_private
 
-__all__ = ["FileFormat", "OtherFormat", "SqliteFile", "opened", "parts", "size_of", "transaction"]
+__all__ = ["FileFormat", "FileRefused", "SqliteFile", "check_private", "opened", "rows_of", "size_of", "transaction"]
+
+log = logging.getLogger(__name__)
 
 Result = TypeVar("Result")
 
@@ -28,33 +31,8 @@ _ERROR = 0xFF
 """The part of SQLite's extended error codes that says what failed."""
 
 
-class OtherFormat(Exception):
-    """Another version of the project has written the file. The message names the two formats and says what to do."""
-
-
-class Limit:
-    """When a statement of a connection is interrupted, which raises sqlite3.OperationalError.
-
-    A file that others have written may have views or triggers that have no end.
-    """
-
-    def __init__(self, db: sqlite3.Connection, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
-        self._until = self._latest = math.inf
-        db.set_progress_handler(lambda: self.left <= 0, CHECKED_STEPS)
-
-    @property
-    def left(self) -> float:
-        """Seconds until the end."""
-        return min(self._until, self._latest) - self._clock()
-
-    def start(self, seconds: float) -> None:
-        """Let the statements from now on take this time together."""
-        self._until = self._clock() + seconds
-
-    def end(self, seconds: float) -> None:
-        """Let no statement take longer than this from now on. Safe to call on any thread."""
-        self._latest = self._clock() + seconds
+class FileRefused(Exception):
+    """Another user can change the file, or another version of the project wrote it. The message says what to do."""
 
 
 @dataclass(frozen=True)
@@ -81,7 +59,9 @@ class SqliteFile:
         self.path, self._format, self._name = path, file_format, thread
         self._thread: ThreadPoolExecutor | None = None
         self._db: sqlite3.Connection | None = None
-        self._limit: Limit | None = None
+        self._until = self._latest = math.inf
+        """When a statement is interrupted, which raises sqlite3.OperationalError: a file that others have written may
+        have views or triggers that have no end."""
 
     async def open(self) -> None:
         """Begin to use the file. If that fails, operations try it again. Raises the errors of `opened`."""
@@ -92,8 +72,7 @@ class SqliteFile:
         """End the use of the file by a last statement. It takes some seconds at most. Safe to call twice."""
         thread, self._thread = self._thread, None
         if thread is not None:
-            if self._limit is not None:
-                self._limit.end(CLOSING_SECONDS)
+            self._latest = time.monotonic() + CLOSING_SECONDS
             closing = asyncio.get_running_loop().run_in_executor(thread, self._disconnect, last, values)
             # A disk may not answer at all.
             await asyncio.wait([closing], timeout=CLOSING_SECONDS + self._format.busy_seconds)
@@ -106,14 +85,12 @@ class SqliteFile:
             if self._thread is None:
                 raise StoreError("the store is closed")
             try:
-                if self._db is None or self._limit is None:
-                    self._connect()  # when the server started, that failed
-                assert self._db is not None and self._limit is not None
-                self._limit.start(self._format.operation_seconds if seconds is None else seconds)
-                return work(self._db)
+                db = self._db or self._connect()  # when the server started, that failed
+                self._until = time.monotonic() + (self._format.operation_seconds if seconds is None else seconds)
+                return work(db)
             except (OSError, sqlite3.Error) as error:
                 raise StoreError(f"{self.path}: {error}") from None
-            except (OtherFormat, NotPrivate) as error:
+            except FileRefused as error:
                 raise StoreError(str(error)) from None
 
         if self._thread is None:
@@ -122,9 +99,11 @@ class SqliteFile:
 
     # The methods below run on the thread.
 
-    def _connect(self) -> None:
-        self._db = opened(self.path, self._format)
-        self._limit = Limit(self._db)
+    def _connect(self) -> sqlite3.Connection:
+        self._db = db = opened(self.path, self._format)
+        self._until = self._latest = math.inf
+        db.set_progress_handler(lambda: time.monotonic() >= min(self._until, self._latest), CHECKED_STEPS)
+        return db
 
     def _disconnect(self, last: str, values: Sequence[str]) -> None:
         db, self._db = self._db, None
@@ -150,8 +129,7 @@ def opened(
 
     Raises:
         OSError, sqlite3.Error: The file cannot be used.
-        OtherFormat: The file has another format.
-        NotPrivate: The file, or its folder, belongs to another user.
+        FileRefused: The file has another format, or it or its folder belongs to another user.
     """
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     check_private(path, os.getuid())
@@ -187,11 +165,11 @@ def transaction(db: sqlite3.Connection) -> Iterator[None]:
         raise
 
 
-def parts(keys: Sequence[bytes]) -> Iterator[tuple[str, Sequence[bytes]]]:
-    """Cut keys to as many as one statement may have. Yields a list of as many question marks, and the keys."""
+def rows_of(db: sqlite3.Connection, text: str, keys: Sequence[bytes], *values: object) -> Iterator[tuple[Any, ...]]:
+    """The rows of a query that have one of the keys. `values` are those of its other parameters."""
     for start in range(0, len(keys), KEYS_AT_ONCE):
         part = keys[start : start + KEYS_AT_ONCE]
-        yield ",".join("?" * len(part)), part
+        yield from db.execute(f"{text} AND key IN ({','.join('?' * len(part))})", (*values, *part))
 
 
 def size_of(db: sqlite3.Connection) -> int:
@@ -207,7 +185,51 @@ def _prepare(db: sqlite3.Connection, path: Path, file_format: FileFormat) -> Non
     db.execute(f"PRAGMA synchronous = {file_format.synchronous}")
     found = db.execute("PRAGMA user_version").fetchone()[0]
     if found not in (0, file_format.number):
-        raise OtherFormat(f"{path} has format {found}, this version needs {file_format.number}: use another folder")
+        raise FileRefused(f"{path} has format {found}, this version needs {file_format.number}: use another folder")
     if not found:
         db.executescript(file_format.tables)
         db.execute(f"PRAGMA user_version = {file_format.number}")
+
+
+def check_private(path: Path, user: int) -> None:
+    """Check a file, which need not be there yet, and its folders.
+
+    The log gets a warning if it, its folder or one of the folders above could be changed by others, or if it or its
+    folder is a link. What belongs to another user than `user` or root, or is reached by a link of one, is refused:
+    whoever made it can change values.
+
+    Raises:
+        FileRefused: It is refused.
+        OSError: A folder cannot be read.
+    """
+    found = []
+    for each in (path, path.parent):
+        if each.is_symlink():
+            _refuse_strangers(each, os.lstat(each), user)
+            found.append(f"{each} is a link to {os.path.realpath(each)}")
+    real = Path(os.path.realpath(path))
+    for each in (real, *real.parents):
+        try:
+            about = os.lstat(each)
+        except FileNotFoundError:
+            continue
+        own = each in (real, real.parent)
+        if own:
+            _refuse_strangers(each, about, user)
+        # In a folder with the sticky bit, such as /tmp, nobody can replace what is another user's.
+        sticky = not own and about.st_mode & stat.S_ISVTX
+        if about.st_mode & (0o022 if own else 0o002) and not sticky:
+            found.append(f"others can write to {each}, whose mode is {stat.S_IMODE(about.st_mode):03o}")
+    if found:
+        log.warning(
+            "others may change the values of a file of this server; use a folder that only its user can write to",
+            extra={"file": str(path), "why": "; ".join(found)},
+        )
+
+
+def _refuse_strangers(path: Path, about: os.stat_result, user: int) -> None:
+    if about.st_uid not in (user, 0):
+        raise FileRefused(
+            f"{path} belongs to user {about.st_uid}, who could change values; this server runs as user {user}: use "
+            "another folder, or give it to that user"
+        )

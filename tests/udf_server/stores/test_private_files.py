@@ -9,7 +9,7 @@ import pytest
 import udf_server as udf
 from udf_server.base.errors import InvalidConfig
 from udf_server.stores.opening import KeyValueStores, store_from_url
-from udf_server.stores.private_files import NotPrivate, check_private
+from udf_server.stores.sqlite_files import FileRefused, check_private
 
 ME = os.getuid()
 OTHER = ME + 77
@@ -67,14 +67,14 @@ def test_a_link_is_warned_of(warned, folder, tmp_path):
 def test_what_belongs_to_another_user_is_refused(folder, tmp_path):
     if ME == 0:
         os.chown(folder, 77, 77)
-        with pytest.raises(NotPrivate, match=rf"{folder} belongs to user 77, .* runs as user 0: use another folder"):
+        with pytest.raises(FileRefused, match=rf"{folder} belongs to user 77, .* runs as user 0: use another folder"):
             check_private(folder / "a.sqlite3", 0)
         (tmp_path / "link").symlink_to(folder.parent)
         os.lchown(tmp_path / "link", 77, 77)
-        with pytest.raises(NotPrivate, match="link belongs to user 77"):
+        with pytest.raises(FileRefused, match="link belongs to user 77"):
             check_private(tmp_path / "link/a.sqlite3", 0)
     else:
-        with pytest.raises(NotPrivate, match=f"belongs to user {ME}"):
+        with pytest.raises(FileRefused, match=f"belongs to user {ME}"):
             check_private(folder / "a.sqlite3", OTHER)
 
 

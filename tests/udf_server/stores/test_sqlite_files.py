@@ -6,7 +6,7 @@ import sqlite3
 
 import pytest
 
-from udf_server.stores.sqlite_files import FileFormat, OtherFormat, opened
+from udf_server.stores.sqlite_files import FileFormat, FileRefused, opened
 
 TABLES = "CREATE TABLE IF NOT EXISTS numbers (number INTEGER);"
 FILES = 40
@@ -55,7 +55,7 @@ def test_it_is_not_waited_for_without_end(tmp_path):
 def test_a_file_of_another_format_is_refused_and_left_as_it_is(tmp_path):
     with contextlib.closing(opened(tmp_path / "a.sqlite3", file_format(7, 1))):
         pass
-    with pytest.raises(OtherFormat, match=r"a\.sqlite3 has format 7, this version needs 1: use another folder"):
+    with pytest.raises(FileRefused, match=r"a\.sqlite3 has format 7, this version needs 1: use another folder"):
         opened(tmp_path / "a.sqlite3", file_format(1, 1))
 
 
