@@ -16,7 +16,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from pyspark.errors import PySparkException
 from sqlglot import exp
 
-from spark_client.sql.rows.calls import has_aggregate, is_scalar, walk_query
+from spark_client.sql.rows.calls import CLAUSES, SORTING, has_aggregate, is_scalar, walk_query
 from spark_client.sql.rows.scope import Scope, each_select
 from spark_client.sql.rows.sources import SelectSource, alias_in, keep_names, only_relation
 from spark_client.sql.text.nodes import Node, column, conditions_of, set_conditions, subquery
@@ -28,9 +28,6 @@ _KNOWN = {
     "sort", "cluster", "distribute", "limit", "offset", "with_", "operation_modifiers",
 }  # fmt: skip
 """Parts of a SELECT that have the same meaning over its rows and over a subquery of them."""
-_LATE = ("having", "qualify", "order", "sort", "cluster", "distribute")
-"""Clauses in which a name refers to an item first, then to a column."""
-_SORTED = ("order", "sort", "cluster", "distribute")
 _NOT_OF_ONE_ROW = (exp.Query, exp.Window, exp.Lambda, exp.Star)
 
 
@@ -87,10 +84,10 @@ def _repeated(scope: Scope, select: Node) -> dict[str, Node]:
     found: dict[str, Node] = {}
     for call in _calls(scope, source, select):
         clause = _clause(call, select)
-        if (clause in _SORTED and grouped) or clause in ("group", "windows"):
+        if (clause in SORTING and grouped) or clause in ("group", "windows"):
             clause = "expressions"
         same = source.same(call)
-        clauses.setdefault(same, set()).add("order" if clause in _SORTED else clause)
+        clauses.setdefault(same, set()).add("order" if clause in SORTING else clause)
         found.setdefault(same, call)
     repeated = {same: call for same, call in found.items() if len(clauses[same]) > 1}
     return {
@@ -111,7 +108,8 @@ def _calls(scope: Scope, source: SelectSource, tree: Node) -> Iterator[Node]:
         inside = node.find_ancestor(exp.Lambda, exp.Select)
         if not columns or several or isinstance(inside, exp.Lambda):
             continue
-        late = isinstance(tree, exp.Select) and _clause(node, tree) in _LATE
+        # In these a name refers to an item first, then to a column.
+        late = isinstance(tree, exp.Select) and _clause(node, tree) in CLAUSES
         if not (late and any(alias_in(each, aliases, source.key) for each in columns)):
             yield node
 
@@ -160,7 +158,7 @@ def _conditions(scope: Scope, select: Node, outer: Node) -> tuple[list[Node], li
 
 def _has_clauses(select: Node) -> bool:
     """Whether Spark evaluates more than the items of a SELECT."""
-    return any(select.args.get(part) for part in ("where", *_LATE))
+    return any(select.args.get(part) for part in ("where", *CLAUSES))
 
 
 def _aliases(source: SelectSource, select: Node) -> set[str]:

@@ -14,7 +14,7 @@ from spark_client.functions.aggregate import OverExpression
 from spark_client.planning.over import plan_over
 from spark_client.sql.groups.hidden import HiddenColumns, is_column_of_rows, named_as_written
 from spark_client.sql.groups.window_frames import named_windows, read_window
-from spark_client.sql.rows.calls import has_remote, is_remote_window, read_remote, walk_query
+from spark_client.sql.rows.calls import SORTING, has_remote, is_remote_window, read_remote, walk_query
 from spark_client.sql.rows.scope import Scope
 from spark_client.sql.rows.sources import (
     alias_in,
@@ -30,8 +30,6 @@ from spark_client.sql.text.parsing import error_at
 from spark_client.sql.text.writers import canonical
 
 __all__ = ["with_windows_over"]
-
-_CLAUSES = ("order", "sort", "cluster", "distribute")
 
 
 def with_windows_over(scope: Scope, select: Node) -> Node:
@@ -81,7 +79,7 @@ class _WindowedSelect:
         if (qualify := outer.args.pop("qualify", None)) is not None:
             # QUALIFY becomes a WHERE over the values, which are columns there.
             outer.set("where", exp.Where(this=self._outer(self._written(qualify.this, aliased(self._source, select)))))
-        for part in _CLAUSES:
+        for part in SORTING:
             if (clause := select.args.get(part)) is not None:
                 outer.set(part, self._clause(clause, distinct_outputs(aliases)))
         outer.set("expressions", items)

@@ -15,6 +15,7 @@ from spark_client.sql.text.writers import canonical
 
 __all__ = [
     "CLAUSES",
+    "SORTING",
     "RemoteCall",
     "aggregate_of",
     "call_of",
@@ -30,7 +31,8 @@ __all__ = [
     "walk_query",
 ]  # fmt: skip
 
-CLAUSES = ("having", "qualify", "order", "sort", "cluster", "distribute")
+SORTING = ("order", "sort", "cluster", "distribute")
+CLAUSES = ("having", "qualify", *SORTING)
 """Clauses of a SELECT, besides its items, that may contain aggregates."""
 
 _AROUND = (exp.Filter, exp.WithinGroup, exp.IgnoreNulls, exp.RespectNulls)
