@@ -30,7 +30,7 @@ from spark_client.sql.rows.sources import SelectSource, aliased, keep_names, mak
 from spark_client.sql.text.nodes import Node, conditions_of, query_in
 from spark_client.sql.text.writers import canonical
 
-__all__ = ["is_of_row", "with_fused_calls"]
+__all__ = ["has_steps", "is_of_row", "with_fused_calls"]
 
 _DETERMINISTIC = (
     *OPERATORS, *AROUND, exp.TryCast, exp.Column, exp.Identifier, exp.Literal, exp.Boolean, exp.Null, exp.DataType,
@@ -107,7 +107,7 @@ def _of_items(scope: Scope, source: SelectSource, select: Node, only: frozenset[
         call for item in select.expressions if only is None or source.key(item.alias_or_name) in only
         for call in needed_calls(item, partial(_is_plain, scope))
     ]  # fmt: skip
-    if len(calls) < 2 or any(map(_has_steps, select.expressions)):
+    if len(calls) < 2 or any(map(has_steps, select.expressions)):
         return []
     if not all(map(source.has, aliases & named)):
         return []  # an item reads another one
@@ -130,7 +130,7 @@ def _of_conditions(scope: Scope, select: Node) -> list[list[Node]]:
     calls = [{_coarse(node) for node in each.walk() if is_scalar(node, scope.functions)} for each in conditions]
     return [
         list(needed_calls(condition, partial(_is_plain, scope))) for index, condition in enumerate(conditions)
-        if not _has_steps(condition)
+        if not has_steps(condition)
         and not any(calls[index] & other for place, other in enumerate(calls) if place != index)
     ]  # fmt: skip
 
@@ -203,7 +203,7 @@ def is_of_row(tree: Node) -> bool:
     return all(isinstance(node, _DETERMINISTIC) for node in tree.walk())
 
 
-def _has_steps(tree: Node) -> bool:
+def has_steps(tree: Node) -> bool:
     """Whether Spark computes an expression in several steps, in which equal calls would be made again."""
     return any(isinstance(node, (exp.Window, exp.Query)) or makes_rows(node) for node in tree.walk())
 

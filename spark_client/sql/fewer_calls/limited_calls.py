@@ -16,11 +16,11 @@ from collections.abc import Iterator, Sequence
 from pyspark.errors import PySparkException
 from sqlglot import exp
 
-from spark_client.sql.fewer_calls.fused_calls import is_of_row
+from spark_client.sql.fewer_calls.fused_calls import has_steps, is_of_row
 from spark_client.sql.fewer_calls.single_calls import hide_calls, read_below, with_columns
 from spark_client.sql.rows.calls import has_aggregate, is_scalar, walk_query
 from spark_client.sql.rows.scope import Scope, each_select
-from spark_client.sql.rows.sources import SelectSource, aliased, makes_rows, only_relation
+from spark_client.sql.rows.sources import SelectSource, aliased, only_relation
 from spark_client.sql.text.nodes import Node, subquery
 
 __all__ = ["with_limited_calls"]
@@ -48,7 +48,7 @@ def _rewritten(scope: Scope, select: exp.Select) -> Node | None:
         return None
     if any(call.find_ancestor(exp.Where, exp.Order) for call in calls):
         return None
-    if any(map(_is_of_several_rows, (node for item in select.expressions for node in walk_query(item)))):
+    if any(map(has_steps, select.expressions)):
         return None
     try:
         source = scope.source(select)
@@ -124,7 +124,3 @@ def _limit(select: Node) -> int | None:
     if not isinstance(number, exp.Literal) or number.is_string or not number.name.isdecimal():
         return None
     return rows if (rows := int(number.name)) <= MOST_ROWS else None
-
-
-def _is_of_several_rows(node: Node) -> bool:
-    return isinstance(node, (exp.Window, exp.Query)) or makes_rows(node)
