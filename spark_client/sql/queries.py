@@ -1,6 +1,6 @@
 """SqlQueries plans the SQL of one remote session, and explains the plans."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from pyspark.sql import DataFrame
@@ -52,9 +52,7 @@ class SqlQueries:
         scalars = functions.of_kind(FunctionKind.SCALAR, query.called)
         calls = scalar_stages(plan, scalars, query.called, self.session.fused.templates)
         called = {each.lower() for each in query.called}
-        weighted = self._weighted(name for name in self.session.functions.versions if name.lower() in called)
-        known = [*aggregate_stages(plan), *weighted, *self._sorting(plan), *self._known(plan)]
-        return _explanation([*dict.fromkeys(stages), *calls, *known], plan)
+        return self._explanation([*dict.fromkeys(stages), *calls], plan, lambda name: name.lower() in called)
 
     def _as_session(self, text: Text) -> Text:
         return replace(text, settings=parser_settings(self.session.spark))
@@ -62,25 +60,27 @@ class SqlQueries:
     def explained_frame(self, frame: DataFrame) -> Explanation:
         """Describe the plan of a DataFrame."""
         plan = plan_of(frame)
-        names = [spec.name for spec in self.session.functions]
-        weighted = self._weighted(name for name in self.session.functions.versions if f"{name}(" in plan)
-        stages = frame_stages(plan, names, self.session.fused.templates)
-        return _explanation(
-            [*stages, *aggregate_stages(plan), *weighted, *self._sorting(plan), *self._known(plan)], plan
-        )
+        stages = frame_stages(plan, [spec.name for spec in self.session.functions], self.session.fused.templates)
+        return self._explanation(stages, plan, lambda name: f"{name}(" in plan)
 
     def calls_in(self, frame: DataFrame) -> list[str]:
         """The functions and cascades that are called to compute a frame."""
         return calls_in(self.session, frame)
 
-    def _weighted(self, names: Iterable[str]) -> list[str]:
-        """A line for each of these functions whose version in this session was drawn."""
+    def _explanation(self, stages: Sequence[str], plan: str, is_called: Callable[[str], bool]) -> Explanation:
+        """The stages of a query, and what its plan and this session tell about the functions that are called."""
         functions = self.session.functions
-        versions, weighted = functions.versions, {key.partition("@")[0] for key in functions.weights}
-        return [
-            f"{name}: this session has {name}@{versions[name]}, drawn by the weights of the servers"
-            for name in names if name in weighted
+        weighted = {key.partition("@")[0] for key in functions.weights}
+        known = aggregate_stages(plan)
+        known += [
+            f"{name}: this session has {name}@{version}, drawn by the weights of the servers"
+            for name, version in functions.versions.items() if name in weighted and is_called(name)
         ]  # fmt: skip
+        known += sorting_stages(plan, [*(spec.name for spec in functions), *self.session.fused.templates])
+        known += self._known(plan)
+        shown = [*stages, *known] or ["all of it is left to Spark"]
+        lines = [f"{number}. {line}" for number, line in enumerate(shown, 1)]
+        return Explanation("\n".join([*lines, "", plan]))
 
     def _known(self, plan: str) -> list[str]:
         """What this session knows of the functions that the plan calls: their thresholds, and what calls have cost."""
@@ -97,11 +97,3 @@ class SqlQueries:
                     f"{spec.key}: a call has cost {cost.of_a_row()}, the mean of {cost.rows:,} in this session"
                 )
         return lines
-
-    def _sorting(self, plan: str) -> list[str]:
-        return sorting_stages(plan, [*(spec.name for spec in self.session.functions), *self.session.fused.templates])
-
-
-def _explanation(stages: Sequence[str], plan: str) -> Explanation:
-    lines = [f"{number}. {line}" for number, line in enumerate(stages or ["all of it is left to Spark"], 1)]
-    return Explanation("\n".join([*lines, "", plan]))
