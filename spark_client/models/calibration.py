@@ -49,7 +49,7 @@ def calibrated(
     _require_types(cheap, dear, fields)
     _require_rows(sample, target, confidence_level)
     before = {each.spec.key: cost_of(each.spec.key) for each in (cheap, dear)}
-    rows = _answers(cheap, dear, sample, fields, agree or _equal)
+    rows = _answers(cheap, dear, sample, fields, agree or (lambda one, other: one.eqNullSafe(other)))
     costs = {name: cost_of(name) for name in before}
     judged = [_judged(row, cheap) for row in rows if row.failure is None]
     least = rows_needed(target, confidence_level)
@@ -139,10 +139,6 @@ def _answers(
     if not isinstance(type_, BooleanType):
         raise PlanError(f"cascade: agree returns a column of the type {type_.simpleString()}; expected boolean")
     return judged.collect()
-
-
-def _equal(cheap: Column, dear: Column) -> Column:
-    return cheap.eqNullSafe(dear)
 
 
 def _judged(row: Row, cheap: RemoteFunction) -> Judged:

@@ -5,7 +5,7 @@ import itertools
 from collections.abc import Mapping
 from functools import partial
 
-from pyspark.sql import Column, SparkSession
+from pyspark.sql import Column
 
 from remote_udf.options import OnError
 from spark_client.base.calls import ErrorPolicy
@@ -104,7 +104,7 @@ class Cascade:
 
     def register(self, name: str) -> str:
         """Register the cascade as a temporary function of Spark SQL, and return the name."""
-        self._spark.udf.register(name, self._function(None))
+        self.dear.spark.udf.register(name, self._function(None))
         self._known[name] = self
         return name
 
@@ -138,10 +138,6 @@ class Cascade:
                 f"target {self.target:.6g} on the sample"
             )
         return f"cascade: {cheap}, and {dear} for rows with a confidence below {self.threshold:.6g}"
-
-    @property
-    def _spark(self) -> SparkSession:
-        return self.dear.spark
 
     @property
     def _rule(self) -> Deferral:

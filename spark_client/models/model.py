@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import Column
 from pyspark.sql import functions as F
-from pyspark.sql.types import DataType, StructField, StructType
+from pyspark.sql.types import StructField, StructType
 
 from remote_udf.functions import FunctionKind, FunctionSpec
 from remote_udf.types import spelled
@@ -27,7 +27,7 @@ __all__ = [
     "model_of",
     "outputs_of",
     "require_scalar",
-    "type_name",
+    "shown_columns",
 ]
 
 
@@ -102,16 +102,15 @@ def outputs_of(spec: FunctionSpec, declared: StructType | None, name: str) -> tu
     fields = result.fields if isinstance(result, StructType) else [StructField(name, result)]
     if declared is None:
         return tuple(each.name for each in fields)
-    if [type_name(each.dataType) for each in declared.fields] != [type_name(each.dataType) for each in fields]:
-        expected = ", ".join(f"{each.name} {type_name(each.dataType)}" for each in fields)
-        found = ", ".join(f"{each.name} {type_name(each.dataType)}" for each in declared.fields)
+    if [each.dataType.simpleString() for each in declared.fields] != [each.dataType.simpleString() for each in fields]:
+        found, expected = shown_columns(declared.fields), shown_columns(fields)
         raise PlanError(f"OUTPUT is ({found}), but {spec.signature} returns ({expected})")
     return tuple(each.name for each in declared.fields)
 
 
-def type_name(type_: DataType) -> str:
-    """The type as Spark's SQL writes it."""
-    return type_.simpleString()
+def shown_columns(fields: Sequence[StructField]) -> str:
+    """The names and the types of columns, as Spark's SQL writes them."""
+    return ", ".join(f"{each.name} {each.dataType.simpleString()}" for each in fields)
 
 
 def constant(name: str, text: str, type_: pa.DataType) -> object:

@@ -30,7 +30,7 @@ from spark_client.models.model import (
     model_of,
     outputs_of,
     require_scalar,
-    type_name,
+    shown_columns,
 )
 from spark_client.models.model_syntax import ModelStatement
 from spark_client.sql.rows.functions import SqlFunctions
@@ -136,7 +136,7 @@ def _written(model: Model) -> str:
     lines = [f"CREATE MODEL {quoted(model.name)}"]
     for word, columns in (("INPUT", told.inputs), ("OUTPUT", told.outputs)):
         if columns is not None:
-            shown = ", ".join(f"{quoted(each.name)} {type_name(each.dataType)}" for each in columns.fields)
+            shown = ", ".join(f"{quoted(each.name)} {each.dataType.simpleString()}" for each in columns.fields)
             lines.append(f"{word} ({shown})")
     if told.comment:
         lines.append(f"COMMENT {_text(told.comment)}")
@@ -203,7 +203,7 @@ def _type_of(value: object, type_: pa.DataType) -> pa.DataType:
 
 def _described(functions: SqlFunctions, model: Model) -> list[tuple[str, str]]:
     spec = functions.spec(model.function)
-    inputs = [f"{each.name} {type_name(each.dataType)}" for each in model.inputs]
-    parts = {"function": spec.signature, "input": ", ".join(inputs or model.parameters(spec))}
+    inputs = shown_columns(model.inputs) or ", ".join(model.parameters(spec))
+    parts = {"function": spec.signature, "input": inputs}
     parts |= {"output": ", ".join(model.outputs), "comment": model.comment}
     return [*parts.items(), *((key, str(value)) for key, value in {**model.constants, **model.options}.items())]
