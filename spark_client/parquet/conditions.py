@@ -143,12 +143,11 @@ class _Translation:
                 values[i] = value
         if not all(value.is_valid for value in values):
             raise _refused(tree, "a comparison with null is never true; write IS NULL")
-        return [self._fitted(value, type_, tree) for value in values]
-
-    def _fitted(self, value: pa.Scalar, type_: pa.DataType, tree: Node) -> pa.Scalar:
-        fitting = _fitting(value, type_)
-        if fitting is None:
-            raise _refused(tree, f"a value of type {value.type} is compared with a column of type {type_}")
+        fitting = []
+        for value in values:
+            if (exact := _fitting(value, type_)) is None:
+                raise _refused(tree, f"a value of type {value.type} is compared with a column of type {type_}")
+            fitting.append(exact)
         return fitting
 
     def _computed(self, texts: Sequence[str]) -> list[pa.Scalar]:

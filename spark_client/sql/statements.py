@@ -100,7 +100,7 @@ class _Run:
         is_planned = FunctionKind.AGGREGATE in kinds or reads_all or bool(called)
         if not is_planned and FunctionKind.PROCESS not in kinds and not may_have_lateral_calls(text.tokens, functions):
             return None
-        if _has_positions(text):
+        if isinstance(text.args, (list, tuple)) and text.args:  # by position
             raise PlanError("this query is run in pieces: give its parameters names, as in :limit")
         scope = scope_of(functions, text, self._shared, is_planned=is_planned, reads_all=reads_all)
         tree = rewritten(Trees.PLANNED, scope, text.tree)
@@ -145,11 +145,6 @@ class _Run:
     def _explain(self, stages: Sequence[str]) -> None:
         if self._stages is not None:
             self._stages += stages
-
-
-def _has_positions(text: Text) -> bool:
-    """Whether values of parameters were passed by position."""
-    return isinstance(text.args, (list, tuple)) and len(text.args) > 0
 
 
 def _with_shown_columns(scope: Scope, create: exp.Create | exp.Cache) -> Node:

@@ -62,7 +62,8 @@ def with_lateral_calls(scope: Scope, tree: Node) -> Node:
     changed = False
     hints = LookupHints(holder, scope.key)
     for node in list(holder.find_all(exp.Table, exp.Lateral)):
-        call = node.this if _is_view(node) else call_of_relation(node)
+        is_view = isinstance(node, exp.Lateral) and node.args.get("view")
+        call = node.this if is_view else call_of_relation(node)
         if _is_lookup(node, scope):
             generator = _put_lookup(scope, node, hints)
         elif isinstance(call, exp.Anonymous) and scope.functions.is_remote_scalar(shown(call.name)):
@@ -77,11 +78,6 @@ def with_lateral_calls(scope: Scope, tree: Node) -> Node:
     hints.remove()
     scope.is_planned |= changed
     return holder.expressions[0] if changed else tree
-
-
-def _is_view(node: Node) -> bool:
-    """Whether a node is a LATERAL VIEW."""
-    return isinstance(node, exp.Lateral) and bool(node.args.get("view"))
 
 
 def _put_rows(scope: Scope, node: Node, call: exp.Anonymous) -> Node:

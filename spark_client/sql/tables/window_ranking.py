@@ -173,10 +173,6 @@ def _bound(scope: Scope, part: Node, name: str) -> tuple[int, int] | None:
     return bounds[kind]
 
 
-def _is_time(frame: DataFrame, name: str) -> bool:
-    return isinstance(frame.schema[name].dataType, (TimestampType, TimestampNTZType))
-
-
 def _ranked(scope: Scope, inner: Node, source: SelectSource, ranking: _Ranking) -> DataFrame:
     """The columns of the inner SELECT, including the rank, for the rows that are kept."""
     before = inner.expressions[: ranking.place]
@@ -204,7 +200,8 @@ def _ranked(scope: Scope, inner: Node, source: SelectSource, ranking: _Ranking) 
     rank = scope.hidden("rank")
     partition = names[: len(keys)]
     function = ranking.window.this.name.lower()
-    if function == "row_number" and ranking.last == 1 and len(by) == 1 and _is_time(named, by[0]):
+    one_row = function == "row_number" and ranking.last == 1 and len(by) == 1
+    if one_row and isinstance(named.schema[by[0]].dataType, (TimestampType, TimestampNTZType)):
         keep = "last" if order[0].args.get("desc") else "first"
         top = window_deduplicate(named, by[0], partition, keep=keep, rank_column=rank)
     else:
