@@ -14,7 +14,7 @@ from sqlglot import exp
 from remote_udf.errors import UnsupportedType
 from spark_client.base.errors import PlanError
 from spark_client.functions.aggregate import AggregateExpression
-from spark_client.sql.rows.calls import RemoteCall, call_of, is_scalar
+from spark_client.sql.rows.calls import RemoteCall, is_scalar
 from spark_client.sql.rows.scope import HIDDEN, Scope
 from spark_client.sql.rows.sources import SelectSource
 from spark_client.sql.text.nodes import Node, column
@@ -74,15 +74,20 @@ class HiddenColumns:
         return is_scalar(node, self._scope.functions)
 
     def aggregate(self, read: RemoteCall) -> AggregateExpression:
-        """Create the call of a remote aggregate. FILTER also prevents the evaluation of its arguments."""
-        make = self._scope.functions.aggregate
-        if read.condition is None:
-            return call_of(make, read, [self.name(each) for each in read.arguments])
-        arguments: list[Column | str] = []
+        """Create the call of a remote aggregate. FILTER also prevents the evaluation of its arguments.
+
+        Raises PlanError, with the position, for a wrong number of arguments.
+        """
+        columns: list[Column | str] = []
         for each in read.arguments:
-            over = self.guarded(each)
-            arguments.append(over.name if isinstance(over, exp.Column) else F.expr(written(over)))
-        return call_of(make, read, arguments).filter(self.name(read.condition))
+            over = column(self.name(each)) if read.condition is None else self.guarded(each)
+            columns.append(over.name if isinstance(over, exp.Column) else F.expr(written(over)))
+        try:
+            expression = self._scope.functions.aggregate(read.name, *columns)
+        except PlanError as error:
+            raise error_at(read.tree, str(error)) from None
+        expression = expression.distinct() if read.distinct else expression
+        return expression if read.condition is None else expression.filter(self.name(read.condition))
 
 
 @contextmanager

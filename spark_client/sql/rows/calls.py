@@ -1,13 +1,10 @@
 """Finds aggregates in a tree: a call together with FILTER, DISTINCT and WITHIN GROUP around it."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from pyspark.sql import Column
 from sqlglot import exp
 
-from spark_client.base.errors import PlanError
-from spark_client.functions.aggregate import AggregateExpression
 from spark_client.sql.rows.functions import SqlFunctions
 from spark_client.sql.text.nodes import Node
 from spark_client.sql.text.parsing import error_at
@@ -18,7 +15,6 @@ __all__ = [
     "SORTING",
     "RemoteCall",
     "aggregate_of",
-    "call_of",
     "has_aggregate",
     "has_remote",
     "is_aggregate",
@@ -48,17 +44,6 @@ class RemoteCall:
     distinct: bool
     condition: Node | None = None
     order: tuple[Node, ...] = ()
-
-
-def call_of(
-    make: Callable[..., AggregateExpression], read: RemoteCall, columns: Iterable[Column | str]
-) -> AggregateExpression:
-    """The aggregate over these columns. Raises PlanError, with the position, for a wrong number of columns."""
-    try:
-        expression = make(read.name, *columns)
-    except PlanError as error:
-        raise error_at(read.tree, str(error)) from None
-    return expression.distinct() if read.distinct else expression
 
 
 def walk_query(tree: Node) -> Iterator[Node]:
