@@ -8,7 +8,6 @@ Spark cannot rank rows of a stream, so the inner query becomes `window_top_n`. I
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -28,17 +27,6 @@ __all__ = ["rank_windows"]
 
 _RANKS = {"row_number", "rank", "dense_rank"}
 _MOST = 2**31 - 1
-
-
-@dataclass(frozen=True)
-class _Ranking:
-    """The item of the inner SELECT that ranks, and the ranks that are kept."""
-
-    place: int
-    window: Node
-    name: str
-    first: int
-    last: int
 
 
 def rank_windows(scope: Scope, select: Node) -> Node:
@@ -70,8 +58,7 @@ def rank_windows(scope: Scope, select: Node) -> Node:
         f"window top-N of a stream: {item.this.this.name.upper()} from {kept[0]} to {kept[1]} as {item.alias}, of the "
         "rows of each window when the watermark has passed it"
     )
-    frame = _ranked(scope, inner, source, _Ranking(place, item.this, item.alias, *kept))
-    table = scope.table(frame)
+    table = scope.table(_ranked(scope, source, inner, place, kept))
     if subquery.args.get("alias") is not None:
         table.set("alias", subquery.args["alias"].copy())
     select = select.copy()
@@ -173,16 +160,18 @@ def _bound(scope: Scope, part: Node, name: str) -> tuple[int, int] | None:
     return bounds[kind]
 
 
-def _ranked(scope: Scope, inner: Node, source: SelectSource, ranking: _Ranking) -> DataFrame:
-    """The columns of the inner SELECT, including the rank, for the rows that are kept."""
-    before = inner.expressions[: ranking.place]
-    others = [item for item in inner.expressions if item is not inner.expressions[ranking.place]]
+def _ranked(scope: Scope, source: SelectSource, inner: Node, place: int, kept: tuple[int, int]) -> DataFrame:
+    """The columns of the inner SELECT for the rows whose ranks are kept; the item at `place` is the rank."""
+    first, last = kept
+    before, ranking = inner.expressions[:place], inner.expressions[place]
+    window = ranking.this
+    others = [item for item in inner.expressions if item is not ranking]
     ahead = len(scope.run(source.selecting([item.copy() for item in before])).columns) if before else 0
     time = time_name(source.frame)
     assert time is not None
     windows = (WINDOW_START, WINDOW_END, scope.key(time))
-    keys = [key for key in ranking.window.args["partition_by"] if scope.key(key.name) not in windows]
-    order = ranking.window.args["order"].expressions
+    keys = [key for key in window.args["partition_by"] if scope.key(key.name) not in windows]
+    order = window.args["order"].expressions
     extra = [
         *keys,
         *(ordered.this for ordered in order),
@@ -199,21 +188,19 @@ def _ranked(scope: Scope, inner: Node, source: SelectSource, ranking: _Ranking) 
     ordering = [desc(name) if each.args.get("desc") else name for name, each in zip(by, order, strict=True)]
     rank = scope.hidden("rank")
     partition = names[: len(keys)]
-    function = ranking.window.this.name.lower()
-    one_row = function == "row_number" and ranking.last == 1 and len(by) == 1
+    function = window.this.name.lower()
+    one_row = function == "row_number" and last == 1 and len(by) == 1
     if one_row and isinstance(named.schema[by[0]].dataType, (TimestampType, TimestampNTZType)):
         keep = "last" if order[0].args.get("desc") else "first"
         top = window_deduplicate(named, by[0], partition, keep=keep, rank_column=rank)
     else:
-        top = window_top_n(
-            named, ranking.last, ordering, partition, rank=function, first=ranking.first, rank_column=rank
-        )  # fmt: skip
+        top = window_top_n(named, last, ordering, partition, rank=function, first=first, rank_column=rank)
     # A window time that the query selects is taken from the result of `window_top_n`, which has the watermark.
     columns = [
         F.col(WINDOW_TIME if is_time else place).alias(name)
         for place, name, is_time in zip(places, shown, timed, strict=False)
     ]
-    columns.insert(ahead, F.col(rank).alias(ranking.name))
+    columns.insert(ahead, F.col(rank).alias(ranking.alias))
     if not any(timed[: len(shown)]):
         columns.append(F.col(WINDOW_TIME).alias(TIME))
     return top.select(*columns)
