@@ -11,7 +11,6 @@ from remote_udf.option_values import percent
 from remote_udf.types import spelled
 from remote_udf.version import __version__
 from udf_server.base.metrics import ServerMetrics
-from udf_server.declaring.functions import Function
 from udf_server.hosting.registry import Registry
 from udf_server.limits.budgets import Budgets
 from udf_server.page.spending import (
@@ -37,8 +36,8 @@ class ServerFacts(TypedDict):
     devices: list[str]
 
 
-class Described(TypedDict):
-    """A version of a function."""
+class Listed(TypedDict):
+    """A version of a function, and what it has done."""
 
     key: str
     name: str
@@ -48,11 +47,6 @@ class Described(TypedDict):
     description: str
     facts: dict[str, str]
     parameters: list[dict[str, str]]
-
-
-class Listed(Described):
-    """A version of a function, and what it has done."""
-
     tryable: bool
     statistics: dict[str, Any]
     """The numbers of `_NUMBERS`, those of `_BY_NAME` by name, and `texts`: the last message of each code."""
@@ -84,24 +78,19 @@ def catalogue(
     `whose` is called with the name of each caller whose spending or errors would be listed.
     """
     statistics = _statistics(metrics, whose)
-    functions: list[Listed] = [
-        {
-            **_described(function, registry.plugins[function.spec.key], weights),
-            "tryable": try_calls and function.spec.kind is FunctionKind.SCALAR,
-            "statistics": statistics(function.spec.name, function.spec.version),
-        }
-        for function in registry
-        if may_see(function.spec.name)
-    ]
-    server: ServerFacts = {
-        "version": __version__,
-        "ready": ready,
-        "try_calls": try_calls,
-        "processes": 1,
-        "devices": [*devices],
-    }
     return {
-        "server": server, "functions": functions, "callers": callers_of(metrics, may_see, whose),
+        "server": {
+            "version": __version__, "ready": ready, "try_calls": try_calls, "processes": 1, "devices": [*devices]
+        },
+        "functions": [
+            _listed(
+                function.spec, registry.plugins[function.spec.key], weights.get(function.spec.key),
+                statistics(function.spec.name, function.spec.version), try_calls=try_calls,
+            )
+            for function in registry
+            if may_see(function.spec.name)
+        ],
+        "callers": callers_of(metrics, may_see, whose),
         "budgets": budgets_of(budgets, whose),
     }  # fmt: skip
 
@@ -163,9 +152,10 @@ def facts_of(spec: FunctionSpec, plugin: str, more: Mapping[str, str]) -> dict[s
     return facts
 
 
-def _described(function: Function, plugin: str, weights: Mapping[str, float]) -> Described:
-    spec = function.spec
-    weight = {"weight": f"{percent(weights[spec.key])} of the jobs"} if spec.key in weights else {}
+def _listed(
+    spec: FunctionSpec, plugin: str, weight: float | None, statistics: dict[str, Any], *, try_calls: bool
+) -> Listed:
+    more = {} if weight is None else {"weight": f"{percent(weight)} of the jobs"}
     return {
         "key": spec.key,
         "name": spec.name,
@@ -173,11 +163,13 @@ def _described(function: Function, plugin: str, weights: Mapping[str, float]) ->
         "kind": str(spec.kind),
         "signature": spec.signature,
         "description": inspect.cleandoc(spec.description) if spec.description else "",
-        "facts": facts_of(spec, plugin, weight),
+        "facts": facts_of(spec, plugin, more),
         "parameters": [
             {"name": parameter.name, "type": "table" if spec.process is not None else spelled(parameter.type)}
             for parameter in spec.parameters
         ],
+        "tryable": try_calls and spec.kind is FunctionKind.SCALAR,
+        "statistics": statistics,
     }
 
 
