@@ -18,13 +18,13 @@ from remote_udf.types import spelled
 
 __all__ = ["column_named_by", "columns_of", "depends_on_call", "kinds_named_by", "numbered", "resolved"]
 
-_TABLE = b"remote_udf.columns_of"
-_WITHOUT = b"remote_udf.without"
-_NAME = b"remote_udf.named_by"
-_DEFAULT = b"remote_udf.default"
-_IF = b"remote_udf.only_if"
-_FIELDS = b"remote_udf.fields_of"
-_KINDS = b"remote_udf.kinds_named_by"
+_TABLE = "remote_udf.columns_of"
+_WITHOUT = "remote_udf.without"
+_NAME = "remote_udf.named_by"
+_DEFAULT = "remote_udf.default"
+_IF = "remote_udf.only_if"
+_FIELDS = "remote_udf.fields_of"
+_KINDS = "remote_udf.kinds_named_by"
 
 
 def columns_of(
@@ -68,7 +68,7 @@ def column_named_by(argument: str, type_: pa.DataType, *, default: str, only_if:
 
 def depends_on_call(result: pa.DataType) -> bool:
     """Whether the columns of a result depend on the call."""
-    return any((field.metadata or {}).keys() & {_TABLE, _NAME, _KINDS} for field in result)
+    return any({name.encode() for name in (_TABLE, _NAME, _KINDS)} & (field.metadata or {}).keys() for field in result)
 
 
 def resolved(spec: FunctionSpec, call: ProcessCall) -> FunctionSpec:
@@ -86,13 +86,13 @@ def resolved(spec: FunctionSpec, call: ProcessCall) -> FunctionSpec:
     fields: list[pa.Field] = []
     for field in spec.result:
         told = {name.decode(): text.decode() for name, text in (field.metadata or {}).items()}
-        if _TABLE.decode() in told:
+        if _TABLE in told:
             fields += _columns(spec, call, told)
-        elif _NAME.decode() in told:
-            if _argument(call, told[_IF.decode()]) is not False:
-                fields.append(pa.field(_name(spec, call, told[_NAME.decode()], told[_DEFAULT.decode()]), field.type))
-        elif _KINDS.decode() in told:
-            mode = _mode(spec, call, told[_KINDS.decode()], signature.changelog_mode)
+        elif _NAME in told:
+            if _argument(call, told[_IF]) is not False:
+                fields.append(pa.field(_name(spec, call, told[_NAME], told[_DEFAULT]), field.type))
+        elif _KINDS in told:
+            mode = _mode(spec, call, told[_KINDS], signature.changelog_mode)
             signature = replace(signature, changelog_mode=mode)
         else:
             fields.append(field)
@@ -114,9 +114,9 @@ def numbered(fields: Iterable[pa.Field], key: Callable[[str], str] = str) -> lis
 
 def _columns(spec: FunctionSpec, call: ProcessCall, told: dict[str, str]) -> Sequence[pa.Field]:
     assert spec.process is not None
-    name = told[_TABLE.decode()]
+    name = told[_TABLE]
     table = next(given for each, given in zip(spec.process.tables, call.tables, strict=True) if each.name == name)
-    names, default = table.schema.names, told[_DEFAULT.decode()]
+    names, default = table.schema.names, told[_DEFAULT]
 
     def named(argument: str, default: str = "") -> str:
         column = _name(spec, call, argument, default) if argument else ""
@@ -127,15 +127,15 @@ def _columns(spec: FunctionSpec, call: ProcessCall, told: dict[str, str]) -> Seq
             )
         return column
 
-    skipped = told[_WITHOUT.decode()].split(",")
+    skipped = told[_WITHOUT].split(",")
     left_out = {named(argument, "" if place else default) for place, argument in enumerate(skipped)}
-    whole = named(told[_FIELDS.decode()])
+    whole = named(told[_FIELDS])
     fields: list[pa.Field] = []
     for index, field in enumerate(table.schema):
         if field.name == whole:
             if not pa.types.is_struct(field.type):
                 raise InvalidCall(
-                    f"function {spec.key}: column {whole!r} for argument {told[_FIELDS.decode()]!r} is "
+                    f"function {spec.key}: column {whole!r} for argument {told[_FIELDS]!r} is "
                     f"{spelled(field.type)}, not a struct"
                 )
             fields += list(field.type)
