@@ -25,8 +25,8 @@ from udf_server.serving.addresses import SocketPath, reserved_port
 from udf_server.serving.config import ServerConfig
 from udf_server.serving.generation import Messages, serve_generation
 from udf_server.serving.process_setup import configure_logging
-from udf_server.serving.processes import RESTART_SECONDS, STEADY_SECONDS, STOP_SECONDS
-from udf_server.serving.worker_process import ReadyLine
+from udf_server.serving.processes import STOP_SECONDS
+from udf_server.serving.worker_process import FIRST_PAUSE, ReadyLine, pause_after
 
 __all__ = ["Generations"]
 
@@ -67,7 +67,7 @@ class Generations:
         self._starting: _Process | None = None
         self._announced = False
         self._restart_at: float | None = None
-        self._pause = RESTART_SECONDS[0]
+        self._pause = FIRST_PAUSE
         self._kill_at: float | None = None
         """When the processes are killed that have not stopped; None until they are stopped."""
         self._events = selectors.DefaultSelector()
@@ -208,10 +208,8 @@ class Generations:
                 self._restart_later(process, failure)
 
     def _restart_later(self, process: _Process, why: str) -> None:
-        first, longest = RESTART_SECONDS
-        now = time.monotonic()
-        self._pause = first if now - process.began > STEADY_SECONDS else min(self._pause * 2, longest)
-        self._restart_at = now + self._pause
+        self._pause = pause_after(process.began, self._pause)
+        self._restart_at = time.monotonic() + self._pause
         log.error("worker ended", extra={"worker_pid": process.pid, "why": why, "restart_seconds": self._pause})
 
     def _read_stdin(self) -> None:

@@ -35,6 +35,8 @@ class ProcessGroup:
         together, in bytes. Processes that are `held` listen once `listen` was called.
         """
         self.name, self.port, self.required, self.memory = name, port, required, memory
+        self.source = "the server" if name is None else f"group {name!r}"
+        """What errors call it."""
         self.retired = False
         """Whether its processes are not started again."""
         self.workers: list[WorkerProcess] = []
@@ -44,11 +46,6 @@ class ProcessGroup:
         self._held, self._listening, self._left = held, False, False
         self._lock = threading.Lock()
         self._packed: Sequence[str] = ()
-
-    @property
-    def source(self) -> str:
-        """What errors call it."""
-        return "the server" if self.name is None else f"group {self.name!r}"
 
     @property
     def specs(self) -> list[FunctionSpec]:
@@ -64,11 +61,6 @@ class ProcessGroup:
     def route(self) -> Route:
         """How the processes of the default group find this group."""
         return {"sockets": list(self.sockets), "port": self.port, "functions": list(self._packed)}
-
-    @property
-    def is_known(self) -> bool:
-        """Whether a process has said which functions the group has."""
-        return bool(self._packed)
 
     def launch(self, *, first: bool) -> None:
         """Start the first process, or the others. Raises InvalidConfig."""

@@ -29,16 +29,12 @@ from udf_server.serving.memory_watch import MemoryWatch
 from udf_server.serving.process_group import ProcessGroup
 from udf_server.serving.resources import limited_memory
 from udf_server.serving.server_groups import ServerGroups
-from udf_server.serving.worker_process import ReadyLine, WorkerProcess, page_of_workers
+from udf_server.serving.worker_process import FIRST_PAUSE, ReadyLine, WorkerProcess, page_of_workers, pause_after
 
-__all__ = ["RESTART_SECONDS", "STEADY_SECONDS", "STOP_SECONDS", "Processes", "warn_of_memory"]
+__all__ = ["STOP_SECONDS", "Processes", "warn_of_memory"]
 
 log = logging.getLogger(__name__)
 
-RESTART_SECONDS = (0.5, 30.0)
-"""Pause before a crashed worker is restarted, and the maximum to which it doubles if the worker crashes again."""
-STEADY_SECONDS = 60.0
-"""If a worker ran for this time, its next pause is the shortest again."""
 LOOK_SECONDS, SILENT_LOOKS = 10.0, 4
 """If a worker does not answer for this number of looks, at these intervals, it hangs."""
 SIGNAL_SECONDS = 0.1
@@ -252,13 +248,12 @@ class Processes:
 
     def _keep(self, group: ProcessGroup, worker: WorkerProcess) -> None:
         """Restart the worker whenever it ends."""
-        first, longest = RESTART_SECONDS
-        pause = first
+        pause = FIRST_PAUSE
         while True:
             status = worker.process.wait()
             if self._stopping.is_set() or group.retired:
                 return
-            pause = first if time.monotonic() - worker.began > STEADY_SECONDS else min(pause * 2, longest)
+            pause = pause_after(worker.began, pause)
             device = {} if worker.device is None else {"device": worker.device}
             log.error("worker ended", extra={**worker.named, "status": status, "restart_seconds": pause, **device})
             if self._stopping.wait(pause) or group.retired:

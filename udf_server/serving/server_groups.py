@@ -159,7 +159,7 @@ class ServerGroups:
     def _check(self, config: ServerConfig, others: Sequence[ProcessGroup], default: ProcessGroup) -> None:
         if others:
             elsewhere = functions_of({str(group.name): group.route for group in others})
-            lacking = [group.source for group in others if not group.is_known]
+            lacking = [group.source for group in others if not group.specs]
             check_whole(config, default.specs, elsewhere, lacking=lacking)
 
     def _make(self, name: str, config: ServerConfig, port: int) -> ProcessGroup:

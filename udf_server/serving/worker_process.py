@@ -21,10 +21,14 @@ from udf_server.http.exposition import joined, page_of
 from udf_server.page.site import Credentials
 from udf_server.serving.devices import environment_of
 
-__all__ = ["LEAVE", "LISTEN", "WorkerProcess", "page_of_workers"]
+__all__ = ["FIRST_PAUSE", "LEAVE", "LISTEN", "ReadyLine", "WorkerProcess", "page_of_workers", "pause_after"]
 
 log = logging.getLogger(__name__)
 
+FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30.0
+"""Pause before a crashed worker is restarted, and the maximum to which it doubles if the worker crashes again."""
+STEADY_SECONDS = 60.0
+"""If a worker ran for this time, its next pause is the shortest again."""
 SCRAPE_SECONDS = 5.0
 LISTEN, LEAVE = b"listen\n", b"leave\n"
 """What a process is told on its standard input: to listen at its address, and that another one listens there."""
@@ -63,7 +67,13 @@ class WorkerProcess:
 
         `group` is that of the process, in a server with groups.
         """
-        self.number, self.device, self.group = number, device, group
+        self.number, self.device = number, device
+        of_group = {} if group is None else {"group": group}
+        self.labels: Mapping[str, str] = {**of_group, "process": str(number)}
+        """What samples of its metrics have."""
+        self.named: Mapping[str, str | int] = {**of_group, "worker": number}
+        """What log lines call it."""
+        self._source = f"worker process {number}{'' if group is None else f' of group {group!r}'}"
         variables = {} if device is None else environment_of(device, environment)
         self._environment = {**environment, **variables}
         if device is not None:
@@ -75,20 +85,6 @@ class WorkerProcess:
         self.close: Callable[[], object] = lambda: None
         """Closes the standard input of the process, which has ended."""
         self.launch()
-
-    @property
-    def labels(self) -> Mapping[str, str]:
-        """What samples of its metrics have."""
-        return {**({} if self.group is None else {"group": self.group}), "process": str(self.number)}
-
-    @property
-    def named(self) -> Mapping[str, str | int]:
-        """What log lines call it."""
-        return {**({} if self.group is None else {"group": self.group}), "worker": self.number}
-
-    @property
-    def _source(self) -> str:
-        return f"worker process {self.number}{'' if self.group is None else f' of group {self.group!r}'}"
 
     def launch(self) -> None:
         """Start the process. Call `wait_ready` next. Raises OSError."""
@@ -163,6 +159,11 @@ class WorkerProcess:
         """Write output of functions to standard error, like the log."""
         sys.stderr.buffer.write(line)
         sys.stderr.buffer.flush()
+
+
+def pause_after(began: float, before: float) -> float:
+    """The pause after a process that began at this time has ended; `before` was the pause after its predecessor."""
+    return FIRST_PAUSE if time.monotonic() - began > STEADY_SECONDS else min(before * 2, LONGEST_PAUSE)
 
 
 def page_of_workers(workers: Sequence[WorkerProcess], own: Collector) -> str:

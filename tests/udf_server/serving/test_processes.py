@@ -118,7 +118,7 @@ def test_workers_end_with_the_process_that_started_them(plugin):
 
 def test_a_worker_that_cannot_be_started_for_now_is_started_later(plugin, monkeypatch):
     """Memory is scarce where workers run out of it, and a fork needs some."""
-    monkeypatch.setattr(processes, "RESTART_SECONDS", (0.01, 0.02))
+    monkeypatch.setattr(worker_process, "LONGEST_PAUSE", 0.02)
     parent = Processes(
         ServerConfig(port=0, metrics_port=0), 2, ["serve", "--plugin", plugin(PLUGIN), "--no-entry-points"]
     )
@@ -181,7 +181,7 @@ def test_a_limit_of_streams_is_that_of_all_workers_together(plugin, monkeypatch)
 
 
 def test_a_worker_that_hangs_is_replaced_while_the_server_is_alive(plugin, monkeypatch):
-    monkeypatch.setattr(processes, "RESTART_SECONDS", (0.01, 0.02))
+    monkeypatch.setattr(worker_process, "LONGEST_PAUSE", 0.02)
     monkeypatch.setattr(processes, "LOOK_SECONDS", 0.1)
     monkeypatch.setattr(worker_process, "SCRAPE_SECONDS", 2.0)
     parent = Processes(
