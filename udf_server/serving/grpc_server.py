@@ -38,7 +38,7 @@ class GrpcServer:
 
     def __init__(
         self, config: ServerConfig, service: UdfService, *, reflects: bool, share_port: bool,
-        on_reload: Callable[[bool], None], loops: int = 0, membership: Membership | None = None,
+        on_reload: Callable[[bool], None], loops: int, membership: Membership,
     ) -> None:  # fmt: skip
         """`on_reload` is called after each reload of changed TLS files, with whether they are valid.
 
@@ -47,10 +47,9 @@ class GrpcServer:
         event loop. A process of a group listens where its `membership` says: on a socket, for other processes of this
         server, and at a port.
         """
-        self._config, self._on_reload = config, on_reload
-        self._membership = membership or Membership()
-        self._behind = self._membership.socket is not None
-        self._path = self._membership.socket or (Path(config.unix_socket) if config.unix_socket else None)
+        self._config, self._on_reload, self._membership = config, on_reload, membership
+        self._behind = membership.socket is not None
+        self._path = membership.socket or (Path(config.unix_socket) if config.unix_socket else None)
         self._server = aio.server(
             interceptors=(_SmallRequests(),),
             options=_options(config, share_port=share_port, loops=loops, behind=self._behind),

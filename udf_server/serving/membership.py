@@ -23,9 +23,10 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Membership:
-    """What a worker process is in a server with groups."""
+    """What a worker process is in a server with groups; the defaults, in one without."""
 
-    group: str = DEFAULT_GROUP
+    group: str | None = None
+    """The name of its group; None in a server without groups."""
     socket: Path | None = None
     """Where it listens, for the processes of the default group; None if it is of the default group itself."""
     routes: Path | None = None

@@ -82,10 +82,10 @@ class Server:
             manager = build_plugin_manager(config.plugin, config.block, entry_points=config.entry_points)
             registry = Registry(load_functions(manager))
         self.registry = registry
-        if membership is None:
+        self._membership, self._device = membership or Membership(), device
+        if self._membership.group is None:
             check_weights(config.weights, registry)
             check_guards(config.guards, registry)
-        self._membership, self._device = membership, device
         self.metrics = self._make_metrics()
         self._guards = self._make_guards()
         variable = config.cache_encryption_variable
@@ -103,10 +103,10 @@ class Server:
         self.service = UdfService(
             self._make_services(),
             self._access,
-            alone=alone or (membership is not None and membership.alone),
+            alone=alone or self._membership.alone,
             weights=config.weights,
             relay=self._relay,
-            route="" if membership is None else membership.route,
+            route=self._membership.route,
             # A process of several uses one core, and so does one without a limit: threads share an interpreter.
             load=ReportedLoad(cores=limited_cores() or 1 if alone else 1),
             # Whether guards are shared with other servers or not, streams are those of this one.
@@ -133,11 +133,11 @@ class Server:
             await self._coordinator.open()
             if (limits := self.config.coordinated) and self.config.coordination_url is None:
                 log.info("limits apply per process: no coordination_url is set", extra={"limits": limits})
-            if not list(self.registry) and self._membership is None:
+            if not list(self.registry) and self._membership.group is None:
                 log.warning("no function is served: install a plugin on this machine, or name one with 'plugin'")
             for ignored in self._host.ignored():
                 # A function that this process does not have may be in another group.
-                if ignored.function or self._membership is None:
+                if ignored.function or self._membership.group is None:
                     shown = {"setting": ignored.setting, "function": ignored.function, "reason": ignored.reason}
                     log.log(
                         logging.INFO if ignored.expected else logging.WARNING, "a setting has no effect", extra=shown
@@ -192,7 +192,7 @@ class Server:
         await self._set_ready(False)
         self.service.drain()
         closing = None
-        if replaced or (self._membership is not None and self._membership.socket is not None):
+        if replaced or self._membership.socket is not None:
             # Clients that move, or open a stream, reach the process that replaces this one, at the same port.
             closing = asyncio.create_task(self._grpc.stop(grace=limit + FLUSH_SECONDS))
         log.info("draining", extra={"streams": self.service.streams, "seconds": limit})
@@ -297,7 +297,7 @@ class Server:
 
     def _make_relay(self) -> Relay | None:
         """What passes streams on to other groups, if this process is to do so."""
-        if self._membership is None or self._membership.routes is None:
+        if self._membership.routes is None:
             return None
         # Once a group was reloaded, no stream is passed on to its old process.
         routes = WatchedFiles([self._membership.routes], read_routes, look_seconds=0.0)
