@@ -23,7 +23,7 @@ from udf_server.process.columns import SegmentReader, output_array, part_of, pro
 from udf_server.process.context import CallFacts
 from udf_server.process.declaration import ProcessFunction
 from udf_server.process.engine import Emitted, Engine, Flush, Processed, Segment
-from udf_server.runners.emission import Emission
+from udf_server.runners.work import Emission
 from udf_server.values.values import codec_for_type
 
 __all__ = ["ProcessBinding", "bind_process", "checked_process_segments"]

@@ -17,13 +17,12 @@ from udf_server.base.call_scope import NO_CALL, CallScope, NotCalled, current_sc
 from udf_server.base.context import BatchContext, CallContext
 from udf_server.base.errors import RowErrors
 from udf_server.runners.calling import Calling, Returned
-from udf_server.runners.emission import Emission
 from udf_server.runners.isolation import Answer, Call, Wait, advanced, isolate
 from udf_server.runners.outputs import Output, Taken
 from udf_server.runners.retries import RetryPolicy
 from udf_server.runners.runner import RunnerSetup
 from udf_server.runners.selection import rows_without_null
-from udf_server.runners.work import BatchWork
+from udf_server.runners.work import BatchWork, Emission
 
 __all__ = ["BatchCalls"]
 
@@ -53,7 +52,7 @@ class BatchCalls:
                 answer = None  # its result may be large
                 try:
                     if isinstance(step, Wait):
-                        late = work.too_late(step.seconds)
+                        late = TimeoutError() if work.clock() + step.seconds >= work.deadline else None
                         await self._sleep(0.0 if late else step.seconds)
                         answer = (None, late)
                     else:
@@ -223,7 +222,7 @@ class BatchCalls:
                 placed = work.placed(piece)
                 if len(placed.values):
                     rows = None if self._ordered else work.positions(placed)
-                    self._setup.post(self._deliver, writer.write(work.first_row, placed, rows))
+                    self._setup.post(self._deliver, writer.write(work.batch.first_row, placed, rows))
         except Exception as error:
             self._setup.post(self._setup.fail, error)
         work.results.release()

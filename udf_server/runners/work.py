@@ -1,20 +1,22 @@
-"""BatchWork is the call of a vectorized function for one batch of a stream, with its outcomes until they are sent."""
+"""BatchWork is the call of a vectorized function for one batch, whose outcomes are sent after it or while it runs."""
 
 import contextlib
 import threading
-from collections.abc import Coroutine, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
 
+from remote_udf.errors import ErrorCode
+from udf_server.runners.calling import WrongResult
 from udf_server.runners.hosted_call import HostedCall
 from udf_server.runners.isolation import Outcomes
-from udf_server.runners.outputs import Taken
+from udf_server.runners.outputs import Output, OutputWriter, Taken
 from udf_server.runners.runner import InputBatch, RunnerSetup
 from udf_server.runners.selection import Indexes
 
-__all__ = ["BatchWork"]
+__all__ = ["Abandoned", "BatchWork", "Emission"]
 
 
 class WorkOwner(Protocol):
@@ -41,12 +43,10 @@ class BatchWork(HostedCall):
     ) -> None:
         super().__init__(setup.hosted, setup.party, setup.clock, setup.spawn)
         self._setup, self._owner = setup, owner
-        self.batch = batch
-        self._timeout = timeout
+        self.batch, self._timeout = batch, timeout
         self.lock = threading.Lock()
         """Held while outcomes are taken or given up."""
-        self._stop = stop
-        self._room = setup.room
+        self._stop, self._room = stop, setup.room
         self._waiting = 0
         self._paused = 0.0
         self.outcomes = Outcomes(batch.rows, setup.function.result)
@@ -96,18 +96,9 @@ class BatchWork(HostedCall):
         self._setup.fail(error)
 
     @property
-    def first_row(self) -> int:
-        """Position of the batch's first row in the stream."""
-        return self.batch.first_row
-
-    @property
     def deadline(self) -> float:
         """Deadline of its rows. Valid once the work has begun."""
         return self.began + self._timeout
-
-    def too_late(self, seconds: float) -> TimeoutError | None:
-        """An error if the deadline passes within this time."""
-        return TimeoutError() if self.clock() + seconds >= self.deadline else None
 
     @property
     def abandoned(self) -> bool:
@@ -155,10 +146,10 @@ class BatchWork(HostedCall):
 
     def positions(self, placed: Taken) -> Sequence[int]:
         """The positions in the stream of rows that `placed` returned."""
-        first, end = placed.first, placed.first + len(placed.values)
+        begin, first, end = self.batch.first_row, placed.first, placed.first + len(placed.values)
         if self.batch.selection is not None and self.called is not None:
-            return [self.first_row + index for index in self.called[first:end].tolist()]
-        return range(self.first_row + first, self.first_row + end)
+            return [begin + index for index in self.called[first:end].tolist()]
+        return range(begin + first, begin + end)
 
     def placed(self, taken: Taken) -> Taken:
         """Add the rows that are not called to outcomes of rows that are. Pass outcomes in the order they were taken.
@@ -179,3 +170,71 @@ class BatchWork(HostedCall):
         values = taken.values.take(pa.array(positions, mask=skipped))
         errors = {int(mine[index]): error for index, error in taken.errors.items()}
         return taken._replace(first=start, values=values, errors=errors, parts={}, skipped=skipped)
+
+
+class Abandoned(BaseException):
+    """The call was given up or its stream has ended. A function that catches Exception does not catch this."""
+
+
+class Emission:
+    """The results of one call, which may be larger than memory, so they are sent while it runs.
+
+    Rows are consecutive ones of a batch, counted from the first row of the call. Every method raises Abandoned if the
+    results are not wanted any more.
+    """
+
+    def __init__(
+        self, work: BatchWork, first: int, writer: OutputWriter, deliver: Callable[[list[Output]], None]
+    ) -> None:
+        """`deliver` takes outputs in order, from any thread."""
+        self._work, self._first = work, first
+        self._writer, self._deliver = writer, deliver
+        self.part_bytes = writer.piece_bytes
+        """The approximate number of bytes to send together."""
+        with work.lock:
+            work.outcomes.restart(first)
+
+    def part(self, row: int, output: pa.StructArray, value: Callable[[pa.StructArray], pa.Array]) -> None:
+        """Send rows emitted for one row of the call. `value` turns some of them into a value of the result type.
+
+        Raises WrongResult if an emitted row is too large for a message.
+        """
+        place = self._first + row
+        with self._work.lock:
+            self._require_wanted()
+            number = self._work.outcomes.parts.get(place, 0) + 1
+            batch = self._work.batch.first_row
+            made = self._writer.write_part(batch, batch + place, number, value(output))
+            if made is not None:
+                self._work.outcomes.parts[place] = number
+                self._deliver([made])
+                return
+        if len(output) == 1:
+            why = f"an emitted row takes {output.nbytes} bytes; a message holds {self._writer.limit}"
+            raise WrongResult(ErrorCode.RESULT_TOO_LARGE, why)
+        half = len(output) // 2
+        self.part(row, output.slice(0, half), value)
+        self.part(row, output.slice(half), value)
+
+    def settle(self, values: pa.Array) -> None:
+        """Send the outcomes of the next rows of the call, which are final, and those of all rows before the call."""
+        work = self._work
+        with work.lock:
+            self._require_wanted()
+            outcomes = work.outcomes
+            outcomes.settle(max(outcomes.sent, self._first), values, {}, 1)
+            self._deliver(self._writer.write(work.batch.first_row, outcomes.take()))
+
+    def wait(self) -> None:
+        """Block until the client has read enough of the sent results."""
+        self._work.wait()
+        self._require_wanted()
+
+    async def available(self) -> None:
+        """Do the same as `wait` on an event loop."""
+        await self._work.available()
+        self._require_wanted()
+
+    def _require_wanted(self) -> None:
+        if self._work.abandoned:
+            raise Abandoned
