@@ -14,7 +14,7 @@ import udf_server
 from remote_udf import errors as shared_errors
 from remote_udf.errors import RemoteUdfError, StreamError
 from udf_server.base import errors
-from udf_server.streams.stream_errors import as_stream_error
+from udf_server.streams.stream_reports import as_stream_error
 
 MODULES = [
     module.name

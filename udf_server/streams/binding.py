@@ -25,7 +25,7 @@ from udf_server.hosting.hosted_function import HostedFunction
 from udf_server.process.binding import bind_process, checked_process_segments
 from udf_server.process.declaration import ProcessFunction
 from udf_server.runners.runner import Arguments
-from udf_server.streams.stream_errors import refused
+from udf_server.streams.stream_reports import refused
 from udf_server.values.values import codec_for_type
 
 __all__ = ["Bound", "bound"]

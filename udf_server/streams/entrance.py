@@ -10,7 +10,7 @@ from udf_server.base.metrics import ServerMetrics
 from udf_server.security.access import Caller
 from udf_server.streams.relay import Relay, RelayedStream, StreamedContext, is_at_port
 from udf_server.streams.routes import require_route
-from udf_server.streams.stream_errors import error_message, stream_refused
+from udf_server.streams.stream_reports import error_message, stream_refused
 
 __all__ = ["Entrance"]
 

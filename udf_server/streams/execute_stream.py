@@ -21,8 +21,7 @@ from udf_server.streams.opening import Opening, open_function, opened_message
 from udf_server.streams.served_call import ServedCall
 from udf_server.streams.services import StreamServices
 from udf_server.streams.session import Feed, Session, Start, Stop
-from udf_server.streams.session_progress import StreamProgress
-from udf_server.streams.stream_errors import as_stream_error, error_message, stream_refused
+from udf_server.streams.stream_reports import StreamProgress, as_stream_error, error_message, stream_refused
 
 __all__ = ["ExecuteStream"]
 

@@ -25,7 +25,7 @@ from udf_server.limits.stream_budget import StreamBudget
 from udf_server.security.access import Caller
 from udf_server.streams.binding import Bound, bound
 from udf_server.streams.services import StreamServices
-from udf_server.streams.stream_errors import refused
+from udf_server.streams.stream_reports import refused
 
 __all__ = ["Opening", "open_function", "opened_message"]
 

@@ -24,8 +24,7 @@ from udf_server.streams.accounting import RowAccounts
 from udf_server.streams.background import Outbox
 from udf_server.streams.opening import Opening
 from udf_server.streams.services import StreamServices
-from udf_server.streams.session_progress import StreamProgress
-from udf_server.streams.stream_errors import stream_ended
+from udf_server.streams.stream_reports import StreamProgress, stream_ended
 
 __all__ = ["ServedCall"]
 

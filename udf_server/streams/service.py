@@ -22,8 +22,7 @@ from udf_server.streams.entrance import Entrance
 from udf_server.streams.execute_stream import ExecuteStream
 from udf_server.streams.relay import Relay, RelayedStream, RequestContext, StreamedContext, is_at_port, origin_of
 from udf_server.streams.services import StreamServices
-from udf_server.streams.session_progress import SessionProgress, add_other_process
-from udf_server.streams.stream_errors import audit, error_message
+from udf_server.streams.stream_reports import SessionProgress, add_other_process, audit, error_message
 
 __all__ = ["SERVICE_NAME", "UdfService", "UnaryContext", "WritingContext"]
 

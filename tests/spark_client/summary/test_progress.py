@@ -18,7 +18,7 @@ from spark_client.base.transport import TransportLost
 from spark_client.summary.live_rows import Answered, LiveRows
 from spark_client.summary.progress import Progress, display_for
 from tests.spark_client.summary.test_summary import Tracker
-from udf_server.streams.session_progress import SessionProgress, StreamProgress
+from udf_server.streams.stream_reports import SessionProgress, StreamProgress
 
 
 def stream(session, ok, failed=0, unanswered=0, retries=0):
