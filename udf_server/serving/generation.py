@@ -17,7 +17,7 @@ from udf_server.plugins.sources import Sources
 from udf_server.serving.config import ServerConfig
 from udf_server.serving.process_setup import tune_process
 from udf_server.serving.server import Server
-from udf_server.streams.edits import Edits
+from udf_server.streams.entrance import Edits
 
 __all__ = ["Messages", "serve_generation"]
 

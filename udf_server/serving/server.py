@@ -45,7 +45,7 @@ from udf_server.serving.resources import limited_cores
 from udf_server.serving.upkeep import LoopWatch, Upkeep
 from udf_server.stores.entries import sealing
 from udf_server.stores.opening import KeyValueStores, store_from_url
-from udf_server.streams.edits import Edits
+from udf_server.streams.entrance import Edits
 from udf_server.streams.relay import Relay
 from udf_server.streams.routes import read_routes
 from udf_server.streams.service import UdfService

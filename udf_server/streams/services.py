@@ -16,7 +16,7 @@ from udf_server.limits.budgets import Budgets
 from udf_server.limits.limiter import Limiter
 from udf_server.runners.room import RESULT_BYTES, Rooms
 from udf_server.security.access import ANYBODY, Caller
-from udf_server.streams.edits import Edits
+from udf_server.streams.entrance import Edits
 
 __all__ = ["Admission", "AdmissionLimits", "StreamLimits", "StreamServices"]
 

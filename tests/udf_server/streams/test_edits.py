@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from remote_udf.errors import StreamError
-from udf_server.streams.edits import MOST_RUNS, Edits
+from udf_server.streams.entrance import MOST_RUNS, Edits
 
 
 class Files:
