@@ -4,7 +4,7 @@ Spark gathers and sorts the rows of each partition; mapInArrow adds the values. 
 and order share an operator. The rows of a changelog are its net rows.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -137,14 +137,11 @@ def plan_over(frame: DataFrame, calls: Mapping[str, OverExpression]) -> DataFram
     if frame.isStreaming:
         raise PlanError("OVER is not supported on a stream; aggregate by windows of time")
     frame = net_rows(frame, "OVER")
-    groups: dict[int, tuple[WindowSpec, dict[str, OverExpression]]] = {}
+    groups: dict[Hashable, tuple[WindowSpec, dict[str, OverExpression]]] = {}
     for name, call in calls.items():
-        for window, members in groups.values():
-            if _same(window.partition, call.window.partition) and _same(window.order, call.window.order):
-                members[name] = call
-                break
-        else:
-            groups[len(groups)] = (call.window, {name: call})
+        partition, order = (tuple(map(_identity, each)) for each in (call.window.partition, call.window.order))
+        _, members = groups.setdefault((partition, order), (call.window, {}))
+        members[name] = call
     for window, members in groups.values():
         frame = _OverOperator(frame, window, members).plan()
     return frame
@@ -302,13 +299,8 @@ def _check_offsets(call: OverExpression, type_: T.DataType) -> None:
         )
 
 
-def _same(one: Sequence[Column | str | Ordered], other: Sequence[Column | str | Ordered]) -> bool:
-    return len(one) == len(other) and all(a is b or _named(a, b) for a, b in zip(one, other, strict=True))
-
-
-def _named(one: Column | str | Ordered, other: Column | str | Ordered) -> bool:
-    """Whether both are the same name, in the same direction."""
-    if isinstance(one, Ordered) and isinstance(other, Ordered):
-        same = one.descending is other.descending and one.nulls_first is other.nulls_first
-        return same and _named(one.column, other.column)
-    return isinstance(one, str) and isinstance(other, str) and one == other
+def _identity(column: Column | str | Ordered) -> Hashable:
+    """What is equal for columns that are the same object, or the same name, in the same direction."""
+    if isinstance(column, Ordered):
+        return _identity(column.column), column.descending, column.nulls_first
+    return column if isinstance(column, str) else id(column)
