@@ -106,12 +106,7 @@ class Steps:
         own = {name for remote in mapped for name in (*remote.arguments, remote.condition)}
         passed = [name for name in fields if name not in own] if self._query.passes_rows else None
         final = applied is AppliedField.FINAL_VALUE and self._query.shows_values_only
-        shown = zip(self._query.titles if final else passed or keys, passed or keys, strict=True)
-        schema = [StructField(name, fields[n].dataType, True, fields[n].metadata) for name, n in shown]
-        named = [remote.name if final else remote.accumulator for remote in mapped]
-        types = [each.call.applied_type for each in inputs]
-        schema += [StructField(name, spark_type(type_)) for name, type_ in zip(named, types, strict=True)]
-        schema += [StructField(r.error, spark_type(ERROR_TYPE)) for r in mapped if r.keeps_errors]
+        schema = self._schema([fields[name] for name in passed or keys], passed or keys, mapped, inputs, final=final)
         kinds = None if self._query.kind is None else place[hidden("kind")]
         if kinds is not None and not self._query.chained and passed is None:
             schema.append(StructField(hidden("count"), T.LongType()))
@@ -145,18 +140,8 @@ class Steps:
             )
             for remote in self._query.remotes
         )
-        keys = self._query.group_keys
-        shown = self._query.titles if self._query.shows_values_only else keys
-        schema = [
-            StructField(name, fields[key].dataType, True, fields[key].metadata)
-            for name, key in zip(shown, keys, strict=True)
-        ]
-        named = [r.name if self._query.shows_values_only else r.accumulator for r in self._query.remotes]
-        schema += [
-            StructField(name, spark_type(r.call.spec.result))
-            for name, r in zip(named, self._query.remotes, strict=True)
-        ]
-        schema += [StructField(r.error, spark_type(ERROR_TYPE)) for r in self._query.remotes if r.keeps_errors]
+        keys, final = self._query.group_keys, self._query.shows_values_only
+        schema = self._schema([fields[key] for key in keys], keys, self._query.remotes, inputs, final=final)
         plan = PartialPlan(
             inputs=inputs,
             keys=tuple(place[name] for name in keys),
@@ -166,6 +151,19 @@ class Steps:
             names=tuple(field.name for field in schema),
         )
         return apply_operator(partial, map_grouped, plan, StructType(schema), calls=self._query.shown_calls)
+
+    def _schema(
+        self, fields: Sequence[StructField], names: Sequence[str], remotes: Sequence[Remote],
+        inputs: Sequence[AggregateInput], *, final: bool,
+    ) -> list[StructField]:  # fmt: skip
+        """These columns, then those of the calls; if `final`, under the names that the user gave."""
+        shown = zip(self._query.titles if final else names, fields, strict=True)
+        values = ((r.name if final else r.accumulator, each) for r, each in zip(remotes, inputs, strict=True))
+        return [
+            *(StructField(name, field.dataType, True, field.metadata) for name, field in shown),
+            *(StructField(name, spark_type(each.call.applied_type)) for name, each in values),
+            *(StructField(remote.error, spark_type(ERROR_TYPE)) for remote in remotes if remote.keeps_errors),
+        ]
 
     @property
     def _by_keys(self) -> str:
