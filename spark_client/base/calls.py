@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 import pyarrow as pa
 
@@ -36,6 +37,8 @@ class ScalarCall:
     operation_id: str
     config: ClientConfig
     policy: ErrorPolicy = field(default_factory=ErrorPolicy)
+    _declared: ClassVar[type[ScalarOptions] | type[AggregateOptions]] = ScalarOptions
+    """The options of a function of this kind."""
 
     @property
     def result_type(self) -> pa.DataType:
@@ -65,8 +68,11 @@ class ScalarCall:
 
     @property
     def timeout(self) -> float:
-        """The seconds that a row may take by the options known to the client, without the server's own settings."""
-        return resolve(ScalarOptions, self.spec.options, self.options).timeout
+        """The seconds that a row may take by the options known to the client, without the server's own settings.
+
+        If rows are segments, these are the seconds of a bundle.
+        """
+        return resolve(self._declared, self.spec.options, self.options).timeout
 
 
 @dataclass(frozen=True)
@@ -74,6 +80,7 @@ class AggregateCall(ScalarCall):
     """One call of an aggregate function. Its rows are segments; `applied` lists the fields requested for each."""
 
     applied: tuple[AppliedField, ...] = ()
+    _declared = AggregateOptions
 
     def to_proto(self, arguments: pa.Schema, context: pb.CallContext) -> pb.Open:
         request = super().to_proto(arguments, context)
@@ -91,17 +98,13 @@ class AggregateCall(ScalarCall):
         struct = self.result_type
         return struct[struct.num_fields - 1].type
 
-    @property
-    def timeout(self) -> float:
-        """The seconds that a bundle may take by the options known to the client."""
-        return resolve(AggregateOptions, self.spec.options, self.options).timeout
-
 
 @dataclass(frozen=True)
 class ProcessTableCall(ScalarCall):
     """One call of a process table function. Its rows are segments."""
 
     process: ProcessCall | None = None
+    _declared = AggregateOptions
 
     def to_proto(self, arguments: pa.Schema, context: pb.CallContext) -> pb.Open:
         request = super().to_proto(arguments, context)
@@ -119,8 +122,3 @@ class ProcessTableCall(ScalarCall):
     def takes_parts(self) -> bool:
         """Always True: the output of a segment may be larger than a message, and larger than memory."""
         return True
-
-    @property
-    def timeout(self) -> float:
-        """The seconds that a bundle may take by the options known to the client."""
-        return resolve(AggregateOptions, self.spec.options, self.options).timeout
