@@ -215,7 +215,7 @@ class RemoteSession:
         wanted: dict[str, Mapping[str, object]] = dict.fromkeys(names, options) or {
             name: options_of(spec.kind, options)
             for spec in self._current() if why_unregistered(spec) is None
-            for name in (spec.key, *([spec.name] if self._is_chosen(spec) else ()))
+            for name in (spec.key, *([spec.name] if self._functions.versions[spec.name] == spec.version else ()))
             if name == spec.key or not self._queries.is_built_in(prefix + name)
         }  # fmt: skip
         registered = {self._registered(name, given, prefix + name): given for name, given in wanted.items()}
@@ -614,6 +614,3 @@ class RemoteSession:
     def _repr_html_(self) -> str:
         facts = {"embedded": "started here"} if self.embedded is not None else {}
         return session_html(self.config, self.functions(), facts)
-
-    def _is_chosen(self, spec: FunctionSpec) -> bool:
-        return self._functions.versions[spec.name] == spec.version

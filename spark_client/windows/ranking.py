@@ -143,14 +143,12 @@ def _ranked(
     frame: DataFrame, groups: Sequence[str], order: Sequence[tuple[str, bool]], rank: str, latest: bool
 ) -> DataFrame:
     by = [column_named(name).desc() if down else column_named(name).asc() for name, down in order]
-    if rank != "row_number":
-        window = Window.partitionBy(*map(column_named, groups)).orderBy(*by)
-        return frame.select("*", _RANKS[rank]().over(window).alias(_RANK))
-    # Computed before the shuffle: afterwards it would be another position.
-    placed = frame.select("*", F.monotonically_increasing_id().alias(_ARRIVAL))
-    arrival = F.col(_ARRIVAL).desc() if latest else F.col(_ARRIVAL).asc()
-    window = Window.partitionBy(*map(column_named, groups)).orderBy(*by, arrival)
-    return placed.select("*", F.row_number().over(window).alias(_RANK)).drop(_ARRIVAL)
+    if rank == "row_number":
+        # Computed before the shuffle: afterwards it would be another position.
+        frame = frame.select("*", F.monotonically_increasing_id().alias(_ARRIVAL))
+        by.append(F.col(_ARRIVAL).desc() if latest else F.col(_ARRIVAL).asc())
+    window = Window.partitionBy(*map(column_named, groups)).orderBy(*by)
+    return frame.select("*", _RANKS[rank]().over(window).alias(_RANK)).drop(_ARRIVAL)
 
 
 def _ranked_stream(

@@ -95,13 +95,9 @@ class _ProcessPlanner:
         self._order = RowOrder(process, inputs, self._main)
         self._streaming = any(each.frame.isStreaming for each in inputs)
         self.by_key = any(argument.has_set_semantics for argument in self._signature.tables)
-        keyed = next((i for i in self._main if self._signature.tables[i].has_set_semantics), None)
-        self._keys = (
-            [] if keyed is None else [hidden(f"key_{i}") for i in range(len(process.tables[keyed].partition_by))]
-        )
-        self._key_names = [] if keyed is None else [
-            process.tables[keyed].schema.names[column] for column in process.tables[keyed].partition_by
-        ]  # fmt: skip
+        keyed = next((process.tables[i] for i in self._main if self._signature.tables[i].has_set_semantics), None)
+        self._key_names = [] if keyed is None else [keyed.schema.names[column] for column in keyed.partition_by]
+        self._keys = [hidden(f"key_{index}") for index in range(len(self._key_names))]
 
     def plan(self) -> DataFrame:
         if self._streaming:

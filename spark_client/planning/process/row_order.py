@@ -70,8 +70,8 @@ class RowOrder:
                         self._ranked(F.col(names[each.column]), each.descending, each.nulls_last).alias(name)
                     )
                 else:
-                    type_ = self._ranked_type(other, each.column)
-                    columns.append(F.lit(None).cast(type_).alias(name))
+                    type_ = self._inputs[other].fields[each.column].dataType.simpleString()
+                    columns.append(F.lit(None).cast(f"struct<missing:boolean,value:{type_}>").alias(name))
         return [*columns, F.monotonically_increasing_id().alias(hidden("position"))]
 
     def _ranked(self, column: Column, descending: bool, nulls_last: bool) -> Column:
@@ -79,10 +79,6 @@ class RowOrder:
         # In ascending order false is first, in descending order true is first.
         flag = missing if nulls_last != descending else ~missing
         return F.struct(flag.alias("missing"), column.alias("value"))
-
-    def _ranked_type(self, index: int, column: int) -> str:
-        type_ = self._inputs[index].fields[column].dataType
-        return f"struct<missing:boolean,value:{type_.simpleString()}>"
 
     def _first(self, index: int, names: Sequence[str]) -> Column:
         """The time by which rows of several tables are merged, in the type that all tables share.

@@ -61,11 +61,6 @@ class CallNode:
     def error_name(self) -> str:
         return error_column(self.name or "")
 
-    @property
-    def has_error(self) -> bool:
-        """Whether the call has an error column."""
-        return self.call.policy.on_error is OnError.COLUMN
-
 
 Item = tuple[ColumnSource, int | CallNode]
 """An output column: a column of the base frame by position, or a call's value or error."""
@@ -73,7 +68,8 @@ Item = tuple[ColumnSource, int | CallNode]
 
 def columns_of(node: CallNode) -> list[Item]:
     """The output columns of a call: its value, and its error if that is a column."""
-    return [(ColumnSource.VALUE, node), *([(ColumnSource.ERROR, node)] if node.has_error else [])]
+    has_error = node.call.policy.on_error is OnError.COLUMN
+    return [(ColumnSource.VALUE, node), *([(ColumnSource.ERROR, node)] if has_error else [])]
 
 
 class CallPlanner:
