@@ -23,7 +23,6 @@ from spark_client.executor.engine.groups import Completed
 from spark_client.executor.engine.pieces import Integers
 from spark_client.executor.engine.policy import check_policy, error_array
 from spark_client.executor.engine.row_engine import PlannedCall
-from spark_client.executor.segments.keys import combined
 
 __all__ = ["KeyedBundle", "PartialPlan", "at_rows", "bundle_of", "net_rows", "output_of", "planned_calls", "signs"]
 
@@ -78,7 +77,7 @@ class KeyedBundle:
 def bundle_of(plan: PartialPlan, table: pa.Table, grouping: RowsByKey) -> KeyedBundle:
     """The bundle of a table with a given grouping into segments."""
     firsts = pa.array(grouping.first_rows())
-    return KeyedBundle(table, grouping, [combined(table.column(key)).take(firsts) for key in plan.keys])
+    return KeyedBundle(table, grouping, [table.column(key).combine_chunks().take(firsts) for key in plan.keys])
 
 
 def planned_calls(plan: PartialPlan) -> list[PlannedCall]:

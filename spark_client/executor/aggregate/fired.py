@@ -28,7 +28,6 @@ from spark_client.executor.engine.pieces import Integers
 from spark_client.executor.engine.policy import check_policy
 from spark_client.executor.engine.row_engine import RowEngine
 from spark_client.executor.packed_batches import read, written
-from spark_client.executor.segments.keys import combined
 from spark_client.executor.stream.runtime import RUNTIME
 
 __all__ = ["BUCKET", "LAST", "OVER", "PACKED", "FiredBucket", "Step", "fired", "packed_windows"]
@@ -86,7 +85,7 @@ class FiredBucket:
         plan, before = self._plan, len(self._windows)
         grouping = group_by_key([rows.column(key) for key in plan.keys], rows.num_rows)
         firsts = pa.array(grouping.first_rows())
-        new = [combined(rows.column(key)).take(firsts) for key in plan.keys]
+        new = [rows.column(key).combine_chunks().take(firsts) for key in plan.keys]
         places = self._places(new, grouping.segments)
         windows = [self._windows[place] for place in places]
         kinds = None if plan.kinds is None else rows.column(plan.kinds)
@@ -110,7 +109,7 @@ class FiredBucket:
             firsts = together.first_rows()
             order = np.argsort(firsts)
             codes = np.argsort(order)[together.codes[before:]]
-            self._keys = [combined(each).take(pa.array(firsts[order])) for each in both]
+            self._keys = [each.combine_chunks().take(pa.array(firsts[order])) for each in both]
         for _ in range(int(codes.max(initial=-1)) + 1 - before):
             remotes, runnings = len(plan.remotes), len(plan.runnings)
             values: list[object] = [None] * len(plan.shown)

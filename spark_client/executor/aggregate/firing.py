@@ -26,7 +26,6 @@ from spark_client.base.errors import StateMismatch
 from spark_client.executor.aggregate.running import Running
 from spark_client.executor.aggregate.segment_columns import AggregateInput
 from spark_client.executor.packed_batches import written
-from spark_client.executor.segments.keys import combined
 from spark_client.executor.stored_state import differs
 
 __all__ = ["EmitOptions", "FirePlan", "FiredWindow", "Firing", "loaded_windows", "saved_windows"]
@@ -184,7 +183,7 @@ def loaded_windows(plan: FirePlan, saved: bytes) -> tuple[list[pa.Array], list[F
     table = pa.ipc.open_stream(saved).read_all()
     if (written := (table.schema.metadata or {}).get(_DESCRIPTION)) is not None:
         _require_fit(plan, json.loads(written))
-    keys = [combined(table.column(f"key_{i}")) for i in range(len(plan.keys))]
+    keys = [table.column(f"key_{i}").combine_chunks() for i in range(len(plan.keys))]
     parts = {name: table.column(name).to_pylist() for name in table.column_names if not name.startswith("key_")}
     shown = range(len(plan.shown))
     windows = [

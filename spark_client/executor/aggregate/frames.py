@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from spark_client.executor.engine.pieces import Integers
-from spark_client.executor.segments.keys import combined, run_starts
+from spark_client.executor.segments.keys import run_starts
 
 __all__ = ["TO_CURRENT", "WHOLE", "Frame", "bounds_of"]
 
@@ -92,7 +92,7 @@ class _Offsets:
     """The values of the order as numbers, which can be searched within a partition."""
 
     def __init__(self, frame: Frame, column: pa.ChunkedArray, starts: Integers, rows: int) -> None:
-        array = combined(column)
+        array = column.combine_chunks()
         self.values, self.unit = _numbers(array, of_time=frame.of_time)
         self.alone = array.is_null().to_numpy(zero_copy_only=False)
         if pa.types.is_floating(array.type):
@@ -107,7 +107,7 @@ class _Offsets:
         found = plain.copy()
         numbers = self.values
         shift = self._shift(offset, side) if limit is None else 0
-        sought = None if limit is None else _numbers(combined(limit), of_time=self.of_time)[0]
+        sought = None if limit is None else _numbers(limit.combine_chunks(), of_time=self.of_time)[0]
         if (
             numbers.dtype == np.int64
             and len(numbers)

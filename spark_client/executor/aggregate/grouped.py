@@ -40,7 +40,6 @@ from spark_client.executor.engine.pieces import Integers
 from spark_client.executor.engine.policy import error_array
 from spark_client.executor.engine.row_engine import PlannedCall, RowEngine
 from spark_client.executor.segments.cutting import BUNDLE_BYTES, rows_by_key, run_sorted
-from spark_client.executor.segments.keys import combined
 from spark_client.executor.stream.runtime import RUNTIME, Runtime
 
 __all__ = ["map_gathered", "map_grouped"]
@@ -186,7 +185,7 @@ class _Chain:
                 columns.append(accumulator_lists([before], type_))
                 columns.append(rows_column(source, part, bundle.grouping, kinds))
             else:
-                own = combined(part.column(source.accumulator)).drop_null()
+                own = part.column(source.accumulator).combine_chunks().drop_null()
                 columns += [accumulator_lists([before, own], type_), pa.nulls(1)]
             if error is None and source.error is not None:
                 errors = errors_column(part.column(source.error), bundle.grouping)

@@ -18,7 +18,7 @@ from spark_client.executor.aggregate.partial import merged_accumulators
 from spark_client.executor.aggregate.segment_columns import group_by_key
 from spark_client.executor.engine.pieces import Integers
 from spark_client.executor.packed_batches import read, written
-from spark_client.executor.segments.keys import combined, key_codes
+from spark_client.executor.segments.keys import key_codes
 from spark_client.executor.stream.runtime import RUNTIME
 
 __all__ = ["KeptPlan", "keep", "pack_buckets"]
@@ -46,7 +46,7 @@ def pack_buckets(names: tuple[str, str], batches: Iterator[pa.RecordBatch]) -> I
             continue
         table = pa.Table.from_batches([batch])
         grouping = group_by_key([table.column(0)], table.num_rows)
-        buckets = combined(table.column(0)).take(pa.array(grouping.first_rows()))
+        buckets = table.column(0).combine_chunks().take(pa.array(grouping.first_rows()))
         packed = grouping.packed(table.select(range(1, table.num_columns)))
         yield pa.RecordBatch.from_arrays([buckets, packed], names=list(names))
 
@@ -87,7 +87,7 @@ def _kept(plan: KeptPlan, rows: pa.Table, stored: pa.Table | None, version: int)
     first[again[: len(places)][::-1]] = places[::-1]
     at = first[again[len(places) :]]
     for place, column in zip(plan.values, range(keys, own.num_columns), strict=True):
-        values = at_rows(combined(merged.column(column)), at, rows.num_rows)
+        values = at_rows(merged.column(column).combine_chunks(), at, rows.num_rows)
         rows = rows.set_column(place, rows.field(place), values)
     versions = at_rows(pa.array(np.full(len(at), version)), at, rows.num_rows)
     rows = rows.set_column(plan.version, rows.field(plan.version), versions)

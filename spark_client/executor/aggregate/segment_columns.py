@@ -16,7 +16,7 @@ from spark_client.base.calls import AggregateCall
 from spark_client.executor.engine.pieces import Integers
 from spark_client.executor.engine.planned_calls import PlannedCall
 from spark_client.executor.packed_batches import written
-from spark_client.executor.segments.keys import combined, key_codes
+from spark_client.executor.segments.keys import key_codes
 
 __all__ = [
     "AggregateInput",
@@ -158,7 +158,7 @@ def errors_column(errors: pa.ChunkedArray, grouping: RowsByKey) -> pa.Array:
     places = np.full(grouping.segments, -1, np.int64)
     # In reverse order, so that the first error remains.
     places[grouping.codes[present[::-1]]] = present[::-1]
-    return combined(errors).take(pa.array(places, mask=places < 0))
+    return errors.combine_chunks().take(pa.array(places, mask=places < 0))
 
 
 def key_struct(keys: Sequence[pa.Array], names: Sequence[str], segments: int) -> pa.Array:
@@ -178,7 +178,7 @@ def accumulator_lists(accumulators: Sequence[pa.Array | None], type_: pa.DataTyp
 
 
 def _taken(column: pa.ChunkedArray, order: Integers | None) -> pa.Array:
-    array = combined(column)
+    array = column.combine_chunks()
     return array if order is None else array.take(pa.array(order))
 
 

@@ -16,7 +16,6 @@ from spark_client.executor.engine.policy import check_policy
 from spark_client.executor.engine.row_engine import PlannedCall, RowEngine
 from spark_client.executor.process.output import OutputRows, cast
 from spark_client.executor.process.plan import ProcessPlan
-from spark_client.executor.segments.keys import combined
 from spark_client.executor.stream.runtime import Runtime
 
 __all__ = ["Before", "Segments", "after", "empty_lists", "key_structs", "rows_of", "segment_batch", "segment_engine"]
@@ -49,7 +48,7 @@ class Segments:
     def keys(self) -> list[pa.Array]:
         """The columns of the key, with a row per segment."""
         firsts = pa.array(self.starts)
-        return [combined(self.table.column(key)).take(firsts) for key in self.plan.keys]
+        return [self.table.column(key).combine_chunks().take(firsts) for key in self.plan.keys]
 
     def batch(self) -> pa.RecordBatch:
         """The batch to send."""
@@ -78,7 +77,7 @@ class Segments:
     @functools.cached_property
     def _output_rows(self) -> OutputRows:
         column = self.plan.rows[0] if self.plan.rows else None
-        through = None if column is None else combined(self.table.column(column))
+        through = None if column is None else self.table.column(column).combine_chunks()
         return OutputRows(self.plan, self.keys(), self.starts, through)
 
 
@@ -112,15 +111,15 @@ def rows_of(plan: ProcessPlan, table: pa.Table) -> pa.StructArray:
     if plan.table is None:
         parts[TABLE] = pa.array(np.zeros(table.num_rows, np.int8))
     else:
-        parts[TABLE] = combined(table.column(plan.table))
+        parts[TABLE] = table.column(plan.table).combine_chunks()
     if plan.row_kind is not None:
-        parts[ROW_KIND] = combined(table.column(plan.row_kind))
+        parts[ROW_KIND] = table.column(plan.row_kind).combine_chunks()
     if plan.time is not None:
-        parts[TIME] = combined(table.column(plan.time)).cast(pa.int64())
+        parts[TIME] = table.column(plan.time).combine_chunks().cast(pa.int64())
     for index, column in enumerate(plan.rows):
         # Rows of broadcast tables are sent in other calls.
         missing = pa.nulls(table.num_rows, type_.field(str(index)).type)
-        parts[str(index)] = missing if column < 0 else combined(table.column(column))
+        parts[str(index)] = missing if column < 0 else table.column(column).combine_chunks()
     fields = list(type_)
     return pa.StructArray.from_arrays([cast(parts[each.name], each.type) for each in fields], fields=fields)
 

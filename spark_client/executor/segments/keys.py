@@ -8,7 +8,7 @@ import pyarrow.compute as pc
 
 from spark_client.executor.engine.pieces import WHOLE_BYTES, Integers
 
-__all__ = ["combined", "key_codes", "run_starts"]
+__all__ = ["key_codes", "run_starts"]
 
 
 NEAR = 4
@@ -23,17 +23,12 @@ def key_codes(columns: Sequence[pa.ChunkedArray], rows: int) -> tuple[Integers, 
     """
     codes, count = np.zeros(rows, np.int64), 1 if rows else 0
     for column in columns:
-        more, distinct = _column_codes(combined(column))
+        more, distinct = _column_codes(column.combine_chunks())
         if count <= 1:
             codes, count = more, distinct
         elif distinct > 1:
             codes, count = _compact(codes * distinct + more, count * distinct)
     return codes, count
-
-
-def combined(column: pa.ChunkedArray) -> pa.Array:
-    """The column in one chunk."""
-    return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
 
 
 def run_starts(columns: Sequence[pa.ChunkedArray], rows: int) -> Integers:

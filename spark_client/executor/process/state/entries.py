@@ -18,7 +18,7 @@ from spark_client.executor.engine.pieces import Integers
 from spark_client.executor.process.segment_batches import Before, empty_lists
 from spark_client.executor.process.state.pages import NEVER
 from spark_client.executor.process.state.plan import StatePlan
-from spark_client.executor.segments.keys import combined, key_codes
+from spark_client.executor.segments.keys import key_codes
 
 __all__ = ["HELD", "SWEPT_PAGES", "StoredKeys", "half_expired", "page_schema"]
 
@@ -48,7 +48,7 @@ class StoredKeys:
     def __init__(self, stored: pa.Table, keys: pa.StructArray, hashes: Integers) -> None:
         """`keys` and `hashes` are those of rows; `of_row` is then the number of each row's entry."""
         known, schema = stored.num_rows, stored.schema
-        before = combined(stored.column(KEY))
+        before = stored.column(KEY).combine_chunks()
         both = [pa.chunked_array([one, two]) for one, two in zip(before.flatten(), keys.flatten(), strict=True)]
         codes, count = key_codes(both, known + len(keys))
         number = np.full(count, -1, np.int64)
@@ -62,7 +62,7 @@ class StoredKeys:
         self.of_row: Integers = number[of_row]
         self.count = known + len(new)
         taken = pa.array(first_rows)
-        self.hashes: Integers = np.concatenate([combined(stored.column(HASH)).to_numpy(), hashes[first_rows]])
+        self.hashes: Integers = np.concatenate([stored.column(HASH).to_numpy(), hashes[first_rows]])
         self.keys = pa.concat_arrays([before, keys.take(taken)])
         self._kept: dict[str, pa.Array] = {}
         for name in (STATE, TIMERS, HELD, RELEASED):
@@ -73,7 +73,7 @@ class StoredKeys:
                 more = pa.array(np.full(len(new), -NEVER))
             else:
                 more = pa.nulls(len(new), type_) if name == STATE else empty_lists(len(new), type_)
-            self._kept[name] = pa.concat_arrays([combined(stored.column(name)), more])
+            self._kept[name] = pa.concat_arrays([stored.column(name).combine_chunks(), more])
         self.changed = np.zeros(self.count, np.bool_)
 
     @property

@@ -8,7 +8,6 @@ import pyarrow as pa
 
 from spark_client.executor.engine.pieces import Integers
 from spark_client.executor.packed_batches import written
-from spark_client.executor.segments.keys import combined
 from spark_client.executor.stream.runtime import RUNTIME, Runtime
 
 __all__ = ["DESCRIPTION_BUCKET", "PACKED_SCHEMA", "bucket_of", "packed", "packed_for_call", "packed_with_visits"]
@@ -65,7 +64,7 @@ def packed(buckets: int, batches: Iterable[pa.RecordBatch], runtime: Runtime = R
         if not described:
             described = True
             yield _empty_rows([DESCRIPTION_BUCKET], part)
-        codes = bucket_of(combined(pa.chunked_array([batch.columns[-1]])).to_numpy(), buckets)
+        codes = bucket_of(batch.columns[-1].to_numpy(), buckets)
         order = np.argsort(codes, kind="stable")
         present, starts = np.unique(codes[order], return_index=True)
         ordered = batch.take(pa.array(order)) if len(present) > 1 else batch

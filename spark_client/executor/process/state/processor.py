@@ -22,7 +22,6 @@ from spark_client.executor.process.state.entries import page_schema
 from spark_client.executor.process.state.packing import DESCRIPTION_BUCKET
 from spark_client.executor.process.state.pages import NEVER, Pages
 from spark_client.executor.process.state.plan import StatePlan
-from spark_client.executor.segments.keys import combined
 from spark_client.executor.stream.runtime import RUNTIME, Runtime
 
 __all__ = ["BucketProcessor"]
@@ -169,8 +168,8 @@ class BucketProcessor(StatefulProcessor):
         if table is None:
             empty = pa.array([], plan.segments.field("rows").type.value_type)
             return Arrived(empty, pa.array([], type_), np.zeros(0, np.int64))
-        keys = key_structs([combined(table.column(key)) for key in plan.keys], type_, table.num_rows)
-        hashes = combined(table.column(self._plan.hash)).to_numpy()
+        keys = key_structs([table.column(key).combine_chunks() for key in plan.keys], type_, table.num_rows)
+        hashes = table.column(self._plan.hash).to_numpy()
         return Arrived(rows_of(plan, table), keys, hashes)
 
     def _set_alarm(self, alarm: int | None, due: int, watermark: int) -> int | None:
