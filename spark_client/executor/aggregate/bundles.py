@@ -15,9 +15,9 @@ from spark_client.executor.aggregate.segment_columns import (
     RowsByKey,
     accumulators_column,
     errors_column,
-    key_struct,
     rows_column,
     segment_call,
+    structs,
 )
 from spark_client.executor.engine.groups import Completed
 from spark_client.executor.engine.pieces import Integers
@@ -60,7 +60,7 @@ class KeyedBundle:
     def batch(self, plan: PartialPlan) -> pa.RecordBatch:
         """The batch that the engine sends: the key, and the rows for each call."""
         kinds = None if plan.kinds is None else self.table.column(plan.kinds)
-        columns = [key_struct(self.keys, plan.key_names, self.grouping.segments)]
+        columns = [structs(self.keys, plan.key_names, self.grouping.segments)]
         for source in plan.inputs:
             if source.accumulator is None:
                 columns.append(rows_column(source, self.table, self.grouping, kinds))

@@ -11,7 +11,7 @@ from remote_udf.options import OnError
 from remote_udf.outcomes import RowError
 from remote_udf.row_kinds import ROW_KIND, RowKind
 from remote_udf.segments import ACCUMULATORS, KEY, ROWS, AppliedField, list_of
-from spark_client.executor.aggregate.segment_columns import AggregateInput, accumulator_lists, key_struct, segment_call
+from spark_client.executor.aggregate.segment_columns import AggregateInput, accumulator_lists, segment_call, structs
 from spark_client.executor.aggregate.steps import FIRST_VALUES, Evaluated, FrameSteps, RowValues
 from spark_client.executor.engine.groups import Completed
 from spark_client.executor.engine.pieces import PIECE_BYTES, Integers, LongColumn
@@ -231,10 +231,7 @@ class _StepBundles:
             columns.append(pa.array(_CODES[taken]))
         names += [str(index) for index in range(len(self._arguments))]
         columns += [argument.take(places) for argument in self._arguments]
-        if columns:
-            flat = pa.StructArray.from_arrays(columns, names=names)
-        else:
-            flat = pa.array([{}] * (end - begin), pa.struct([]))
+        flat = structs(columns, names, end - begin)
         rows = pa.ListArray.from_arrays(pa.array((offsets - begin).astype(np.int32)), flat, type=list_of(flat.type))
-        key = key_struct(self.keys(first, count), self._key_names, count)
+        key = structs(self.keys(first, count), self._key_names, count)
         return pa.RecordBatch.from_arrays([key, rows], names=[KEY, ROWS])

@@ -20,9 +20,9 @@ from spark_client.executor.aggregate.firing import FiredWindow, FirePlan, Firing
 from spark_client.executor.aggregate.segment_columns import (
     RowsByKey,
     group_by_key,
-    key_struct,
     rows_column,
     segment_call,
+    structs,
 )
 from spark_client.executor.engine.pieces import Integers
 from spark_client.executor.engine.policy import check_policy
@@ -124,7 +124,7 @@ class FiredBucket:
         plan = self._plan
         if not plan.remotes:
             return
-        columns, names, calls = [key_struct(keys, plan.key_names, grouping.segments)], [KEY], []
+        columns, names, calls = [structs(keys, plan.key_names, grouping.segments)], [KEY], []
         for number, source in enumerate(plan.remotes):
             assert source.call.spec.accumulator is not None
             before = [window.accumulators[number] for window in windows]

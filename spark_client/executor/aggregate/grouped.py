@@ -31,9 +31,9 @@ from spark_client.executor.aggregate.segment_columns import (
     errors_column,
     group_by_key,
     group_by_runs,
-    key_struct,
     rows_column,
     segment_call,
+    structs,
 )
 from spark_client.executor.engine.groups import Completed
 from spark_client.executor.engine.pieces import Integers
@@ -176,7 +176,7 @@ class _Chain:
         plan = self._plan
         bundle = bundle_of(plan, part, group_by_runs(np.zeros(1, np.int64), part.num_rows))
         kinds = None if plan.kinds is None else part.column(plan.kinds)
-        columns = [key_struct(bundle.keys, plan.key_names, 1)]
+        columns = [structs(bundle.keys, plan.key_names, 1)]
         for source, before, error in zip(plan.inputs, self._accumulators, self._errors, strict=True):
             assert source.call.spec.accumulator is not None
             type_ = source.call.spec.accumulator

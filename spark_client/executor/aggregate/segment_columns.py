@@ -26,9 +26,9 @@ __all__ = [
     "errors_column",
     "group_by_key",
     "group_by_runs",
-    "key_struct",
     "rows_column",
     "segment_call",
+    "structs",
 ]
 
 
@@ -128,16 +128,9 @@ def rows_column(
         order = np.flatnonzero(chosen) if order is None else order[chosen[order]]
         lengths = np.bincount(grouping.codes[chosen], minlength=grouping.segments)
         offsets = np.concatenate(([0], np.cumsum(lengths)))
-    parts = [] if kinds is None else [(ROW_KIND, kinds)]
-    parts += [(str(index), table.column(column)) for index, column in enumerate(source.columns)]
-    count = int(offsets[-1])
-    if parts:
-        flat = pa.StructArray.from_arrays(
-            [_taken(column, order) for _, column in parts],
-            fields=[pa.field(name, column.type) for name, column in parts],
-        )
-    else:
-        flat = pa.array([{}] * count, pa.struct([]))
+    parts = {} if kinds is None else {ROW_KIND: kinds}
+    parts |= {str(index): table.column(column) for index, column in enumerate(source.columns)}
+    flat = structs([_taken(column, order) for column in parts.values()], list(parts), int(offsets[-1]))
     return pa.ListArray.from_arrays(pa.array(offsets.astype(np.int32)), flat, type=list_of(flat.type))
 
 
@@ -161,12 +154,11 @@ def errors_column(errors: pa.ChunkedArray, grouping: RowsByKey) -> pa.Array:
     return errors.combine_chunks().take(pa.array(places, mask=places < 0))
 
 
-def key_struct(keys: Sequence[pa.Array], names: Sequence[str], segments: int) -> pa.Array:
-    """The `key` of each segment."""
-    if not keys:
-        return pa.array([{}] * segments, pa.struct([]))
-    fields = [pa.field(name, key.type) for name, key in zip(names, keys, strict=True)]
-    return pa.StructArray.from_arrays(list(keys), fields=fields)
+def structs(columns: Sequence[pa.Array], names: Sequence[str], count: int) -> pa.Array:
+    """These columns as structs, such as the `key` of each segment. Without columns they are empty."""
+    if not columns:
+        return pa.array([{}] * count, pa.struct([]))
+    return pa.StructArray.from_arrays(list(columns), names=list(names))
 
 
 def accumulator_lists(accumulators: Sequence[pa.Array | None], type_: pa.DataType) -> pa.Array:

@@ -10,8 +10,8 @@ from spark_client.executor.aggregate.segment_columns import (
     accumulator_lists,
     group_by_key,
     group_by_runs,
-    key_struct,
     rows_column,
+    structs,
 )
 from tests.spark_client.executor.aggregate.world import DecimalSum, Rows, Total, by_key, call_of, codes_of, table_of
 
@@ -84,8 +84,8 @@ def test_runs_are_segments_as_they_stand():
 
 
 def test_the_key_of_an_aggregate_over_everything_is_empty():
-    assert key_struct([], [], 2).to_pylist() == [{}, {}]
-    assert key_struct([pa.array([1, None])], ["k"], 2).to_pylist() == [{"k": 1}, {"k": None}]
+    assert structs([], [], 2).to_pylist() == [{}, {}]
+    assert structs([pa.array([1, None])], ["k"], 2).to_pylist() == [{"k": 1}, {"k": None}]
 
 
 def test_accumulators_of_a_segment_are_those_that_are_there():
