@@ -20,6 +20,7 @@ from spark_client.executor.aggregate.firing import FiredWindow, FirePlan, Firing
 from spark_client.executor.aggregate.segment_columns import (
     RowsByKey,
     group_by_key,
+    packed_groups,
     rows_column,
     segment_call,
     structs,
@@ -82,7 +83,7 @@ class FiredBucket:
 
     def _accept(self, rows: pa.Table) -> list[int]:
         """Add rows to the windows of their keys, and return the positions of these windows."""
-        plan, before = self._plan, len(self._windows)
+        plan = self._plan
         grouping = group_by_key([rows.column(key) for key in plan.keys], rows.num_rows)
         firsts = pa.array(grouping.first_rows())
         new = [rows.column(key).combine_chunks().take(firsts) for key in plan.keys]
@@ -94,7 +95,6 @@ class FiredBucket:
             window.count += int(count)
         self._apply_remotes(rows, grouping, new, windows, kinds)
         self._apply_runnings(rows, grouping, windows, added)
-        assert before <= len(self._windows)
         return places
 
     def _places(self, new: Sequence[pa.Array], count: int) -> list[int]:
@@ -114,7 +114,7 @@ class FiredBucket:
             remotes, runnings = len(plan.remotes), len(plan.runnings)
             values: list[object] = [None] * len(plan.shown)
             self._windows.append(FiredWindow(0, [None] * remotes, [None] * runnings, values, None, Firing()))
-        return [int(code) for code in codes]
+        return codes.tolist()
 
     def _apply_remotes(
         self, rows: pa.Table, grouping: RowsByKey, keys: list[pa.Array], windows: Sequence[FiredWindow],
@@ -203,14 +203,8 @@ def packed_windows(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch
 
     The first three columns of the input batches are LAST, OVER and BUCKET.
     """
-    for batch in batches:
-        if not batch.num_rows:
-            continue
-        table = pa.Table.from_batches([batch])
-        grouping = group_by_key([table.column(0), table.column(2)], table.num_rows)
-        heads = table.take(pa.array(grouping.first_rows())).select(range(3))
-        whole = heads.append_column(PACKED, grouping.packed(table.select(range(3, table.num_columns))))
-        yield from whole.rename_columns([LAST, OVER, BUCKET, PACKED]).combine_chunks().to_batches()
+    # A window ends at one time, so that need not be compared.
+    return packed_groups((LAST, OVER, BUCKET, PACKED), (0, 2), batches)
 
 
 def fired(plan: FirePlan, last: int, frames: Iterator[pd.DataFrame], state: GroupState) -> Iterator[pd.DataFrame]:

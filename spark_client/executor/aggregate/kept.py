@@ -15,7 +15,7 @@ from pyspark.sql.streaming.state import GroupState
 
 from spark_client.executor.aggregate.bundles import PartialPlan, at_rows
 from spark_client.executor.aggregate.partial import merged_accumulators
-from spark_client.executor.aggregate.segment_columns import group_by_key
+from spark_client.executor.aggregate.segment_columns import packed_groups
 from spark_client.executor.engine.pieces import Integers
 from spark_client.executor.packed_batches import read, written
 from spark_client.executor.segments.keys import key_codes
@@ -41,14 +41,7 @@ class KeptPlan:
 
 def pack_buckets(names: tuple[str, str], batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """The rows of each bucket as one packed batch. The first column of the input is the bucket."""
-    for batch in batches:
-        if not batch.num_rows:
-            continue
-        table = pa.Table.from_batches([batch])
-        grouping = group_by_key([table.column(0)], table.num_rows)
-        buckets = table.column(0).combine_chunks().take(pa.array(grouping.first_rows()))
-        packed = grouping.packed(table.select(range(1, table.num_columns)))
-        yield pa.RecordBatch.from_arrays([buckets, packed], names=list(names))
+    return packed_groups(names, (0,), batches)
 
 
 def keep(plan: KeptPlan, frames: Iterator[pd.DataFrame], state: GroupState) -> Iterator[pd.DataFrame]:
@@ -96,9 +89,8 @@ def _kept(plan: KeptPlan, rows: pa.Table, stored: pa.Table | None, version: int)
     if stored is not None:
         rest = stored.filter(pa.array(~touched)).select(range(keys + plan.accumulators))
         left = pa.concat_tables([rest.cast(left.schema), left])
-    missing = [pa.nulls(left.num_rows, field.type) for field in list(merged.schema)[keys + plan.accumulators :]]
-    for field, values in zip(list(merged.schema)[keys + plan.accumulators :], missing, strict=True):
-        left = left.append_column(field, values)
+    for field in list(merged.schema)[keys + plan.accumulators :]:
+        left = left.append_column(field, pa.nulls(left.num_rows, field.type))
     return rows, left.combine_chunks()
 
 

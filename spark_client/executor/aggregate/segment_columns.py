@@ -1,7 +1,7 @@
 """Builds bundles: rows grouped by key become Arrow columns of segments."""
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -26,6 +26,7 @@ __all__ = [
     "errors_column",
     "group_by_key",
     "group_by_runs",
+    "packed_groups",
     "rows_column",
     "segment_call",
     "structs",
@@ -93,12 +94,6 @@ class RowsByKey:
         np.add.at(totals, self.codes, values)
         return totals
 
-    def packed(self, table: pa.Table) -> pa.Array:
-        """The rows of each segment as one packed batch."""
-        ordered = table if self.order is None else table.take(pa.array(self.order))
-        bounds = itertools.pairwise(self.offsets.tolist())
-        return pa.array([written(ordered.slice(a, b - a).to_batches()) for a, b in bounds], pa.binary())
-
 
 def group_by_key(keys: Sequence[pa.ChunkedArray], rows: int) -> RowsByKey:
     """One segment per key, in no particular order."""
@@ -116,6 +111,29 @@ def group_by_runs(starts: Integers, rows: int) -> RowsByKey:
     """One segment per run of equal rows."""
     offsets = np.append(starts, rows)
     return RowsByKey(len(starts), None, offsets, np.repeat(np.arange(len(starts)), np.diff(offsets)))
+
+
+def packed_groups(
+    names: Sequence[str], by: Sequence[int], batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """The rows of each group as one packed batch, in the last of the columns `names`.
+
+    The other names are those of the first columns of the input, which are the same for all rows of a group. `by` has
+    the positions of those by which rows are grouped.
+    """
+    width = len(names) - 1
+    for batch in batches:
+        if not batch.num_rows:
+            continue
+        table = pa.Table.from_batches([batch])
+        grouping = group_by_key([table.column(place) for place in by], table.num_rows)
+        heads = table.select(range(width)).take(pa.array(grouping.first_rows()))
+        rows = table.select(range(width, table.num_columns))
+        ordered = rows if grouping.order is None else rows.take(pa.array(grouping.order))
+        bounds = itertools.pairwise(grouping.offsets.tolist())
+        packed = [written(ordered.slice(start, end - start).to_batches()) for start, end in bounds]
+        columns = [*heads.combine_chunks().columns, pa.array(packed, pa.binary())]
+        yield from pa.Table.from_arrays(columns, names=list(names)).to_batches()
 
 
 def rows_column(
