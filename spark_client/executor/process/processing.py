@@ -91,9 +91,8 @@ class ProcessTask:
                 yield self._segments(rows.table, rows.starts, ends=True)
 
     def _segments(self, table: pa.Table, starts: Integers, *, ends: bool) -> Segments:
-        tables = len(self._plan.process.tables)
         advance_to = END_OF_INPUT if ends and self._plan.bounded else None
-        return Segments(self._plan, table, starts, self._now, self._before, advance_to, [None] * tables)
+        return Segments(self._plan, table, starts, self._now, self._before, advance_to)
 
     def _part(self, table: pa.Table, *, ends: bool) -> Iterator[pa.RecordBatch]:
         """The output for a part of the key in the current chain, or in a new one."""

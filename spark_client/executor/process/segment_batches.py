@@ -2,7 +2,7 @@
 
 import functools
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
@@ -39,7 +39,6 @@ class Segments:
     now: int
     before: Before | None = None
     advance_to: int | None = None
-    watermarks: list[int | None] = field(default_factory=list)
 
     @property
     def count(self) -> int:
@@ -62,7 +61,7 @@ class Segments:
             self.before or _nothing_before(schema, count),
             now=self.now,
             advance_to=self.advance_to,
-            watermarks=self.watermarks,
+            watermark=None,
         )
 
     def require_success(self, completed: Completed) -> None:
@@ -89,15 +88,18 @@ def segment_engine(plan: ProcessPlan, runtime: Runtime) -> RowEngine:
 
 def segment_batch(
     plan: ProcessPlan, keys: pa.Array, rows: pa.StructArray, starts: Integers, before: Before, *,
-    now: int, advance_to: int | None, watermarks: Sequence[int | None],
+    now: int, advance_to: int | None, watermark: int | None,
 ) -> pa.RecordBatch:  # fmt: skip
-    """The columns of segments, with a row for each. Its rows begin at `starts`; see message.proto."""
+    """The columns of segments, with a row for each. Its rows begin at `starts`; see message.proto.
+
+    `watermark` is that of all tables before these rows, `advance_to` the one after them.
+    """
     schema, count = plan.segments, len(starts)
     offsets = pa.array(np.append(starts, len(rows)).astype(np.int32))
     parts = {
         KEY: keys, STATE: before.state, TIMERS: before.timers,
         ROWS: pa.ListArray.from_arrays(offsets, rows, type=schema.field(ROWS).type),
-        WATERMARKS: pa.array([watermarks] * count, schema.field(WATERMARKS).type),
+        WATERMARKS: pa.array([[watermark] * len(plan.process.tables)] * count, schema.field(WATERMARKS).type),
         ADVANCE_TO: pa.array([advance_to] * count, pa.int64()),
         NOW: pa.array(np.full(count, now)),
     }  # fmt: skip

@@ -57,7 +57,7 @@ def _processed(call: ProcessTableCall, number: int, rows: pa.Table, before: Befo
     )  # fmt: skip
     now = int(RUNTIME.now() * 1000)
     table = pa.Table.from_arrays(columns, names=names)
-    segments = Segments(plan, table, np.zeros(1, np.int64), now, before, None, [None] * len(process.tables))
+    segments = Segments(plan, table, np.zeros(1, np.int64), now, before)
     engine = segment_engine(plan, RUNTIME)
     try:
         completed = engine.exchange(segments.batch())

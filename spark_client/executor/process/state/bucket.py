@@ -171,7 +171,7 @@ class BucketWork:
         plan, keys = self._plan.plan, entries.keys_of(numbers)
         batch = segment_batch(
             plan, keys, rows, starts, entries.before(numbers), now=self._moment.now, advance_to=advance_to,
-            watermarks=[seen] * len(plan.process.tables),
+            watermark=seen,
         )  # fmt: skip
         columns = keys.flatten()
         output = OutputRows(plan, columns, starts, rows.field("0") if plan.process.tables else None)
