@@ -53,16 +53,12 @@ class _CallOutcomes:
 
     def column(self) -> tuple[LongColumn, Integers]:
         """The values of all rows, and the position of each row in them. Call when all were received."""
-        have = np.concatenate([as_array(part) for part in self._rows])
-        return LongColumn(pa.chunked_array(self._values)), np.argsort(have, kind="stable")
+        return LongColumn(pa.chunked_array(self._values)), self._order()
 
     def values(self) -> pa.Array:
         """The values of all rows, in order. Call when all were received."""
         values = self._in_order()
-        if values is not None:
-            return values
-        have = np.concatenate([as_array(part) for part in self._rows])
-        return _joined(self._values).take(pa.array(np.argsort(have, kind="stable")))
+        return _joined(self._values).take(pa.array(self._order())) if values is None else values
 
     def errors(self, start: int, end: int) -> dict[int, RowError]:
         """The errors of the rows from `start` to `end`, indexed from `start`."""
@@ -70,10 +66,7 @@ class _CallOutcomes:
 
     def all(self) -> _Picked:
         """The outcomes of all rows, in order. Call when all were received."""
-        values = self._in_order()
-        if values is None:
-            return self.take(np.arange(sum(map(len, self._rows))))
-        return _Picked(values, self._errors)
+        return _Picked(self.values(), self._errors)
 
     def take(self, rows: IntArray) -> _Picked:
         """Remove and return the outcomes of these rows, in this order. Each must have been received."""
@@ -95,6 +88,10 @@ class _CallOutcomes:
                 if row in self._errors:
                     errors[place] = self._errors.pop(row)
         return _Picked(values, errors)
+
+    def _order(self) -> Integers:
+        """The position of each row among the received ones. Call when all were received."""
+        return np.argsort(np.concatenate([as_array(part) for part in self._rows]), kind="stable")
 
     def _in_order(self) -> pa.Array | None:
         """The values of the received rows, in order; None if a part of them is not a range."""

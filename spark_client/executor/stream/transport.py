@@ -91,8 +91,11 @@ class GrpcTransport:
         asked = random.sample(listed, min(len(listed), MOST_ASKED))
         done: queue.SimpleQueue[_Call] = queue.SimpleQueue()
         calls: dict[_Call, tuple[Endpoint, Channel]] = {}
+        request, response = service_pb2.ListFunctionsRequest(), service_pb2.ListFunctionsResponse
+        begin = self._unary("ListFunctions", request, response.FromString, seconds)
         for endpoint in asked:
-            call, channel = self._ask(endpoint, seconds, done)
+            channel, call = self._channels.start(endpoint, self._security, begin)
+            call.add_done_callback(done.put)
             calls[call] = endpoint, channel
         answers: list[service_pb2.ListFunctionsResponse] = []
         problems: list[Exception] = []
@@ -175,13 +178,6 @@ class GrpcTransport:
             with contextlib.suppress(grpc.RpcError):  # an older server, or one that is gone
                 answers[address] = call.result()
         return answers
-
-    def _ask(self, endpoint: Endpoint, seconds: float, done: queue.SimpleQueue[_Call]) -> tuple[_Call, Channel]:
-        request, response = service_pb2.ListFunctionsRequest(), service_pb2.ListFunctionsResponse
-        begin = self._unary("ListFunctions", request, response.FromString, seconds)
-        channel, call = self._channels.start(endpoint, self._security, begin)
-        call.add_done_callback(done.put)
-        return call, channel
 
     def _listed(self) -> Sequence[Endpoint]:
         try:
