@@ -37,18 +37,15 @@ class ReadyRows(NamedTuple):
         rest = np.setdiff1d(np.arange(len(self.rows)), np.concatenate(known))
         return as_array(self.rows)[rest], [column.take(pa.array(rest)) for column in self.columns]
 
-    def refused(self, group: Group, type_: pa.DataType) -> Answer:
-        """The outcome of the rows that have an error."""
-        places = np.fromiter(self.blocked, np.int64, len(self.blocked))
-        errors = dict(enumerate(self.blocked.values()))
-        return Answer(group, as_array(self.rows)[places], pa.nulls(len(places), type_), errors)
-
-    def known(self, group: Group) -> Answer | None:
-        """The outcome of the rows that need no call; None if there are none."""
-        if self.answered is None or not len(self.answered[0]):
-            return None
-        places, values = self.answered
-        return Answer(group, as_array(self.rows)[places], values, {})
+    def settled(self, group: Group, type_: pa.DataType) -> Iterator[Answer]:
+        """The outcomes of the rows that need no call, and of those that have an error."""
+        if self.answered is not None and len(self.answered[0]):
+            places, values = self.answered
+            yield Answer(group, as_array(self.rows)[places], values, {})
+        if self.blocked:
+            places = np.fromiter(self.blocked, np.int64, len(self.blocked))
+            errors = dict(enumerate(self.blocked.values()))
+            yield Answer(group, as_array(self.rows)[places], pa.nulls(len(places), type_), errors)
 
 
 class Nested:

@@ -3,7 +3,7 @@
 import contextlib
 import dataclasses
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import pyarrow as pa
 
@@ -203,10 +203,7 @@ class RowEngine:
 
     def _queue(self, group: Group, ready: ReadyRows) -> None:
         """Queue rows for a call. Rows with an error or the answer of another call get it immediately."""
-        if (known := ready.known(group)) is not None:
-            self._add(ready.call, [known])
-        if ready.blocked:
-            self._add(ready.call, [ready.refused(group, self._calls[ready.call].call.result_type)])
+        self._add(ready.call, ready.settled(group, self._calls[ready.call].call.result_type))
         rows, columns = ready.sent()
         if len(rows):
             self._unsent[ready.call].append(Unsent(group, columns, rows))
@@ -241,7 +238,7 @@ class RowEngine:
             self._add(*self._readers.get())
         self._submit()
 
-    def _add(self, index: int, answers: Sequence[Answer]) -> None:
+    def _add(self, index: int, answers: Iterable[Answer]) -> None:
         for answer in answers:
             group: Group = answer.owner
             if self._calls[index].field is not None:
