@@ -126,7 +126,7 @@ LIMIT_MUTANTS = (
     Mutant("a worker keeps its place after its rows", Turns, "leave", nothing),
     Mutant("a worker loses its turn at the end of a batch", Turns, "enter", _asks_again),
     Mutant("the caller that was served most comes first", FairQueue, "pop", _most_served_first),
-    Mutant("a stream that returns gets what it has missed", FairQueue, "_push", _compensated),
+    Mutant("a stream that returns gets what it has missed", FairQueue, "push", _compensated),
     Mutant("rows in flight have no limit", MessageSizing, "has_room", returns(True)),
     Mutant("input is read whatever is held", Group, "bytes", zero),
     Mutant("a guard allows any number of calls at once", GuardAccount, "__init__", _any_number),

@@ -156,10 +156,6 @@ class CallScope:
     taken: tuple[tuple[object, Any], ...] = ()
     """The budgets from which the call has taken, each behind the stream's part of it."""
 
-    def counting(self, spending: Spending) -> "CallScope":
-        """The scope of the same call, which adds what it spends to `spending`."""
-        return CallScope(self.party, self.deadline, spending, self.race, self.taken)
-
 
 NO_CALL = CallScope()
 """For code outside of a call. A thread returns to it, because it must not keep an ended stream in memory."""

@@ -128,15 +128,12 @@ class FairQueue(Generic[T]):
 
     def push(self, party: Party, item: T) -> None:
         """Add an item. If the party has closed, the item is dropped."""
-        self._push(party, item)
-        self._leave_if_closed(party)
-
-    def _push(self, party: Party, item: T) -> None:
         with self._lock:
             leaf = self._leaf(party)
             leaf.items.append(item)
             if not leaf.held:
                 self._wait(leaf, 1)
+        self._leave_if_closed(party)
 
     def _wait(self, leaf: _Node[T], items: int) -> None:
         node: _Node[T] | None = leaf
