@@ -72,6 +72,14 @@ def _binary(data: _Bytes, offsets: _Ints) -> pa.Array:
     return pa.Array.from_buffers(pa.large_binary(), len(offsets) - 1, buffers)
 
 
+def _parts(array: pa.Array) -> tuple[_Bytes, _Ints]:
+    """The bytes of a large_binary array without nulls, and its offsets, which need not begin at 0."""
+    _, ends, data = array.buffers()
+    offsets = np.frombuffer(ends, np.int64)[array.offset : array.offset + len(array) + 1]
+    held = np.frombuffer(data, np.uint8) if data is not None and data.size else np.zeros(0, np.uint8)
+    return held[offsets[0] : offsets[-1]], offsets
+
+
 def _width(type_: pa.DataType) -> int:
     return 1 if pa.types.is_boolean(type_) else type_.bit_width // 8
 
@@ -97,11 +105,9 @@ def _segments(array: pa.Array, bounds: _Ints) -> Iterator[tuple[_Bytes, _Ints]]:
         yield from _segments(array.flatten(), _ends(lengths)[bounds])
     elif pa.types.is_string(type_) or pa.types.is_binary(type_):
         plain = (pc.fill_null(array, "" if pa.types.is_string(type_) else b"")).cast(pa.large_binary())
-        offsets = np.frombuffer(plain.buffers()[1], np.int64)[plain.offset : plain.offset + len(plain) + 1]
+        data, offsets = _parts(plain)
         yield np.diff(offsets).astype("<u4").view(np.uint8), bounds * 4
-        data = plain.buffers()[2]
-        held = np.frombuffer(data, np.uint8) if data is not None and data.size else np.zeros(0, np.uint8)
-        yield held[offsets[0] : offsets[-1]], offsets[bounds] - offsets[0]
+        yield data, offsets[bounds] - offsets[0]
     else:
         yield _fixed(array), bounds * _width(type_)
 
@@ -181,17 +187,14 @@ def _array(type_: pa.DataType, counts: _Ints, segments: Iterator[pa.Array]) -> p
 
 def _content(segment: pa.Array, expected: _Ints) -> _Bytes:
     """The bytes of a segment of all rows. Raises Malformed unless each row has the expected number of bytes."""
-    offsets = np.frombuffer(segment.buffers()[1], np.int64)[segment.offset : segment.offset + len(segment) + 1]
+    data, offsets = _parts(segment)
     if np.any(np.diff(offsets) != expected):
         raise Malformed("a segment has another length than its elements")
-    data = segment.buffers()[2]
-    held = np.frombuffer(data, np.uint8) if data is not None and data.size else np.zeros(0, np.uint8)
-    return held[offsets[0] : offsets[-1]].copy()
+    return data.copy()
 
 
 def _validity(segment: pa.Array, counts: _Ints) -> pa.Buffer | None:
-    offsets = np.frombuffer(segment.buffers()[1], np.int64)[segment.offset : segment.offset + len(segment) + 1]
-    some = np.diff(offsets) > 0
+    some = np.diff(_parts(segment)[1]) > 0
     if not some.any():
         return None
     content = _content(segment, np.where(some, counts, 0))
