@@ -1,6 +1,8 @@
 """Opens stores at the place that a setting names: those of outcomes, and the key-value stores of functions."""
 
+from collections.abc import Callable, Coroutine
 from pathlib import Path
+from typing import NamedTuple
 from urllib.parse import unquote, urlsplit
 
 from udf_server.base.errors import InvalidConfig
@@ -34,16 +36,12 @@ def store_from_url(url: str, max_bytes: int) -> Store:
 DEFAULT_BYTES = 64 << 20
 
 
-class OpenedStore:
+class OpenedStore(NamedTuple):
     """The store of one function, with its connection."""
 
-    def __init__(self, store: KeyValueStore, backend: Store) -> None:
-        self.store = store
-        self._backend = backend
-
-    async def close(self) -> None:
-        """Disconnect. Safe to call twice."""
-        await self._backend.close()
+    store: KeyValueStore
+    close: Callable[[], Coroutine[None, None, None]]
+    """Disconnects. Safe to call twice."""
 
 
 class KeyValueStores:
@@ -82,4 +80,4 @@ class KeyValueStores:
         except StoreError as error:
             await backend.close()
             raise KeyValueError.of(error) from None
-        return OpenedStore(KeyValueStore(backend, function, self._sealing), backend)
+        return OpenedStore(KeyValueStore(backend, function, self._sealing), backend.close)

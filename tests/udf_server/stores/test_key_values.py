@@ -213,7 +213,7 @@ async def test_a_full_redis_evicts_values_of_the_cache_only():
     try:
         opened = await KeyValueStores(process.url).open("f@1")
         await opened.store.compare_and_set([(b"id", None, b"batch-1")], 60)
-        client = opened._backend._client
+        client = opened.store._backend._client
         for number in range(40):
             await client.set(b"udf:entry:%d" % number, bytes(1 << 19), px=60_000)
         assert await client.dbsize() < 30
