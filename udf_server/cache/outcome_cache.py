@@ -126,12 +126,10 @@ class OutcomeCache:
         self, function: str, keys: Sequence[bytes], useless: Mapping[bytes, bytes], seconds: float,
         until: float | None = None,
     ) -> list[bool]:  # fmt: skip
-        """For each key, whether this process may call it now. If the store fails, it may call every one.
+        """For each key, whether this process may call it now. If the shared store fails, it may call every one.
 
         `useless` has what `Store.claim` says. With `until` the store is asked again. Raises CacheUnavailable as `get`.
         """
-        if not self.store.shared:
-            return [True] * len(keys)
         try:
             claimed = await self._asked("claim", lambda: self.store.claim(function, keys, useless), seconds, until)
         except CacheUnavailable:
