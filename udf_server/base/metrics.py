@@ -412,15 +412,10 @@ class FunctionMetrics:
         for outcome, count in (("hit", hits), ("miss", misses), ("shared", shared)):
             self.server.cache_rows.labels(*self.labels, outcome).inc(count)
 
-    def late(self, rows: int) -> None:
-        """Count rows that have timed out while they waited for equal rows."""
+    def not_cached(self, outcome: str, rows: int) -> None:
+        """Count rows that have no key in the cache (uncached), or timed out while they waited for equal rows (late)."""
         if rows:
-            self.server.cache_rows.labels(*self.labels, "late").inc(rows)
-
-    def uncached(self, rows: int) -> None:
-        """Count rows that have no key in the cache."""
-        if rows:
-            self.server.cache_rows.labels(*self.labels, "uncached").inc(rows)
+            self.server.cache_rows.labels(*self.labels, outcome).inc(rows)
 
     def rows_failed(self, code: str, count: int, caller: str, text: str) -> None:
         """Count rows of a caller that failed with this code, and keep the text of the last one."""

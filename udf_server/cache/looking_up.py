@@ -78,8 +78,7 @@ class LookUps:
     async def _look_up(self, batch: CachedBatch) -> None:
         """Answer the rows that have an entry; wait for those in flight; call the others."""
         keyed, uncached = batch.split(np.flatnonzero(batch.open))
-        if len(uncached):
-            self._setup.metrics.uncached(len(uncached))
+        self._setup.metrics.not_cached("uncached", len(uncached))
         missed = [keyed[:0]]
         for start in range(0, len(keyed), LOOKED_UP_ROWS):
             await self._answers.until_free()
@@ -192,7 +191,7 @@ class LookUps:
             "timed out: the cache is unavailable, or another server calls an equal row, and option cache-required "
             f"forbids a call before; waited {format_seconds(self._setup.options.timeout)}"
         )
-        self._setup.metrics.late(len(rows))
+        self._setup.metrics.not_cached("late", len(rows))
         return dict.fromkeys(rows.tolist(), RowError(ErrorCode.CACHE_UNAVAILABLE, message, 0, True))
 
     async def _look_again(self, batch: CachedBatch, rows: Indexes) -> Indexes:

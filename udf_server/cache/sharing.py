@@ -134,7 +134,7 @@ class SingleFlight(BatchOwner):
         for row in [*late, *alone]:
             del batch.waits[row]
             self._flights.leave(batch.keys[row], (batch, row))
-        self._setup.metrics.late(len(late))
+        self._setup.metrics.not_cached("late", len(late))
         self._answers.fail(batch, late)
         self.call(batch, np.array(alone, np.int64))
 
