@@ -9,7 +9,7 @@ from spark_client.sql.groups.aggregates import GroupedSelect, with_groups
 from spark_client.sql.groups.grouping import groups_windows, read_grouping, with_plain_grouping_id
 from spark_client.sql.groups.windows_over import with_windows_over
 from spark_client.sql.registry import is_table_function, put_in_from
-from spark_client.sql.rows.calls import has_aggregate, is_remote, remote_in, walk_query
+from spark_client.sql.rows.calls import has_aggregate, has_remote, is_remote, remote_in, walk_query
 from spark_client.sql.rows.scope import Rewrite, Scope
 from spark_client.sql.rows.stream_times import carry, is_carried_out
 from spark_client.sql.tables.window_functions import window_call_of
@@ -125,7 +125,7 @@ def _with_distinct_as_groups(scope: Scope, select: Node) -> Node:
 
 def _with_window_groups(scope: Scope, select: Node) -> Node:
     """The SELECT ready for Spark's GROUP BY if its groups are windows, and Spark or the planner can compute them."""
-    if not select.args.get("group") or any(remote_in(select, scope.functions)):
+    if not select.args.get("group") or has_remote(select, scope.functions):
         return select
     source = scope.source(select)
     grouping = read_grouping(source, select, lambda tree: has_aggregate(tree, scope.functions))
@@ -147,11 +147,11 @@ def _with_window_groups(scope: Scope, select: Node) -> Node:
 
 def _with_aggregates_in_place(scope: Scope, select: Node) -> Node:
     """Return the SELECT. Raises PlanError, with the position, for an aggregate in a clause that cannot have one."""
-    for part in _CLAUSE_NAMES if any(remote_in(select, scope.functions)) else ():
+    for part, name in _CLAUSE_NAMES.items():
         value = select.args.get(part)
         for tree in value if isinstance(value, list) else [value] if value is not None else []:
             for call in remote_in(tree, scope.functions):
-                raise error_at(call, f"remote aggregate {call.name} cannot be used in {_CLAUSE_NAMES[part]}")
+                raise error_at(call, f"remote aggregate {call.name} cannot be used in {name}")
     return select
 
 

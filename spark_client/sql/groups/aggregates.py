@@ -6,6 +6,7 @@ ORDER BY, windows) then reads columns of these rows.
 """
 
 from collections.abc import Sequence
+from functools import partial
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -35,7 +36,6 @@ from spark_client.sql.rows.calls import (
     has_remote,
     is_remote,
     read_remote,
-    remote_in,
 )
 from spark_client.sql.rows.scope import Scope
 from spark_client.sql.rows.sources import (
@@ -64,7 +64,7 @@ aggregate for every row, and a second one, as in `count(a, b)`, only where it ne
 
 def with_groups(scope: Scope, select: Node) -> Node:
     """A SELECT with GROUP BY and remote aggregates over its groups."""
-    if not any(remote_in(select, scope.functions)):
+    if not has_remote(select, scope.functions):
         return select
     if not select.args.get("group") and not has_aggregate(select, scope.functions):
         return select
@@ -95,7 +95,7 @@ class GroupedSelect:
         """The SELECT over its groups. Raises PlanError, which names the position in the text."""
         over = OverGroups(self._source, self._functions, self._keys, self._aggregate)
         select = self._select
-        shown = output_names(self._source, select, has_remote(self._functions), self._group_clause())
+        shown = output_names(self._source, select, partial(has_remote, names=self._functions), self._group_clause())
         items: list[Node] = []
         earlier: list[str] = []
         for item, name in zip(select.expressions, shown, strict=True):

@@ -5,6 +5,7 @@ windows of Spark's own and subqueries are computed there, so that CASE and AND c
 """
 
 from collections.abc import Callable, Collection, Mapping
+from functools import partial
 
 from pyspark.sql import DataFrame
 from sqlglot import exp
@@ -55,14 +56,13 @@ class _WindowedSelect:
     def rewritten(self) -> Node:
         """The SELECT over the values. Raises PlanError with the position in the text."""
         select = self._select
-        ours = has_remote(self._functions)
+        ours = partial(has_remote, names=self._functions)
         shown = output_names(self._source, select, ours)
         stars = [item for item, name in zip(select.expressions, shown, strict=True) if name is None and not ours(item)]
-        of_star = [(len(self._source.base({}, [star]).columns), star) for star in stars]
+        widths = iter([len(self._source.base({}, [star]).columns) for star in stars])
         star_names = self._source.base({}, stars).columns if stars else []
         hidden_stars = [self._kind if name == self._kind else self._scope.hidden("star") for name in star_names]
         left = iter(zip(hidden_stars, star_names, strict=True))
-        widths = iter(width for width, _ in of_star)
         items: list[Node] = []
         aliases: list[str] = []
         for item, name in zip(select.expressions, shown, strict=True):
@@ -135,12 +135,12 @@ class _WindowedSelect:
                 return self._over(node)
             if names_output(node):
                 return node.copy() if is_column_of_rows(node) else None
-            called = self._hidden.is_call(node) and not has_remote(self._functions)(node)
+            called = self._hidden.is_call(node) and not has_remote(node, self._functions)
             return column(self._hidden.name(node)) if called else None
 
         if isinstance(tree, (exp.Literal, exp.Var)):
             return tree.copy()  # in ORDER BY, the ordinal of an item
-        if not has_remote(self._functions)(tree) and not names_output(tree):
+        if not has_remote(tree, self._functions) and not names_output(tree):
             return column(self._hidden.name(tree))
         return self._hidden.over(tree, seen)
 

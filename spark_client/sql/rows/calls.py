@@ -1,6 +1,6 @@
 """Finds aggregates in a tree: a call together with FILTER, DISTINCT and WITHIN GROUP around it."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from sqlglot import exp
@@ -99,9 +99,9 @@ def remote_in(tree: Node, names: SqlFunctions) -> Iterator[Node]:
     return (node for node in walk_query(tree) if is_remote(node, names))
 
 
-def has_remote(names: SqlFunctions) -> Callable[[Node], bool]:
-    """Return a predicate for trees."""
-    return lambda tree: any(True for _ in remote_in(tree, names))
+def has_remote(tree: Node, names: SqlFunctions) -> bool:
+    """Whether a tree contains a call of a remote aggregate, without queries inside it."""
+    return any(True for _ in remote_in(tree, names))
 
 
 def is_remote_window(tree: Node, names: SqlFunctions) -> bool:
@@ -128,7 +128,7 @@ def read_remote(tree: Node, names: SqlFunctions) -> RemoteCall:
     for argument in arguments:
         if isinstance(argument, (exp.Star, exp.Order, exp.Kwarg)) or argument.is_star:
             raise error_at(call, f"{call.name}: {canonical(argument)} is not an argument of a remote aggregate")
-        if has_remote(names)(argument):
+        if has_remote(argument, names):
             raise error_at(call, f"{call.name}: an aggregate of an aggregate needs a subquery")
     name = names.remote(call.name)
     assert name is not None
