@@ -103,9 +103,7 @@ class ProcessTableHarness:
         self.output: list[Row] = []
         """All rows emitted so far, with the names and in the order of the result's columns."""
         fields = output_fields(declared.spec, self._call)
-        self._fields = [
-            each for each in fields if self._signature.changelog_mode.is_insert_only or each is not fields[-1]
-        ]
+        self._fields = fields if self._signature.changelog_mode.is_insert_only else fields[:-1]
         self._segments = SegmentSteps(self._function.spec, self._call, self._fields)
         self._taken = 0
         self._most_timers = most_timers

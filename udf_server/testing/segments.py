@@ -28,10 +28,8 @@ class SegmentSteps:
         """`fields` are the columns of the call's result."""
         assert spec.process is not None
         self._spec, self._call, self._fields, self._signature = spec, call, fields, spec.process
-        tables = self._signature.tables
-        self.has_state = any(each.has_set_semantics for each in tables) and not any(
-            each.has(ArgumentTrait.PASS_COLUMNS_THROUGH) for each in tables
-        )
+        keyed = any(each.has_set_semantics for each in spec.process.tables)
+        self.has_state = keyed and not spec.process.passes_columns_through
         """Whether the rows of a key depend on each other, and timers may be set."""
 
     def run(
@@ -81,13 +79,12 @@ def segment_columns(
         key_column = pa.array([None if call.broadcast else {}], types["key"])
     else:
         key_column = pa.StructArray.from_arrays(key_parts, fields=list(types["key"]))
-    before = kept.broadcast if call.broadcast else kept.states.get(key)
-    rows = _row_column(call, arrived, types["rows"])
+    before, no_timers = kept.broadcast if call.broadcast else kept.states.get(key), pa.array([[]], types[TIMERS])
     return [
         key_column,
         pa.nulls(1, types[STATE]) if before is None else before,
-        kept.timers.get(key, pa.array([[]], types[TIMERS])) if not call.broadcast else pa.array([[]], types[TIMERS]),
-        rows,
+        no_timers if call.broadcast else kept.timers.get(key, no_timers),
+        _row_column(call, arrived, types["rows"]),
         pa.array([kept.watermarks], types["watermarks"]),
         pa.array([advance_to], pa.int64()),
         pa.array([kept.now], pa.int64()),

@@ -7,7 +7,7 @@ timer clears state before the next row gives another result there.
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pyarrow as pa
@@ -45,11 +45,8 @@ class Histories:
     _keys: dict[Key, _KeySteps] = field(default_factory=dict)
 
     def copied(self) -> "Histories":
-        keys = {
-            key: _KeySteps(list(each.rows), list(each.emitted), each.after_watermark, each.compared)
-            for key, each in self._keys.items()
-        }
-        return Histories(self.possible, keys)
+        copies = {key: replace(each, rows=[*each.rows], emitted=[*each.emitted]) for key, each in self._keys.items()}
+        return Histories(self.possible, copies)
 
     def begin_broadcast(self) -> None:
         """Note a row of a broadcast table. In batch those rows come before all others."""
