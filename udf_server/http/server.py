@@ -18,7 +18,7 @@ from udf_server.base.errors import InvalidConfig
 from udf_server.base.open_files import HTTP_CONNECTIONS
 from udf_server.http.exposition import SharedPage
 from udf_server.http.messages import HEADER_BYTES, BadRequest, read_request, write_response
-from udf_server.page.site import PATHS, Site
+from udf_server.page.site import PATHS, Response, Site
 
 __all__ = ["HttpServer", "listening_socket"]
 
@@ -27,8 +27,6 @@ log = logging.getLogger(__name__)
 REQUEST_SECONDS = 10.0
 """How long a client may take to send its request, and how long to read the response."""
 CLOSE_SECONDS = 1.0
-
-Answer = tuple[HTTPStatus, list[tuple[str, str]], bytes]
 
 
 def listening_socket(host: str, port: int) -> socket.socket:
@@ -161,14 +159,14 @@ class HttpServer:
 
     async def _next_answer(
         self, connection: h11.Connection, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
-    ) -> WSGIEnvironment | Answer | None:
+    ) -> WSGIEnvironment | Response | None:
         """The request, or the response to an invalid one."""
         try:
             return await read_request(connection, reader, writer)
         except BadRequest as bad:
             return _text(bad.status, f"{bad}\n")
 
-    async def _answer(self, environ: WSGIEnvironment, writer: asyncio.StreamWriter) -> Answer:
+    async def _answer(self, environ: WSGIEnvironment, writer: asyncio.StreamWriter) -> Response:
         path = environ["PATH_INFO"]
         if path == "/metrics":
             # Scrapes that were given up have no place that another one needs.
@@ -177,7 +175,7 @@ class HttpServer:
         if path in self._probes:
             kind, answer = self._kinds["probe"], self._probe
         elif self._site is not None and path in PATHS:
-            kind, answer = self._kinds["try" if path == "/try" else "page"], self._show
+            kind, answer = self._kinds["try" if path == "/try" else "page"], self._site.answer
         else:
             known = "/metrics, /livez and /readyz" if self._site is None else "/, /metrics, /livez and /readyz"
             return _text(HTTPStatus.NOT_FOUND, f"there are {known}\n")
@@ -191,7 +189,7 @@ class HttpServer:
         finally:
             kind.in_flight -= 1
 
-    async def _scrape(self, environ: WSGIEnvironment) -> Answer:
+    async def _scrape(self, environ: WSGIEnvironment) -> Response:
         headers = [("Content-Type", CONTENT_TYPE_PLAIN_0_0_4)]
         try:
             page = await self._metrics.get()
@@ -201,29 +199,23 @@ class HttpServer:
             return _failed("/metrics")
         accepted = environ.get("HTTP_ACCEPT_ENCODING", "").lower().split(",")
         if any(each.partition(";")[0].strip() == "gzip" for each in accepted):
-            return HTTPStatus.OK, [*headers, ("Content-Encoding", "gzip")], page.packed
-        return HTTPStatus.OK, headers, page.text
+            return Response(HTTPStatus.OK, [*headers, ("Content-Encoding", "gzip")], page.packed)
+        return Response(HTTPStatus.OK, headers, page.text)
 
-    # The methods below run on threads.
-
-    def _probe(self, environ: WSGIEnvironment) -> Answer:
+    def _probe(self, environ: WSGIEnvironment) -> Response:
+        """The response to a health check, made on a thread."""
         path = environ["PATH_INFO"]
         if why := self._probes[path]():
             return _text(HTTPStatus.SERVICE_UNAVAILABLE, f"no: {why}\n")
         missing = self._missing() if path == "/readyz" else ""
         return _text(HTTPStatus.OK, f"ok, but {missing}\n" if missing else "ok\n")
 
-    def _show(self, environ: WSGIEnvironment) -> Answer:
-        assert self._site is not None
-        response = self._site.answer(environ)
-        return response.status, response.headers, response.body
+
+def _text(status: HTTPStatus, text: str) -> Response:
+    return Response(status, [("Content-Type", "text/plain; charset=utf-8")], text.encode(errors="replace"))
 
 
-def _text(status: HTTPStatus, text: str) -> Answer:
-    return status, [("Content-Type", "text/plain; charset=utf-8")], text.encode(errors="replace")
-
-
-def _failed(path: str) -> Answer:
+def _failed(path: str) -> Response:
     log.exception("HTTP request failed", extra={"path": path})
     return _text(HTTPStatus.INTERNAL_SERVER_ERROR, "the server failed; its log has the reason\n")
 

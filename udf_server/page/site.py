@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
 from importlib.resources import files
-from typing import Any, Protocol, TypedDict
+from typing import Any, NamedTuple, Protocol, TypedDict
 from urllib.parse import urlsplit
 from wsgiref.types import WSGIEnvironment
 
@@ -43,8 +43,7 @@ class HttpRefusal(Exception):
     message: str
 
 
-@dataclass(frozen=True)
-class Response:
+class Response(NamedTuple):
     """The response that the HTTP server sends."""
 
     status: HTTPStatus
