@@ -3,7 +3,7 @@
 import collections
 import functools
 import itertools
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -158,13 +158,9 @@ def shown(value: Any) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, Row):
-        return f"{value.kind}[{', '.join(_each(value))}]"
+        return f"{value.kind}[{', '.join(map(shown, value))}]"
     if isinstance(value, Mapping):
         return f"{{{', '.join(f'{shown(key)}={shown(item)}' for key, item in value.items())}}}"
     if isinstance(value, list):
-        return f"[{', '.join(_each(value))}]"
+        return f"[{', '.join(map(shown, value))}]"
     return str(value)
-
-
-def _each(values: Iterable[Any]) -> Iterator[str]:
-    return map(shown, values)

@@ -230,10 +230,7 @@ def _scalars(function: ProcessFunction, call: ProcessCall) -> list[Any]:
             continue
         if argument.name in call.scalars.schema.names:
             assert argument.codec is not None
-            column = call.scalars.column(argument.name)
-            values.append(
-                argument.codec.decode(column if column.type == argument.type else column.cast(argument.type))[0]
-            )
+            values.append(argument.codec.decode(call.scalars.column(argument.name).cast(argument.type))[0])
         else:
             values.append(argument.default)
     return values

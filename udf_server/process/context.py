@@ -67,7 +67,7 @@ class ProcessContext:
     """The context of a call. All calls for one segment get the same object; do not keep it."""
 
     __slots__ = (
-        "_collect", "_facts", "_key", "_kind", "_name", "_refused", "_time_context", "_timers", "cleared", "row_time",
+        "_collect", "_facts", "_key", "_kind", "_name", "_time_context", "_timers", "cleared", "row_time",
         "table_watermark", "watermark",
     )  # fmt: skip
 
@@ -76,7 +76,6 @@ class ProcessContext:
         self._key = key
         self._timers = timers
         self._collect = collect
-        self._refused = facts.timers_refused
         self.row_time: int | None = None
         self.watermark: int | None = None
         self.table_watermark: int | None = None
@@ -208,8 +207,8 @@ class ProcessContext:
 
     def timers(self) -> Timers:
         """The pending timers of the key. Raises ValueError if the call cannot have timers."""
-        if self._refused is not None:
-            raise ValueError(self._refused)
+        if (refused := self._facts.timers_refused) is not None:
+            raise ValueError(refused)
         return self._timers
 
 

@@ -66,8 +66,8 @@ class Flush:
 
     size: int
     rows: Callable[[list[Emitted]], None]
-    wait: Callable[[], None] = lambda: None
-    available: Callable[[], Awaitable[None]] | None = None
+    wait: Callable[[], None]
+    available: Callable[[], Awaitable[None]]
     """Like `wait`, for async functions."""
 
 

@@ -184,7 +184,11 @@ def _size_of(codec: Codec) -> SizeOf | None:
     A value of a wrong type also gets a size; the encoding rejects it later.
     """
     if isinstance(codec, ListCodec):
-        return _of_list(_size_of(codec.element))
+        element = _size_of(codec.element)
+        if element is None:
+            # The codec rejects values of a wrong type, such as objects without a length, later.
+            return lambda value: FIXED_BYTES * _length(value)
+        return lambda value: _sum(value, element) if isinstance(value, (list, tuple)) else FIXED_BYTES
     if isinstance(codec, MapCodec):
         key, item = _size_of(codec.key), _size_of(codec.item)
         return lambda value: _sum(value, key) + _sum(value.values(), item) if isinstance(value, dict) else FIXED_BYTES
@@ -207,13 +211,6 @@ def _length(value: Sized | None) -> int:
         return FIXED_BYTES + len(value)
     except TypeError:
         return FIXED_BYTES
-
-
-def _of_list(element: SizeOf | None) -> SizeOf:
-    if element is None:
-        # The codec rejects values of a wrong type, such as objects without a length, later.
-        return lambda value: FIXED_BYTES * _length(value)
-    return lambda value: _sum(value, element) if isinstance(value, (list, tuple)) else FIXED_BYTES
 
 
 def _sum(values: Collection[T], size: Callable[[T], int] | None) -> int:
