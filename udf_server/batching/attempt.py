@@ -68,7 +68,7 @@ class Attempt(HostedCall):
         if not self.open.take():
             return
         self.cancel_task()
-        if self.on_loop or not self.began:
+        if self.hosted.function.is_async or not self.began:
             self.party.close()
         self._freed()
 

@@ -81,10 +81,6 @@ class HostedCall(ABC):
         if self._executor is not None:
             self._executor.post(self._cancel_task)
 
-    @property
-    def on_loop(self) -> bool:
-        return self._executor is not None
-
     def check(self, now: float, deadline: float, patience: float) -> None:
         """Give up the call if it is overdue. `patience` is the time that a loop may take to take it."""
         executor = self._executor

@@ -176,6 +176,7 @@ class ThreadedRows(Runner):
             self._crew.append(worker)
         try:
             while not again and not self._holds_up() and (batch := self._join(worker)) is not None:
+                self.setup.began(batch.first_row)
                 exhausted = self._run(worker, batch, until)
                 if not self._leave(worker, batch, exhausted=exhausted):
                     return False
@@ -217,12 +218,6 @@ class ThreadedRows(Runner):
 
     def _join(self, worker: _Worker) -> RowBatch | None:
         """The oldest batch with rows left. The first thread to join a batch decodes it."""
-        batch = self._next_batch(worker)
-        if batch is not None:
-            self.setup.began(batch.first_row)
-        return batch
-
-    def _next_batch(self, worker: _Worker) -> RowBatch | None:
         with self._lock:
             if self._closed:
                 return None
