@@ -204,8 +204,8 @@ class _Types:
         if wanted is None and not self._bundling:
             wanted = hints_of_code(getattr(self._implementation, verb), self._where).get("return")
         if wanted is None:
-            hint = "" if self._bundling else f": annotate {verb!r} or give {attribute!r}"
-            raise DeclarationError(f"{self._where}, {what}: has no type{hint or f': give {attribute!r}'}")
+            hint = "" if self._bundling else f"annotate {verb!r} or "
+            raise DeclarationError(f"{self._where}, {what}: has no type: {hint}give {attribute!r}")
         codecs = codecs_for(wanted, f"{self._where}, {what}")
         if len(codecs) > 1 or pa.types.is_null(codecs[0].type):
             raise DeclarationError(f"{self._where}, {what}: {wanted} is not a single type")
