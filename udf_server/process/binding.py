@@ -14,12 +14,12 @@ import pyarrow as pa
 
 from remote_udf.errors import ErrorCode, ErrorKind, StreamError
 from remote_udf.functions import NullCall
-from remote_udf.process_calls import OUTPUT, STATE, TIMERS, ProcessCall, processed_type, segments_schema
+from remote_udf.process_calls import STATE, TIMERS, ProcessCall, segments_schema
 from remote_udf.segments import ROWS
 from remote_udf.types import spelled
 from udf_server.base.extra_metrics import ProcessMetrics
 from udf_server.declaring.functions import Function, place_of
-from udf_server.process.columns import SegmentReader, output_array, part_of, processed_array
+from udf_server.process.columns import SegmentReader, SegmentWriter
 from udf_server.process.context import CallFacts
 from udf_server.process.declaration import ProcessFunction
 from udf_server.process.engine import Emitted, Engine, Flush, Processed, Segment
@@ -53,12 +53,11 @@ def bind_process(function: ProcessFunction, call: ProcessCall, metrics: ProcessM
     """The function over the columns of this call's segments. Raises ValueError for scalars that it cannot read."""
     function = function.in_call(call)
     binding = ProcessBinding(function, call, metrics)
-    result = processed_type(function.spec, broadcast=call.broadcast)
     bound = Function(
-        spec=replace(function.spec, result=result, nulls=NullCall.CALL),
+        spec=replace(function.spec, result=binding.writer.type, nulls=NullCall.CALL),
         call=binding.call_async if function.is_async else binding.call,
         parameters=[[codec_for_type(field.type)] for field in segments_schema(function.spec, call)],
-        result=codec_for_type(result),
+        result=codec_for_type(binding.writer.type),
         context_parameter=None,
         origin=function.origin,
         is_async=function.is_async,
@@ -76,11 +75,9 @@ class ProcessBinding:
         self.function = function
         self.metrics = metrics
         self.names = segments_schema(function.spec, call).names
-        self.is_broadcast = call.broadcast
         facts = CallFacts(function.spec, call, tuple(entry.name for entry in function.states))
         self._engine = Engine(function, facts, _scalars(function, call), _broadcast_state(function, call))
-        self.reader = SegmentReader(function, call)
-        self.result = processed_type(function.spec, broadcast=call.broadcast)
+        self.reader, self.writer = SegmentReader(function, call), SegmentWriter(function, call)
 
     def place(self, position: int, path: Sequence[str]) -> str:
         """What messages call a field of a segment."""
@@ -151,13 +148,12 @@ class _CallResults:
 
     def flush(self, index: int, *, share: int = 1) -> Flush | None:
         """The receiver of rows that a segment emits before it ends. `share` divides the size of the parts."""
-        emission, binding = self._emission, self._binding
+        emission, writer = self._emission, self._binding.writer
         if emission is None:
             return None
 
         def rows(emitted: list[Emitted]) -> None:
-            output = output_array(binding.function, emitted, binding.result.field(OUTPUT).type.value_type)
-            emission.part(index, output, lambda part: part_of(part, binding.result))
+            emission.part(index, writer.rows(emitted), writer.part)
 
         return Flush(emission.part_bytes // share, rows, emission.wait, emission.available)
 
@@ -181,8 +177,7 @@ class _CallResults:
     def rest(self) -> pa.Array:
         """The results that were added and not sent."""
         pending, self._pending, self._size = self._pending, [], 0
-        result = processed_array(self._binding.function, pending, broadcast=self._binding.is_broadcast)
-        metrics = self._binding.metrics
+        result, metrics = self._binding.writer.results(pending), self._binding.metrics
         if metrics is not None and pending:
             first, self._added = self._added, self._added + len(pending)
             state_in, self._state_in = self._state_in, 0

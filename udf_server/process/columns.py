@@ -22,7 +22,7 @@ from udf_server.values.codecs import Codec
 from udf_server.values.records import StructCodec
 from udf_server.values.values import Key, codec_for_type
 
-__all__ = ["SegmentReader", "output_array", "part_of", "processed_array"]
+__all__ = ["SegmentReader", "SegmentWriter"]
 
 _KINDS = list(RowKind)
 
@@ -133,67 +133,60 @@ def _renamed(rows: pa.Array, type_: pa.DataType) -> pa.Array:
     return pa.StructArray.from_arrays(rows.flatten(), fields=list(type_))
 
 
-def processed_array(function: ProcessFunction, processed: Sequence[Processed], *, broadcast: bool) -> pa.Array:
-    """A struct per segment. Raises WrongResult for state or rows that do not have their declared types."""
-    type_ = processed_type(function.spec, broadcast=broadcast)
-    parts = {field.name: field.type for field in type_}
-    arrays = [
-        _state_column(function, [each.state for each in processed], parts[STATE], broadcast=broadcast),
-        _timer_column(processed, parts[TIMERS]),
-        _output_column(function, processed, parts[OUTPUT]),
-    ]
-    return pa.StructArray.from_arrays(arrays, fields=list(type_))
+class SegmentWriter:
+    """Writes results of one call, and what its segments emit before they end."""
 
+    def __init__(self, function: ProcessFunction, call: ProcessCall) -> None:
+        self.type = processed_type(function.spec, broadcast=call.broadcast)
+        self._output: pa.ListType = self.type.field(OUTPUT).type
+        self._results = function.results
+        self._states = [entry for entry in function.states if entry.broadcast is call.broadcast]
 
-def _state_column(
-    function: ProcessFunction, stored: Sequence[list[Any]], type_: pa.DataType, *, broadcast: bool
-) -> pa.Array:
-    """A struct with the stored form of each entry; null if all entries are empty."""
-    entries = [entry for entry in function.states if entry.broadcast is broadcast]
-    if not entries:
-        return pa.array([None] * len(stored), type_)
-    arrays = []
-    for index, entry in enumerate(entries):
-        try:
-            arrays.append(entry.codec.encode([each[index] for each in stored]))
-        except Exception as error:
-            raise WrongResult(ErrorCode.RESULT_TYPE, f"state entry {entry.name!r}: {describe(error)}") from error
-    empty = functools.reduce(pc.and_, [array.is_null() for array in arrays])
-    return pa.StructArray.from_arrays(arrays, fields=list(type_), mask=empty)
+    def results(self, processed: Sequence[Processed]) -> pa.Array:
+        """A struct per segment. Raises WrongResult for state or rows that do not have their declared types."""
+        state = self._state([each.state for each in processed])
+        rows = self.rows([emitted for each in processed for emitted in each.output])
+        output = pa.ListArray.from_arrays(_offsets([len(each.output) for each in processed]), rows, type=self._output)
+        return pa.StructArray.from_arrays([state, self._timers(processed), output], fields=list(self.type))
 
+    def rows(self, emitted: Sequence[Emitted]) -> pa.StructArray:
+        """The emitted rows. Raises WrongResult for values that do not have their columns' types."""
+        rows, kinds, times, values = zip(*emitted, strict=True) if emitted else ((), (), (), ())
+        insert_only = self._results.mode.is_insert_only
+        columns = [
+            pa.array(rows, pa.int32()),
+            pa.nulls(len(emitted), pa.int8()) if insert_only else pa.array([kind.code for kind in kinds], pa.int8()),
+            pa.array(times, pa.int64()),
+            self._results.encode(values),
+        ]
+        return pa.StructArray.from_arrays(columns, fields=list(self._output.value_type))
 
-def _timer_column(processed: Sequence[Processed], type_: pa.DataType) -> pa.Array:
-    flat = [timer for each in processed for timer in each.timers]
-    names = pa.array([name for name, _ in flat], pa.string())
-    times = pa.array([time for _, time in flat], pa.int64())
-    struct = pa.StructArray.from_arrays([names, times], fields=list(type_.value_type))
-    return pa.ListArray.from_arrays(_offsets([len(each.timers) for each in processed]), struct, type=type_)
+    def part(self, rows: pa.StructArray) -> pa.Array:
+        """A value of the result with these emitted rows, without state and timers."""
+        parts = {field.name: pa.nulls(1, field.type) for field in self.type}
+        parts[OUTPUT] = pa.ListArray.from_arrays(pa.array([0, len(rows)], pa.int32()), rows, type=self._output)
+        return pa.StructArray.from_arrays([parts[field.name] for field in self.type], fields=list(self.type))
 
+    def _state(self, stored: Sequence[list[Any]]) -> pa.Array:
+        """A struct with the stored form of each entry; null if all entries are empty."""
+        type_ = self.type.field(STATE).type
+        if not self._states:
+            return pa.array([None] * len(stored), type_)
+        arrays = []
+        for index, entry in enumerate(self._states):
+            try:
+                arrays.append(entry.codec.encode([each[index] for each in stored]))
+            except Exception as error:
+                raise WrongResult(ErrorCode.RESULT_TYPE, f"state entry {entry.name!r}: {describe(error)}") from error
+        empty = functools.reduce(pc.and_, [array.is_null() for array in arrays])
+        return pa.StructArray.from_arrays(arrays, fields=list(type_), mask=empty)
 
-def _output_column(function: ProcessFunction, processed: Sequence[Processed], type_: pa.DataType) -> pa.Array:
-    rows = output_array(function, [emitted for each in processed for emitted in each.output], type_.value_type)
-    return pa.ListArray.from_arrays(_offsets([len(each.output) for each in processed]), rows, type=type_)
-
-
-def output_array(function: ProcessFunction, emitted: Sequence[Emitted], type_: pa.DataType) -> pa.StructArray:
-    """The emitted rows. Raises WrongResult for values that do not have their columns' types."""
-    rows, kinds, times, values = zip(*emitted, strict=True) if emitted else ((), (), (), ())
-    insert_only = function.results.mode.is_insert_only
-    columns = [
-        pa.array(rows, pa.int32()),
-        pa.nulls(len(emitted), pa.int8()) if insert_only else pa.array([kind.code for kind in kinds], pa.int8()),
-        pa.array(times, pa.int64()),
-        function.results.encode(values),
-    ]
-    return pa.StructArray.from_arrays(columns, fields=list(type_))
-
-
-def part_of(output: pa.StructArray, type_: pa.DataType) -> pa.Array:
-    """A value of the result with these output rows, without state and timers."""
-    parts = {field.name: pa.nulls(1, field.type) for field in type_}
-    offsets = pa.array([0, len(output)], pa.int32())
-    parts[OUTPUT] = pa.ListArray.from_arrays(offsets, output, type=type_.field(OUTPUT).type)
-    return pa.StructArray.from_arrays([parts[field.name] for field in type_], fields=list(type_))
+    def _timers(self, processed: Sequence[Processed]) -> pa.Array:
+        type_, flat = self.type.field(TIMERS).type, [timer for each in processed for timer in each.timers]
+        names = pa.array([name for name, _ in flat], pa.string())
+        times = pa.array([time for _, time in flat], pa.int64())
+        struct = pa.StructArray.from_arrays([names, times], fields=list(type_.value_type))
+        return pa.ListArray.from_arrays(_offsets([len(each.timers) for each in processed]), struct, type=type_)
 
 
 def _offsets(lengths: Sequence[int]) -> pa.Array:
