@@ -4,7 +4,7 @@ The rows of a key are held in memory, like those of a window's partition.
 """
 
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 
 import numpy as np
@@ -51,12 +51,11 @@ def map_changes(
     """Turn input batches, sorted by key, into output batches. Raises FunctionFailed, and errors of streams."""
     retracting = plan.kinds is not None
     with ExitStack() as cleanup:
-        evaluations = [
+        made = (
             Evaluation(source, plan.keys, plan.key_names, runtime, each_row=True, retracting=retracting)
             for source in plan.inputs
-        ]
-        for evaluation in evaluations:
-            cleanup.callback(evaluation.close)
+        )
+        evaluations = [cleanup.enter_context(closing(evaluation)) for evaluation in made]
         for table, starts in partitions_of(plan.keys, batches):
             history = _History(plan, table, starts)
             if not history.rows:

@@ -14,12 +14,12 @@ from spark_client.executor.aggregate.segment_columns import AggregateInput
 from spark_client.executor.aggregate.steps import recomputed
 from spark_client.executor.engine.policy import failure_text
 from spark_client.executor.scalar.column import batch_of, with_errors
-from spark_client.executor.stream.runtime import RUNTIME, Runtime
+from spark_client.executor.stream.runtime import RUNTIME
 
 __all__ = ["evaluate_group"]
 
 
-def evaluate_group(call: AggregateCall, *arrays: pa.Array, runtime: Runtime = RUNTIME) -> object:
+def evaluate_group(call: AggregateCall, *arrays: pa.Array) -> object:
     """The value of a group, as Spark's worker takes it: None, a scalar of Arrow, or a list of these.
 
     Spark has all rows of the group in memory; they are sent in parts if they do not fit into a message.
@@ -27,7 +27,6 @@ def evaluate_group(call: AggregateCall, *arrays: pa.Array, runtime: Runtime = RU
     Args:
         call: The call. If its number of arguments is not known, each array is one.
         *arrays: An array per argument, with the rows of the group. A call without arguments has one array.
-        runtime: What the task uses of its process.
 
     Raises:
         PlanError: There is no array, because the call has no arguments in SQL, or PySpark does not take the value.
@@ -43,8 +42,7 @@ def evaluate_group(call: AggregateCall, *arrays: pa.Array, runtime: Runtime = RU
     steps = recomputed(np.zeros(1, np.int64), np.full(1, table.num_rows))
     if (chosen := source.takes(table)) is not None:
         steps = steps.only(chosen)
-    evaluation = Evaluation(source, (), (), runtime, each_row=False, retracting=False)
-    with closing(evaluation):
+    with closing(Evaluation(source, (), (), RUNTIME, each_row=False, retracting=False)) as evaluation:
         (found,) = evaluation.evaluate(table, steps, np.zeros(1, np.int64))
         evaluation.finish()
     if found.errors and call.policy.on_error is OnError.FAIL:

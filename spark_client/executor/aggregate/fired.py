@@ -6,6 +6,7 @@ values are compared: the first value gives +I, a changed one -U and +U, no remai
 
 import dataclasses
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 
 import numpy as np
 import pandas as pd
@@ -135,12 +136,9 @@ class FiredBucket:
             applied = (AppliedField.ACCUMULATOR, AppliedField.FINAL_VALUE)
             call = dataclasses.replace(source.call, applied=applied)
             calls.append(segment_call(call, {ACCUMULATORS: 2 * number + 1, ROWS: 2 * number + 2}))
-        engine = RowEngine(calls, RUNTIME, ordered=True, merging=False)
-        try:
+        with closing(RowEngine(calls, RUNTIME, ordered=True, merging=False)) as engine:
             completed = engine.exchange(pa.RecordBatch.from_arrays(columns, names=names))
             engine.finish()
-        finally:
-            engine.close()
         for number, source in enumerate(plan.remotes):
             check_policy(source.call, completed.errors[number], keys, plan.key_names)
             accumulators, values = (each.to_pylist() for each in completed.values[number].flatten())

@@ -8,7 +8,7 @@ the size of a key.
 import itertools
 from collections import deque
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import closing
 from dataclasses import replace
 
 import numpy as np
@@ -52,7 +52,7 @@ def map_grouped(
     plan: PartialPlan, batches: Iterator[pa.RecordBatch], runtime: Runtime = RUNTIME
 ) -> Iterator[pa.RecordBatch]:
     """Turn input batches, sorted by key, into output batches. Raises FunctionFailed, and errors of streams."""
-    return run_sorted(lambda cleanup: _GroupedTask(plan, runtime, cleanup), batches)
+    return run_sorted(lambda: _GroupedTask(plan, runtime), batches)
 
 
 def map_gathered(
@@ -84,13 +84,11 @@ def _by_key(plan: PartialPlan, rows: pa.Table) -> list[pa.RecordBatch]:
 
 
 class _GroupedTask:
-    def __init__(self, plan: PartialPlan, runtime: Runtime, cleanup: ExitStack) -> None:
+    def __init__(self, plan: PartialPlan, runtime: Runtime) -> None:
         self._plan = plan
         self._engine = RowEngine(planned_calls(plan), runtime, ordered=True, merging=False)
         self._chain = _Chain(plan, runtime)
         self._clock = runtime.clock
-        cleanup.callback(self._engine.close)
-        cleanup.callback(self._chain.close)
         self._in_flight: deque[tuple[KeyedBundle, Integers | None]] = deque()
         self._count = 0
         """The net rows of the current chain, in a changelog."""
@@ -107,6 +105,11 @@ class _GroupedTask:
         yield from self._outputs(self._engine.drain())
         self._engine.finish()
         self._chain.finish()
+
+    def close(self) -> None:
+        """Cancel the calls in flight."""
+        with closing(self._engine):
+            self._chain.close()
 
     def _outputs(self, completed: Iterator[Completed]) -> Iterator[pa.RecordBatch]:
         for each in completed:

@@ -4,7 +4,7 @@ The rows of a partition are held in memory, as in Spark's own Python window func
 """
 
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 
 import numpy as np
@@ -67,9 +67,7 @@ class OverPlan:
 def map_over(plan: OverPlan, batches: Iterator[pa.RecordBatch], runtime: Runtime = RUNTIME) -> Iterator[pa.RecordBatch]:
     """Turn input batches into output batches with the same rows. Raises FunctionFailed, and errors of streams."""
     with ExitStack() as cleanup:
-        evaluations = [_evaluation(each, plan, runtime) for each in plan.inputs]
-        for evaluation in evaluations:
-            cleanup.callback(evaluation.close)
+        evaluations = [cleanup.enter_context(closing(_evaluation(each, plan, runtime))) for each in plan.inputs]
         for table, starts in partitions_of(plan.partition, batches):
             calls = zip(plan.inputs, evaluations, strict=True)
             passed = table.select(list(plan.passed))

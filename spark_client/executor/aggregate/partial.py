@@ -8,7 +8,7 @@ the next costs many times more than merging it. The final merge handles the rest
 import itertools
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import ExitStack, closing
+from contextlib import closing
 from functools import partial
 
 import numpy as np
@@ -70,8 +70,7 @@ def _applied(
         return
     engine = RowEngine(planned_calls(plan), runtime, ordered=True, merging=False)
     in_flight: deque[KeyedBundle] = deque()
-    with ExitStack() as cleanup:
-        cleanup.callback(engine.close)
+    with closing(engine):
         engine.open(_grouped(plan, pa.Table.from_batches([first.slice(0, 1)])).batch(plan).schema)
         bounds = engine.bundles()
 

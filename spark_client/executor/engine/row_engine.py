@@ -75,8 +75,7 @@ class RowEngine:
 
         Raises what CallStream raises. If the generator is closed early, the calls in flight are cancelled.
         """
-        with contextlib.ExitStack() as cleanup:
-            cleanup.callback(self.close)
+        with contextlib.closing(self):
             for table in merged(self._taken(batches), self._wanted_rows, self._clock):
                 self.open(table.schema)
                 yield from self._handed(self._feed(table))

@@ -8,7 +8,7 @@ the size of a key. At the end of the input, the watermark moves to the end of ti
 import itertools
 from collections import deque
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import closing
 
 import numpy as np
 import pyarrow as pa
@@ -31,17 +31,15 @@ def map_processed(
     plan: ProcessPlan, batches: Iterator[pa.RecordBatch], runtime: Runtime = RUNTIME
 ) -> Iterator[pa.RecordBatch]:
     """Turn input batches, sorted by key, into rows of the result. Raises FunctionFailed, and errors of streams."""
-    return run_sorted(lambda cleanup: ProcessTask(plan, runtime, cleanup), batches)
+    return run_sorted(lambda: ProcessTask(plan, runtime), batches)
 
 
 class ProcessTask:
-    """The streams of a task. `cleanup` closes them, also if the task fails."""
+    """The streams of a task, for which `close` is called at last, also if the task fails."""
 
-    def __init__(self, plan: ProcessPlan, runtime: Runtime, cleanup: ExitStack) -> None:
+    def __init__(self, plan: ProcessPlan, runtime: Runtime) -> None:
         self._plan = plan
         self._engine, self._chain = segment_engine(plan, runtime), segment_engine(plan, runtime)
-        cleanup.callback(self._engine.close)
-        cleanup.callback(self._chain.close)
         self._chained = False
         self._before: Before | None = None
         """State and timers of the key in the current chain."""
@@ -68,6 +66,11 @@ class ProcessTask:
         self._engine.finish()
         if self._chained:
             self._chain.finish()
+
+    def close(self) -> None:
+        """Cancel the calls in flight. Safe to call twice."""
+        with closing(self._engine):
+            self._chain.close()
 
     def _outputs(self, completed: Iterator[Completed]) -> Iterator[pa.RecordBatch]:
         for each in completed:

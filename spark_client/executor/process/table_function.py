@@ -1,7 +1,7 @@
 """Arrow UDTFs of Spark: a request for the rows of each key, or for each batch of a table with row semantics."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -70,8 +70,7 @@ class _Streams:
     """The streams of a Spark task, on which its keys follow each other."""
 
     def __init__(self, plan: ProcessPlan) -> None:
-        self._cleanup = ExitStack()
-        self._task = ProcessTask(plan, RUNTIME, self._cleanup)
+        self._task = ProcessTask(plan, RUNTIME)
         self._is_whole = True
 
     def processed(self, batches: Sequence[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -83,7 +82,7 @@ class _Streams:
 
     def end(self) -> None:
         """End the streams; if the task failed, cancel them."""
-        with self._cleanup:
+        with closing(self._task):
             if self._is_whole:
                 self._task.finish()
 

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import closing
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -62,15 +62,15 @@ class SortedTask(Protocol):
     """The work of one Spark task. `first` is the first batch with rows; `batches` are the following ones."""
 
     def run(self, first: pa.RecordBatch, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]: ...
+    def close(self) -> None: ...
 
 
-def run_sorted(make: Callable[[ExitStack], SortedTask], batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def run_sorted(make: Callable[[], SortedTask], batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """The output of a task. If there are no rows, the task is not created and there is no output."""
     first = next((batch for batch in batches if batch.num_rows), None)
-    if first is None:
-        return
-    with ExitStack() as cleanup:
-        yield from make(cleanup).run(first, batches)
+    if first is not None:
+        with closing(make()) as task:
+            yield from task.run(first, batches)
 
 
 class KeyRows(NamedTuple):
