@@ -47,7 +47,6 @@ class Evaluation:
         wanted = (AppliedField.STARTING_VALUE, AppliedField.UPDATED_VALUES) if each_row else (AppliedField.FINAL_VALUE,)
         self._engine = self._new_engine(wanted, chained=False)
         self._chained = self._new_engine((AppliedField.ACCUMULATOR, *wanted), chained=True)
-        self._chain_used = False
         self._values_within = FIRST_VALUES
         """An estimate of the number of values that fit in a bundle."""
 
@@ -86,8 +85,7 @@ class Evaluation:
     def finish(self) -> None:
         """End the streams and compare the counts."""
         self._engine.finish()
-        if self._chain_used:
-            self._chained.finish()
+        self._chained.finish()
 
     def close(self) -> None:
         """Cancel the calls in flight. Safe to call twice."""
@@ -153,7 +151,6 @@ class Evaluation:
         waits = self._source.call.policy.on_error is not OnError.FAIL
         waiting: list[Evaluated] = []
         done, count = 0, bundles.steps_of(segment)
-        self._chain_used = True
         while done < count:
             end = min(done + (min(most, self._values_within) if self._each_row else most), count)
             before = accumulator_lists([accumulator], spec.accumulator)

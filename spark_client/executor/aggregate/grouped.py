@@ -172,7 +172,6 @@ class _Chain:
         self._errors: list[RowError | None] = [None] * len(plan.inputs)
         self.started = False
         """Whether a part of the key has been applied and more parts follow."""
-        self._used = False
 
     def apply(self, part: pa.Table) -> tuple[KeyedBundle, Completed]:
         """Apply rows of the key, and keep the accumulators and errors for the next part."""
@@ -195,7 +194,7 @@ class _Chain:
             columns.append(errors)
         names = [KEY, *(str(index) for index in range(len(columns) - 1))]
         completed = self._engine.exchange(pa.RecordBatch.from_arrays(columns, names=names))
-        self._used = self.started = True
+        self.started = True
         self._accumulators = [values.flatten()[0] for values in completed.values]
         self._errors = [errors.get(0) for errors in completed.errors]
         return bundle, completed
@@ -208,8 +207,7 @@ class _Chain:
 
     def finish(self) -> None:
         """End the streams and compare the counts."""
-        if self._used:
-            self._engine.finish()
+        self._engine.finish()
 
     def close(self) -> None:
         """Cancel the calls in flight. Safe to call twice."""

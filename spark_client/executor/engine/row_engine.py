@@ -98,7 +98,7 @@ class RowEngine:
         yield from self.drain()
 
     def finish(self) -> None:
-        """End the streams after the last outcome and compare the counts with the server's."""
+        """End the streams, if there are any, after the last outcome and compare the counts with the server's."""
         self._come()
         for stream in self._streams.values():
             stream.finish()

@@ -40,7 +40,6 @@ class ProcessTask:
     def __init__(self, plan: ProcessPlan, runtime: Runtime) -> None:
         self._plan = plan
         self._engine, self._chain = segment_engine(plan, runtime), segment_engine(plan, runtime)
-        self._chained = False
         self._before: Before | None = None
         """State and timers of the key in the current chain."""
         self._in_flight: deque[Segments] = deque()
@@ -64,8 +63,7 @@ class ProcessTask:
     def finish(self) -> None:
         """End the streams and compare the counts. Call it after the output for all rows."""
         self._engine.finish()
-        if self._chained:
-            self._chain.finish()
+        self._chain.finish()
 
     def close(self) -> None:
         """Cancel the calls in flight. Safe to call twice."""
@@ -100,7 +98,6 @@ class ProcessTask:
     def _part(self, table: pa.Table, *, ends: bool) -> Iterator[pa.RecordBatch]:
         """The output for a part of the key in the current chain, or in a new one."""
         segments = self._segments(table, np.zeros(1, np.int64), ends=ends)
-        self._chained = True
         # A batch of one segment is one piece.
         (completed,) = self._chain.exchange_pieces(segments.batch())
         segments.require_success(completed)
