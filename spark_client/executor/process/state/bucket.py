@@ -114,26 +114,26 @@ class BucketWork:
             if self._plan.rows_first:
                 held = held.with_rows(*more)
         if self._plan.rows_first:
-            flushed, held = self._flushed(entries, held, rows)
-            yield from self._rows(entries, *_joined((rows, of_row), flushed), moment.before, advance=moment.advanced)
+            released, numbers, held = self._released(entries, held, rows)
+            rows, of_row = pa.concat_arrays([rows, released]), np.concatenate([of_row, numbers])
+            yield from self._rows(entries, rows, of_row, moment.before, advance=moment.advanced)
             return held
         if moment.advanced:
-            flushed, held = self._flushed(entries, held, rows)
-            yield from self._rows(entries, *flushed, moment.before, advance=True)
+            released, numbers, held = self._released(entries, held, rows)
+            yield from self._rows(entries, released, numbers, moment.before, advance=True)
         yield from self._rows(entries, rows, of_row, moment.watermark, advance=False)
         return held if held is None else held.with_rows(*more)
 
-    def _flushed(
+    def _released(
         self, entries: StoredKeys, held: HeldRows | None, like: pa.StructArray
-    ) -> tuple[tuple[pa.StructArray, Integers], HeldRows | None]:
+    ) -> tuple[pa.StructArray, Integers, HeldRows | None]:
         """The rows that this watermark releases, with their entries, and the rows that are still held."""
         watermark = self._moment.watermark
         if held is None or watermark is None:
-            return (like.slice(0, 0), np.zeros(0, np.int64)), held
+            return like.slice(0, 0), np.zeros(0, np.int64), held
         if self._plan.keeps_released:
             entries.release(*held.due_times(watermark))
-        rows, numbers, rest = held.due(watermark)
-        return (rows, numbers), rest
+        return held.due(watermark)
 
     def _rows(
         self, entries: StoredKeys, rows: pa.StructArray, of_row: Integers, seen: int | None, *, advance: bool
@@ -202,12 +202,6 @@ class BucketWork:
         np.minimum.at(self.due, places[numbers], entries.earliest(held_times)[numbers])
         at = sorted(loaded)
         self.expiry[at] = half_expired(places[owners], times, pages.count)[at]
-
-
-def _joined(
-    one: tuple[pa.StructArray, Integers], two: tuple[pa.StructArray, Integers]
-) -> tuple[pa.StructArray, Integers]:
-    return pa.concat_arrays([one[0], two[0]]), np.concatenate([one[1], two[1]])
 
 
 def _bundles(starts: Integers, stops: Integers, limit: int) -> list[tuple[int, int]]:
