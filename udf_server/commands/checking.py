@@ -25,7 +25,6 @@ from udf_server.hosting.registry import Catalog, Registry, check_guards, check_w
 from udf_server.limits.limiter import Limiter
 from udf_server.limits.sharing.claims import CoordinationFailed
 from udf_server.limits.sharing.ledgers import ledgers_from_url
-from udf_server.plugins.loading import build_plugin_manager, load_functions
 from udf_server.security.access import Access, access_rules
 from udf_server.security.files import server_credentials
 from udf_server.serving.config import ServerConfig, config_of, read_table
@@ -33,7 +32,7 @@ from udf_server.serving.devices import environment_of
 from udf_server.serving.exposure import exposed
 from udf_server.serving.groups import DEFAULT_GROUP
 from udf_server.serving.interpreters import functions_of_groups
-from udf_server.serving.membership import check_clashes, config_of_group
+from udf_server.serving.membership import check_clashes, config_of_group, registry_of
 from udf_server.serving.processes import Processes, warn_of_memory
 from udf_server.serving.resources import worker_processes
 from udf_server.serving.server import Server
@@ -210,21 +209,17 @@ def _check_tables(
 def _loaded(config: ServerConfig, findings: Findings) -> Registry:
     """The functions of the plugins that can be loaded."""
     sys.path.insert(0, str(Path.cwd()))
-
-    def load(*plugins: str, entry_points: bool | None = False) -> Registry:
-        return Registry(load_functions(build_plugin_manager(plugins, config.block, entry_points=entry_points)))
-
     try:
-        return load(*config.plugin, entry_points=config.entry_points)
+        return registry_of(config)
     except RemoteUdfError as error:
         findings.refuse(str(error))
     good = []
     for plugin in config.plugin:
         with findings.noted():
-            load(plugin)
+            registry_of(dataclasses.replace(config, plugin=(plugin,), entry_points=False))
             good.append(plugin)
     with findings.noted():
-        return load(*good, entry_points=config.entry_points or False)
+        return registry_of(dataclasses.replace(config, plugin=tuple(good), entry_points=config.entry_points or False))
     return Registry(())
 
 

@@ -39,14 +39,13 @@ from udf_server.declaring.functions import Function
 from udf_server.environments.uv import Uv
 from udf_server.hosting.registry import Registry
 from udf_server.page.texts import with_text_keys
-from udf_server.plugins.loading import build_plugin_manager, load_functions
 from udf_server.security.access import hashed, new_token
 from udf_server.serving.config import FILE_VARIABLE, ServerConfig, load_config, settings
 from udf_server.serving.control import ask_reload
 from udf_server.serving.devices import environment_of
 from udf_server.serving.groups import DEFAULT_GROUP
 from udf_server.serving.interpreters import functions_of_groups, run_in_group, sync
-from udf_server.serving.membership import Membership, config_of_group
+from udf_server.serving.membership import Membership, config_of_group, registry_of
 from udf_server.serving.process_setup import configure_logging, tune_process
 from udf_server.serving.resources import part_of, worker_processes
 from udf_server.serving.server import Server
@@ -96,9 +95,7 @@ def _flags(*names: str) -> Callable[[Callable[Concatenate[ServerConfig, P], None
 def _registry(config: ServerConfig, group: str = DEFAULT_GROUP) -> Registry:
     """The functions of one group of these settings."""
     sys.path.insert(0, str(Path.cwd()))  # modules named with --plugin, as `python -m` would find them
-    config = config_of_group(config, group)
-    manager = build_plugin_manager(config.plugin, config.block, entry_points=config.entry_points)
-    return Registry(load_functions(manager))
+    return registry_of(config_of_group(config, group))
 
 
 def _find(registry: Registry, name: str, config: ServerConfig, *command: str) -> Function:
@@ -322,7 +319,7 @@ def check(plugin: str | None, file: Path | None, connect: bool) -> None:
         click.echo(f"{file or 'the environment'}: {numbers}")
         sys.exit(bool(found.refused))
     sys.path.insert(0, str(Path.cwd()))
-    registry = Registry(load_functions(build_plugin_manager([plugin], entry_points=False)))
+    registry = registry_of(ServerConfig(plugin=(plugin,), entry_points=False))
     click.echo(listed(shown_of(registry)))
     click.echo(f"{plugin}: {len(list(registry))} functions, nothing wrong")
 

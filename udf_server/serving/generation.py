@@ -11,10 +11,10 @@ from typing import Any
 import uvloop
 
 from remote_udf.errors import RemoteUdfError
-from udf_server.hosting.registry import Registry
-from udf_server.plugins.loading import build_plugin_manager, load_functions, report_of
+from udf_server.plugins.loading import report_of
 from udf_server.plugins.sources import Sources
 from udf_server.serving.config import ServerConfig
+from udf_server.serving.membership import registry_of
 from udf_server.serving.process_setup import tune_process
 from udf_server.serving.server import Server
 from udf_server.streams.entrance import Edits
@@ -63,8 +63,7 @@ def serve_generation(config: ServerConfig, end: socket.socket, listening: socket
     parent = Messages(end)
     try:
         sources = Sources(watched=True)
-        manager = build_plugin_manager(config.plugin, config.block, entry_points=config.entry_points, sources=sources)
-        registry = Registry(load_functions(manager))
+        registry = registry_of(config, sources)
         link = _Link(parent)
         edits = Edits(sources, link.replace)
         server = Server(config, registry, share_port=not config.unix_socket, edits=edits, listening=listening)

@@ -10,13 +10,15 @@ from pathlib import Path
 from remote_udf.functions import FunctionSpec
 from remote_udf.option_values import unknown
 from udf_server.base.errors import FunctionClash, InvalidConfig
-from udf_server.hosting.registry import Catalog, check_guards, check_weights
+from udf_server.hosting.registry import Catalog, Registry, check_guards, check_weights
 from udf_server.plugins.hookspecs import PROJECT
+from udf_server.plugins.loading import build_plugin_manager, load_functions
+from udf_server.plugins.sources import Sources
 from udf_server.serving.config import ServerConfig
 from udf_server.serving.groups import DEFAULT_GROUP
 from udf_server.streams.routes import GroupFunction, name_of_route
 
-__all__ = ["Membership", "check_clashes", "check_whole", "config_of_group"]
+__all__ = ["Membership", "check_clashes", "check_whole", "config_of_group", "registry_of"]
 
 log = logging.getLogger(__name__)
 
@@ -60,6 +62,12 @@ def config_of_group(config: ServerConfig, name: str) -> ServerConfig:
     # An environment has what was asked for: the plugins of its packages are found by their entry points.
     plugins, found = (group.plugins, False) if asked is None else (asked.files, True)
     return dataclasses.replace(config, plugin=plugins, block=(), entry_points=found, devices=())
+
+
+def registry_of(config: ServerConfig, sources: Sources | None = None) -> Registry:
+    """The functions of the plugins that these settings name. Raises PluginError."""
+    manager = build_plugin_manager(config.plugin, config.block, entry_points=config.entry_points, sources=sources)
+    return Registry(load_functions(manager))
 
 
 def check_clashes(own: Sequence[FunctionSpec], elsewhere: Sequence[GroupFunction]) -> None:

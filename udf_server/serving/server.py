@@ -31,7 +31,6 @@ from udf_server.limits.sharing.coordinator import Coordinator
 from udf_server.limits.sharing.ledgers import LocalLedgers, ledgers_from_url
 from udf_server.page.site import Site
 from udf_server.page.sources import LocalSource
-from udf_server.plugins.loading import build_plugin_manager, load_functions
 from udf_server.plugins.metrics import PLUGIN_METRICS
 from udf_server.security.access import Access, access_rules
 from udf_server.security.callers import OTHERS
@@ -40,7 +39,7 @@ from udf_server.serving.config import ServerConfig
 from udf_server.serving.devices import device_inside
 from udf_server.serving.exposure import check_exposure, tokens_allowed
 from udf_server.serving.grpc_server import GrpcServer
-from udf_server.serving.membership import Membership
+from udf_server.serving.membership import Membership, registry_of
 from udf_server.serving.resources import limited_cores
 from udf_server.serving.upkeep import LoopWatch, Upkeep
 from udf_server.stores.entries import sealing
@@ -78,10 +77,7 @@ class Server:
         check_exposure(config)
         self._share_port, self._edits, self._listening = share_port, edits, listening
         self.config = config
-        if registry is None:
-            manager = build_plugin_manager(config.plugin, config.block, entry_points=config.entry_points)
-            registry = Registry(load_functions(manager))
-        self.registry = registry
+        self.registry = registry = registry_of(config) if registry is None else registry
         self._membership, self._device = membership or Membership(), device
         if self._membership.group is None:
             check_weights(config.weights, registry)
