@@ -4,7 +4,8 @@ from udf_server.serving.server import running_server
 from udf_server.testing.calls import AppliedResult, RunResult, metric_value
 from udf_server.testing.control import FaultInjector, ManualClock
 from udf_server.testing.environment import FunctionEnvironment
-from udf_server.testing.processing import PendingTimer, ProcessTableHarness, table
+from udf_server.testing.processing import PendingTimer, ProcessTableHarness
+from udf_server.testing.tables import table
 
 __all__ = [
     "AppliedResult",

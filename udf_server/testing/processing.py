@@ -30,7 +30,7 @@ from udf_server.testing.steps import Arrived, Kept, StateEntries
 from udf_server.testing.tables import SortBuffer, table
 from udf_server.values.values import Key, codec_for_type
 
-__all__ = ["PendingTimer", "ProcessTableHarness", "table"]
+__all__ = ["PendingTimer", "ProcessTableHarness"]
 
 END_OF_TIME = 2**63 - 1
 
