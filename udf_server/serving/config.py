@@ -25,7 +25,7 @@ from udf_server.limits.settings import GuardSettings, WithoutCoordination
 from udf_server.runners.room import RESULT_BYTES
 from udf_server.security.callers import CallerSettings, parse_callers
 from udf_server.serving.devices import named_devices
-from udf_server.serving.groups import GroupSettings, parse_groups
+from udf_server.serving.groups import LAST_PORT, GroupSettings, parse_groups
 from udf_server.serving.setting_values import bytes_, in_file, invalid, nonblank, number, switch, texts, whole_number
 
 __all__ = [
@@ -90,7 +90,7 @@ class ServerConfig:
     """All settings, validated. Raises InvalidConfig for an invalid value."""
 
     host: str = _setting(nonblank, "127.0.0.1", "Address to listen on.")
-    port: int = _setting(whole_number, 50051, "Port to listen on; 0 picks a free one.", least=0, most=65_535)
+    port: int = _setting(whole_number, 50051, "Port to listen on; 0 picks a free one.", least=0, most=LAST_PORT)
     processes: int = _setting(
         whole_number, 0,
         "Number of worker processes on the port; each uses one core. 0: one for each whole core of the container's CPU "
@@ -105,7 +105,7 @@ class ServerConfig:
     unix_socket: str | None = _setting(nonblank, None, "Listen on this Unix socket instead of host and port.")
     metrics_host: str = _setting(nonblank, "127.0.0.1", "Address of the HTTP server for metrics and health.")
     metrics_port: int = _setting(
-        whole_number, 9464, "Port of the HTTP server; 0 picks a free one.", least=0, most=65_535
+        whole_number, 9464, "Port of the HTTP server; 0 picks a free one.", least=0, most=LAST_PORT
     )
     page: bool = _setting(
         switch, True, "Serve the web UI on the HTTP server: functions, their documentation and rates."
