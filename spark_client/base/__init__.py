@@ -4,8 +4,7 @@ config       the arguments of `connect`, which are sent to executors; security: 
 calls        what a task must know to open the stream of one call; options: reading the options of a call
 errors       the error classes that users see; targets: addresses and paths that users give
 statistics   what a task counts, and what calls of a function have cost
-types        Spark types as Arrow types; identifiers: names of columns by the rules of the session
+types        Spark's types for Arrow and Python; identifiers: names of columns by the rules of the session
 changelogs   the column `row_kind`; grouped: Spark's own groupings, and what describes their state
-passed_columns  converts columns whose types Spark does not pass to Python
 notebooks    what IPython and Jupyter show; job_tags: jobs that are cancelled, as for an interrupted cell
 """

@@ -20,9 +20,8 @@ from sqlglot import exp
 from remote_udf.errors import UnsupportedType
 from spark_client.base.errors import PlanError
 from spark_client.base.identifiers import Identifiers, column_named, identifiers_of
-from spark_client.base.passed_columns import passed_type
 from spark_client.base.targets import require_no_credentials
-from spark_client.base.types import arrow_type
+from spark_client.base.types import arrow_type, passed_type
 from spark_client.parquet.conditions import Conditions
 from spark_client.parquet.conform import Calendars
 from spark_client.parquet.scan import ScanColumn, ScanPlan, Split, over_files

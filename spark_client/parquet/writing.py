@@ -24,9 +24,8 @@ from remote_udf.raw_texts import replaced
 from spark_client.base.errors import PlanError, WriteFailed
 from spark_client.base.identifiers import identifiers_of
 from spark_client.base.job_tags import JobTags
-from spark_client.base.passed_columns import passed_type
 from spark_client.base.targets import require_no_credentials
-from spark_client.base.types import arrow_type, spark_type
+from spark_client.base.types import arrow_type, passed_type, spark_type
 from spark_client.executor.scalar.dead_letter import SPARK_SCHEMA
 from spark_client.parquet.committing import (
     FAILED,

@@ -19,8 +19,7 @@ from pyspark.sql.types import DataType, StructField, StructType
 from remote_udf.options import OnError
 from spark_client.base.calls import ScalarCall
 from spark_client.base.identifiers import error_column, hidden
-from spark_client.base.passed_columns import map_in_arrow
-from spark_client.base.types import spark_type
+from spark_client.base.types import map_in_arrow, spark_type
 from spark_client.executor.engine.policy import ERROR_TYPE
 from spark_client.executor.scalar.rows import number_of, without_number
 from spark_client.planning.scans import Batches, renamed, scan_of

@@ -15,7 +15,7 @@ from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
 
 from spark_client.base.errors import PlanError
 from spark_client.base.identifiers import column_named
-from spark_client.base.passed_columns import map_in_arrow
+from spark_client.base.types import map_in_arrow
 from spark_client.executor.packed_batches import unpacked
 from spark_client.executor.watermarks.idle_clock import PACKED, STATE, IdleClock, packed_by_task, with_ticks
 from spark_client.windows.columns import field_named, hidden
