@@ -162,10 +162,6 @@ class AggregateExpression(ColumnValue):
         """The description of the function."""
         return self.function.spec
 
-    def column_name(self, frame: DataFrame) -> str:
-        """The name of the column: its alias, or a name as Spark makes it, `my_avg(price)`."""
-        return self.own_text(frame) if self.name is None else self.name
-
     def own_text(self, frame: DataFrame) -> str:
         """The name of the column without an alias."""
         shown = [
@@ -222,10 +218,6 @@ class OverExpression(ColumnValue):
             "alone or in an expression: use remote.with_columns(df, {name: ...}) in place of df.withColumn, or "
             "remote.select in place of df.select"
         )
-
-    def column_name(self, frame: DataFrame) -> str:
-        """The name of the column: its alias, or a name as Spark makes it, `my_avg(price)`."""
-        return self.expression.column_name(frame)
 
     def own_text(self, frame: DataFrame) -> str:
         """The name of the column without an alias."""

@@ -136,6 +136,10 @@ class ColumnValue:
         """The name of the column of the call without an alias."""
         raise NotImplementedError
 
+    def column_name(self, frame: DataFrame) -> str:
+        """The name of the column: its alias, or a name as Spark makes it, `my_avg(price)`."""
+        return self.own_text(frame) if (name := self.given_name()) is None else name
+
 
 def _operator(name: str) -> Any:
     def apply(self: ColumnValue, *others: object) -> Column:
