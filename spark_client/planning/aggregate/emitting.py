@@ -10,7 +10,6 @@ import itertools
 from collections.abc import Iterator, Mapping, Sequence
 
 import pandas as pd
-import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
@@ -97,14 +96,11 @@ def _planned(query: AggregateQuery, builtins: Sequence[Builtin], options: EmitOp
     for number, builtin in enumerate(builtins):
         if builtin.column is not None:
             query.hidden[_argument(number)] = column_named(builtin.column)
-    passes, query.builtins = query.builtins, []
+    query.builtins = []  # their arguments are hidden columns
     base = GroupedRows(query).frame()
-    query.builtins = passes
     fields = {field.name: field for field in base.schema.fields}
     keys = query.group_keys
-    place = {name: index for index, name in enumerate(fields)}
-    types = [arrow_type(fields[key].dataType, key) for key in keys]
-    plan = _fire_plan(query, builtins, options, place, types)
+    plan = _fire_plan(query, builtins, options, fields)
     last = F.unix_millis(F.col(keys[time]))
     over = F.timestamp_millis(last + options.lateness)
     metadata = watermark_of(fields[keys[time]])
@@ -157,9 +153,9 @@ def _argument(number: int) -> str:
 
 
 def _fire_plan(
-    query: AggregateQuery, builtins: Sequence[Builtin], options: EmitOptions, place: dict[str, int],
-    key_types: Sequence[pa.DataType],
-) -> FirePlan:  # fmt: skip
+    query: AggregateQuery, builtins: Sequence[Builtin], options: EmitOptions, fields: Mapping[str, StructField]
+) -> FirePlan:
+    place = {name: index for index, name in enumerate(fields)}
     numbers = {True: itertools.count(), False: itertools.count()}
     remote = (isinstance(each, AggregateExpression) for each in query.expressions)
     shown = [(is_remote, next(numbers[is_remote])) for is_remote in remote]
@@ -178,7 +174,7 @@ def _fire_plan(
         shown=tuple(shown),
         keys=tuple(place[name] for name in keys),
         key_names=query.shown_key_names,
-        key_types=tuple(key_types),
+        key_types=tuple(arrow_type(fields[name].dataType, name) for name in keys),
         kinds=None if query.kind is None else place[hidden("kind")],
         names=tuple(f"v{index}" for index in range(1 + len(keys) + len(shown))),
         zone=query.zone,
