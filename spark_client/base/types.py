@@ -85,9 +85,9 @@ def map_in_arrow(
     fields = frame.schema.fields
     if isinstance(schema, str) or not any(_has_months(field.dataType) for field in [*fields, *schema]):
         return frame.mapInArrow(operate, schema)
-    given = frame.select(*(_cast(field, _MONTH, T.IntegerType()) for field in fields))
+    given = frame.select(*(_cast(field, T.IntegerType()) for field in fields))
     sent = [T.StructField(f.name, _replaced(f.dataType, T.IntegerType()), f.nullable, f.metadata) for f in schema]
-    return given.mapInArrow(operate, T.StructType(sent)).select(*(_cast(field, _MONTH, None) for field in schema))
+    return given.mapInArrow(operate, T.StructType(sent)).select(*(_cast(field, None) for field in schema))
 
 
 def passed_type(type_: T.DataType) -> T.DataType:
@@ -95,13 +95,13 @@ def passed_type(type_: T.DataType) -> T.DataType:
     return _replaced(type_, T.IntegerType())
 
 
-def _cast(field: T.StructField, between: T.DataType, to: T.DataType | None) -> Column:
-    """The column with its intervals cast to `to` via `between`: Spark casts numbers only to intervals of one unit."""
+def _cast(field: T.StructField, to: T.DataType | None) -> Column:
+    """The column with its intervals cast to `to` via months: Spark casts numbers only to intervals of one unit."""
     column = column_named(field.name)
     if not _has_months(field.dataType):
         return column
     last = field.dataType if to is None else _replaced(field.dataType, to)
-    return column.cast(_replaced(field.dataType, between)).cast(last).alias(field.name, metadata=field.metadata)
+    return column.cast(_replaced(field.dataType, _MONTH)).cast(last).alias(field.name, metadata=field.metadata)
 
 
 def _replaced(type_: T.DataType, by: T.DataType) -> T.DataType:
