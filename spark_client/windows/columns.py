@@ -8,7 +8,7 @@ watermark, which is an instant.
 
 from collections.abc import Sequence
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, WindowSpec
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
@@ -117,10 +117,12 @@ def with_bounds(frame: DataFrame, field: T.StructField, start: Column, end: Colu
     return _bounded(frame, field, start, end, last_millisecond(end, field.dataType))
 
 
-def with_times(frame: DataFrame, field: T.StructField, start: Column, end: Column) -> DataFrame:
-    """Like `with_bounds`, for windows of elapsed time: `start` and `end` have the type of the field."""
-    last = elapsed(end, field.dataType, -MILLISECOND)
-    return _bounded(frame, field, _shown(start, field.dataType), _shown(end, field.dataType), last)
+def with_times(frame: DataFrame, field: T.StructField, rows: WindowSpec, micros: int) -> DataFrame:
+    """Like `with_bounds`, for windows from the first time of `rows` until this many microseconds after the last."""
+    time, type_ = column_named(field.name), field.dataType
+    end = elapsed(F.max(time).over(rows), type_, micros)
+    last = elapsed(end, type_, -MILLISECOND)
+    return _bounded(frame, field, _shown(F.min(time).over(rows), type_), _shown(end, type_), last)
 
 
 def _bounded(frame: DataFrame, field: T.StructField, start: Column, end: Column, last: Column) -> DataFrame:

@@ -78,8 +78,7 @@ def session(
     begins = (before.isNull() | (time > elapsed(before, field.dataType, micros))).cast("int")
     marked = present.select("*", begins.alias(_NEW))
     numbered = marked.select("*", F.sum(_NEW).over(by_time.rowsBetween(Window.unboundedPreceding, 0)).alias(_SESSION))
-    end = elapsed(F.max(time).over(one), field.dataType, micros)
-    return with_times(numbered, field, F.min(time).over(one), end)
+    return with_times(numbered, field, one, micros)
 
 
 def _on_stream(frame: DataFrame, field: T.StructField, micros: int, keys: Sequence[str]) -> DataFrame:
@@ -142,13 +141,12 @@ def tumble_rows(
     if frame.isStreaming:
         raise PlanError("TUMBLE_ROW is not supported on a stream: Spark cannot number the rows of one")
     partition = [column_named(name) for name in fields_named(frame, partition_by, "TUMBLE_ROW: PARTITION BY")]
-    present = frame.where(column_named(field.name).isNotNull())
-    position = F.row_number().over(Window.partitionBy(*partition).orderBy(column_named(field.name)))
+    time = column_named(field.name)
+    present = frame.where(time.isNotNull())
+    position = F.row_number().over(Window.partitionBy(*partition).orderBy(time))
     placed = present.select("*", position.alias(_POSITION))
     number = F.floor((F.col(_POSITION) - 1) / count) + 1
     numbered = placed.select("*", number.alias(WINDOW_NUMBER))
     one = Window.partitionBy(*partition, WINDOW_NUMBER)
-    time = column_named(field.name)
-    end = elapsed(F.max(time).over(one), field.dataType, MILLISECOND)
-    bounded = with_times(numbered, field, F.min(time).over(one), end)
+    bounded = with_times(numbered, field, one, MILLISECOND)
     return bounded.select(*(column_named(name) for name in [*frame.columns, *WINDOW_COLUMNS, WINDOW_NUMBER]))
