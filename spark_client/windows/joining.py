@@ -74,9 +74,9 @@ def window_join(
     _check_streams(left, right, kind)
     hide = {field.name: hidden(f"right_{index}") for index, field in enumerate(fields[1])}
     renamed = right.withColumnsRenamed(hide)
+    pairs = [(column_named(field.name), F.col(hidden(f"right_{index}"))) for index, field in enumerate(fields[0])]
     equal = []
-    for index, field in enumerate(fields[0]):
-        one, other = column_named(field.name), F.col(hidden(f"right_{index}"))
+    for index, (one, other) in enumerate(pairs):
         equal.append(one.eqNullSafe(other) if null_safe and index >= len(windows) else one == other)
         if kind == "full" and not null_safe:
             # In the state of a stream Spark treats null keys as equal; in other joins it removes them first.
@@ -96,8 +96,7 @@ def window_join(
     else:
         joined = left.join(renamed, matches, kind)
     shown = []
-    for index, field in enumerate(fields[0]):
-        one, other = column_named(field.name), F.col(hidden(f"right_{index}"))
+    for field, (one, other) in zip(fields[0], pairs, strict=True):
         value = {"right": other, "full": F.coalesce(one, other)}.get(kind, one)
         kept = watermark_of(field)
         shown.append(value.alias(field.name, metadata=kept) if kept else value.alias(field.name))
