@@ -25,9 +25,8 @@ from spark_client.sql.groups.grouping import (
     read_grouping,
     with_time,
 )
-from spark_client.sql.groups.hidden import HiddenColumns, is_computed, named_as_written
+from spark_client.sql.groups.hidden import HiddenColumns, is_computed, named_as_written, sort_of
 from spark_client.sql.groups.over_groups import OverGroups, split_having, tables_of_keys
-from spark_client.sql.groups.window_frames import sort_of
 from spark_client.sql.rows.calls import (
     CLAUSES,
     RemoteCall,

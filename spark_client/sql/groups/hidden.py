@@ -14,6 +14,7 @@ from sqlglot import exp
 from remote_udf.errors import UnsupportedType
 from spark_client.base.errors import PlanError
 from spark_client.functions.aggregate import AggregateExpression
+from spark_client.functions.window import Ordered
 from spark_client.sql.rows.calls import RemoteCall, is_scalar
 from spark_client.sql.rows.scope import HIDDEN, Scope
 from spark_client.sql.rows.sources import SelectSource
@@ -21,7 +22,15 @@ from spark_client.sql.text.nodes import Node, column
 from spark_client.sql.text.parsing import error_at
 from spark_client.sql.text.writers import canonical, written
 
-__all__ = ["HiddenColumns", "is_column_of_rows", "is_computed", "keep_field_names", "named_as_written"]
+__all__ = [
+    "HiddenColumns",
+    "is_column_of_rows",
+    "is_computed",
+    "keep_field_names",
+    "named_as_written",
+    "order_of",
+    "sort_of",
+]
 
 _QUERIES = (exp.Any, exp.All, exp.Exists, exp.In)
 """Conditions on a query: the query is not an expression without them."""
@@ -88,6 +97,19 @@ class HiddenColumns:
             raise error_at(read.tree, str(error)) from None
         expression = expression.distinct() if read.distinct else expression
         return expression if read.condition is None else expression.filter(self.name(read.condition))
+
+
+def sort_of(ordered: Node, column: str) -> Ordered:
+    """The order of a column with the direction of a sort expression. Without NULLS, nulls are the smallest values."""
+    down = bool(ordered.args.get("desc"))
+    return Ordered(column, descending=down, nulls_first=bool(ordered.args.get("nulls_first", not down)))
+
+
+def order_of(ordered: Node, hide: Callable[[Node], str]) -> str | Ordered:
+    """The column of one sort expression, with its direction unless that is Spark's default."""
+    name = hide(ordered.this if isinstance(ordered, exp.Ordered) else ordered)
+    sort = sort_of(ordered, name)
+    return sort if sort.descending or not sort.nulls_first else name
 
 
 @contextmanager

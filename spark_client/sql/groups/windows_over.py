@@ -4,17 +4,22 @@ As in Spark, an item without a remote aggregate is computed with the SELECT's ro
 windows of Spark's own and subqueries are computed there, so that CASE and AND can still prevent an evaluation.
 """
 
+import datetime
 from collections.abc import Callable, Collection, Mapping
 from functools import partial
+from typing import Any
 
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
 from sqlglot import exp
 
 from spark_client.base.errors import PlanError
 from spark_client.functions.aggregate import OverExpression
+from spark_client.functions.window import Months, Window, WindowSpec
 from spark_client.planning.over import plan_over
-from spark_client.sql.groups.hidden import HiddenColumns, is_column_of_rows, named_as_written
-from spark_client.sql.groups.window_frames import named_windows, read_window
+from spark_client.sql.groups.hidden import HiddenColumns, is_column_of_rows, named_as_written, order_of
 from spark_client.sql.rows.calls import SORTING, has_remote, is_remote_window, read_remote, walk_query
 from spark_client.sql.rows.scope import Scope
 from spark_client.sql.rows.sources import (
@@ -30,7 +35,7 @@ from spark_client.sql.text.nodes import Node, column
 from spark_client.sql.text.parsing import error_at
 from spark_client.sql.text.writers import canonical
 
-__all__ = ["with_windows_over"]
+__all__ = ["read_window", "with_windows_over"]
 
 
 def with_windows_over(scope: Scope, select: Node) -> Node:
@@ -46,8 +51,6 @@ class _WindowedSelect:
         self._scope = scope
         self._select = select
         self._source = source = scope.source(select)
-        self._functions = scope.functions
-        self._named = named_windows(select)
         self._hidden = HiddenColumns(scope, source)
         self._overs: dict[str, OverExpression] = {}
         self._kind = source.kind_column
@@ -56,7 +59,7 @@ class _WindowedSelect:
     def rewritten(self) -> Node:
         """The SELECT over the values. Raises PlanError with the position in the text."""
         select = self._select
-        ours = partial(has_remote, names=self._functions)
+        ours = partial(has_remote, names=self._scope.functions)
         shown = output_names(self._source, select, ours)
         stars = [item for item, name in zip(select.expressions, shown, strict=True) if name is None and not ours(item)]
         widths = iter([len(self._source.base({}, [star]).columns) for star in stars])
@@ -67,7 +70,11 @@ class _WindowedSelect:
         aliases: list[str] = []
         for item, name in zip(select.expressions, shown, strict=True):
             if name is None and ours(item):
-                items.append(self._several(item, aliases))
+                if not isinstance(item, exp.Aliases):
+                    raise error_at(item, several_columns(item))
+                items.append(
+                    exp.Aliases(this=self._outer(item.this, self._lateral(aliases)), expressions=item.expressions)
+                )
             elif name is None:
                 own = [next(left) for _ in range(next(widths))]
                 items += [exp.alias_(column(hidden), name, quoted=True) for hidden, name in own]
@@ -87,27 +94,19 @@ class _WindowedSelect:
         return outer
 
     def _clause(self, clause: Node, outputs: Collection[str]) -> Node:
+        def is_output(node: Node) -> bool:
+            return alias_in(node, outputs, self._source.key) and not self._source.shows(node)
+
         copy = clause.copy()
-        parts = copy.expressions or [copy.this]
-        for part in parts:
+        for part in copy.expressions or [copy.this]:
             inside = part.this if isinstance(part, exp.Ordered) else part
-            inside.replace(
-                self._outer(
-                    inside, lambda node: alias_in(node, outputs, self._source.key) and not self._source.shows(node)
-                )
-            )
+            inside.replace(self._outer(inside, is_output))
         return copy
 
     def _lateral(self, aliases: Collection[str]) -> Callable[[Node], bool]:
         """Returns whether a node refers to an earlier item of the SELECT."""
         lateral = {alias for alias in aliases if not self._source.has(alias)}
         return lambda node: alias_in(node, lateral, self._source.key) and not self._source.is_of_relation(node)
-
-    def _several(self, item: Node, aliases: Collection[str]) -> Node:
-        """An item with several columns and a remote aggregate. Raises PlanError if it does not name its columns."""
-        if not isinstance(item, exp.Aliases):
-            raise error_at(item, several_columns(item))
-        return exp.Aliases(this=self._outer(item.this, self._lateral(aliases)), expressions=item.expressions)
 
     def _written(self, tree: Node, aliases: Mapping[str, Node]) -> Node:
         """Replace aliases by their items. Raises PlanError if an alias is also the name of a column."""
@@ -131,24 +130,24 @@ class _WindowedSelect:
         def seen(node: Node) -> Node | None:
             if isinstance(node, exp.Window) and names_output(node):
                 raise error_at(node, "a window cannot name another item of its SELECT, as in Spark: use a subquery")
-            if is_remote_window(node, self._functions):
+            if is_remote_window(node, self._scope.functions):
                 return self._over(node)
             if names_output(node):
                 return node.copy() if is_column_of_rows(node) else None
-            called = self._hidden.is_call(node) and not has_remote(node, self._functions)
+            called = self._hidden.is_call(node) and not has_remote(node, self._scope.functions)
             return column(self._hidden.name(node)) if called else None
 
         if isinstance(tree, (exp.Literal, exp.Var)):
             return tree.copy()  # in ORDER BY, the ordinal of an item
-        if not has_remote(tree, self._functions) and not names_output(tree):
+        if not has_remote(tree, self._scope.functions) and not names_output(tree):
             return column(self._hidden.name(tree))
         return self._hidden.over(tree, seen)
 
     def _over(self, window: Node) -> Node:
-        read = read_remote(window.this, self._functions)
+        read = read_remote(window.this, self._scope.functions)
         if read.order:
             raise error_at(window, f"{read.name}: WITHIN GROUP and OVER exclude each other")
-        spec = read_window(window, self._named, self._scope, self._hidden.name)
+        spec = read_window(window, self._select, self._scope, self._hidden.name)
         expression = self._hidden.aggregate(read)
         name = self._scope.hidden("over")
         try:
@@ -167,7 +166,70 @@ class _WindowedSelect:
                                f"changelog (column {self._kind!r}): compute it in a query of its own")  # fmt: skip
         if self._kind is not None and self._kind not in hidden_stars:
             items[self._kind] = column(self._kind)
-        windows = self._select.args.get("windows") or ()
-        base = self._source.base(items, stars, windows)
+        base = self._source.base(items, stars, self._select.args.get("windows") or ())
         with named_as_written(items):
             return plan_over(base.toDF(*hidden_stars, *items), self._overs)
+
+
+def read_window(window: Node, select: Node, scope: Scope, hide: Callable[[Node], str]) -> WindowSpec:
+    """Read the window of an OVER. `hide` returns the column of an expression. Raises PlanError with the position."""
+    # Spark compares the names of the WINDOW clause with their case.
+    named = {each.this.name: each for each in select.args.get("windows") or ()}
+    definition, seen = window, set()
+    while (name := _refers_to(definition)) is not None:
+        if name not in named or name in seen:
+            raise error_at(window, f"no window {name!r} in the WINDOW clause")
+        seen.add(name)
+        definition = named[name]
+    partition = tuple(hide(each) for each in definition.args.get("partition_by") or ())
+    order, frame = definition.args.get("order"), definition.args.get("spec")
+    spec = WindowSpec(partition, tuple(order_of(each, hide) for each in (order.expressions if order else ())))
+    if frame is None:
+        return spec
+    if frame.args.get("exclude"):
+        raise error_at(window, "Spark does not support EXCLUDE in a window")
+    bounds: list[Any] = [_bound(frame, side, window, scope) for side in ("start", "end")]
+    try:
+        between = spec.rowsBetween if frame.args["kind"].upper() == "ROWS" else spec.rangeBetween
+        return between(*bounds)
+    except PlanError as error:
+        raise error_at(window, str(error)) from None
+
+
+def _refers_to(definition: Node) -> str | None:
+    """The name of the window to which a definition only refers: `OVER w`, `OVER (w)`, `w2 AS w`."""
+    alias = definition.args.get("alias")
+    own = any(definition.args.get(part) for part in ("partition_by", "order", "spec"))
+    return None if alias is None or own else str(alias.name)
+
+
+def _bound(frame: Node, side: str, window: Node, scope: Scope) -> int | float | datetime.timedelta | Months:
+    value = frame.args.get(side)
+    kind = str(frame.args.get(f"{side}_side") or "").upper()
+    if value is None or value == "CURRENT ROW":
+        return Window.currentRow
+    if value == "UNBOUNDED":
+        return Window.unboundedPreceding if kind == "PRECEDING" else Window.unboundedFollowing
+    found = _constant(value, window, scope)
+    return -found if kind == "PRECEDING" else found
+
+
+def _constant(tree: Node, window: Node, scope: Scope) -> int | float | datetime.timedelta | Months:
+    """The value of a frame offset: a number, a timedelta or months."""
+    if isinstance(tree, exp.Literal) and not tree.is_string and tree.is_int:
+        return int(tree.this)
+    try:
+        frame = scope.outside().run(exp.select(exp.alias_(tree.copy(), "offset")))
+        months = isinstance(frame.schema[0].dataType, T.YearMonthIntervalType)
+        row = (frame.select(F.col("offset").cast("interval month").cast("int")) if months else frame).first()
+    except PySparkException as error:
+        raise error_at(window, f"{canonical(tree)} is not a constant for a frame") from error
+    value = row[0] if row is not None else None
+    if months and value is not None:
+        return Months(value)
+    if isinstance(value, (int, datetime.timedelta)):
+        return value
+    try:
+        return float(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        raise error_at(window, f"{canonical(tree)} is not a frame offset: write a number or an interval") from None

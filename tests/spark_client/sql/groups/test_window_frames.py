@@ -5,13 +5,13 @@ import pytest
 from spark_client import PlanError, Window
 from spark_client.executor.aggregate.frames import Frame
 from spark_client.functions.window import Months, Ordered
-from spark_client.sql.groups.window_frames import named_windows, read_window
+from spark_client.sql.groups.windows_over import read_window
 from spark_client.sql.text.parsing import Text
 
 
 def window(over, clause=""):
     select = Text(f"SELECT f(x) OVER {over} FROM t {clause}", None, {}).tree
-    return read_window(select.expressions[0], named_windows(select), None, lambda tree: tree.sql("spark"))
+    return read_window(select.expressions[0], select, None, lambda tree: tree.sql("spark"))
 
 
 @pytest.mark.parametrize(
