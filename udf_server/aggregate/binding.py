@@ -16,14 +16,13 @@ from remote_udf.segments import ROWS, AppliedField, applied_type
 from udf_server.aggregate.base import BundledKeySegment, BundledKeySegmentApplied, VectorizedAggregateFunction
 from udf_server.aggregate.bundle import Bundle, read_bundle
 from udf_server.aggregate.declaration import Aggregate
-from udf_server.aggregate.segments import applied_arrays, apply_classic, read_segments
+from udf_server.aggregate.segments import SegmentObjects
 from udf_server.aggregate.vectorized import apply_vectorized
 from udf_server.base.context import CallContext
 from udf_server.base.extra_metrics import BundleMetrics
 from udf_server.declaring.annotations import AuthorCode
 from udf_server.declaring.functions import Function, place_of
 from udf_server.runners.calling import WrongResult
-from udf_server.values.codecs import Codec
 from udf_server.values.values import codec_for_type
 
 __all__ = ["bind_aggregate"]
@@ -73,7 +72,7 @@ class _Binding:
         self._names = schema.names
         self._fields = fields
         self._metrics = metrics
-        self._arguments = self._argument_codecs(schema)
+        self._objects = SegmentObjects(aggregate, schema, fields)
         self.result = applied_type(aggregate.spec, fields)
 
     def place(self, position: int, path: Sequence[str]) -> str:
@@ -89,7 +88,7 @@ class _Binding:
 
     def call_classic(self, *columns: pa.Array) -> pa.Array:
         bundle, segments = self._segments(columns)
-        return self._encoded(apply_classic(self._aggregate, segments, self._fields), bundle, segments)
+        return self._encoded(self._objects.apply_classic(segments), bundle, segments)
 
     def call_bundled(self, *columns: pa.Array, **context: CallContext) -> pa.Array:
         bundle, segments = self._segments(columns)
@@ -98,14 +97,6 @@ class _Binding:
     async def call_async(self, *columns: pa.Array, **context: CallContext) -> pa.Array:
         bundle, segments = self._segments(columns)
         return self._encoded(await self._aggregate.call(segments, **context), bundle, segments)
-
-    def _argument_codecs(self, schema: pa.Schema) -> list[Codec]:
-        """A codec per argument, in the type the caller sends it."""
-        if ROWS not in schema.names:
-            return []
-        row = list(schema.field(ROWS).type.value_type)
-        types = [part.type for part in row if part.name.isdecimal()]
-        return [self._aggregate.codec_for(position, type_) for position, type_ in enumerate(types)]
 
     def _bundle(self, columns: Sequence[pa.Array]) -> Bundle:
         aggregate = self._aggregate
@@ -116,12 +107,12 @@ class _Binding:
 
     def _segments(self, columns: Sequence[pa.Array]) -> tuple[Bundle, list[BundledKeySegment]]:
         bundle = self._bundle(columns)
-        return bundle, read_segments(self._aggregate, self._arguments, bundle, self._fields)
+        return bundle, self._objects.read(bundle)
 
     def _encoded(
         self, applied: Sequence[BundledKeySegmentApplied], bundle: Bundle, segments: Sequence[BundledKeySegment]
     ) -> pa.Array:
-        return self._struct(applied_arrays(self._aggregate, applied, segments, self._fields), bundle)
+        return self._struct(self._objects.arrays(applied, segments), bundle)
 
     def _struct(self, arrays: Arrays, bundle: Bundle) -> pa.Array:
         """The results of the bundle, which counts from here on as applied."""

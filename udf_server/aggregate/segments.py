@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from remote_udf.errors import ErrorCode
 from remote_udf.row_kinds import RowKind
-from remote_udf.segments import AppliedField
+from remote_udf.segments import ROWS, AppliedField
 from udf_server.aggregate.base import BundledKeySegment, BundledKeySegmentApplied
 from udf_server.aggregate.bundle import Bundle, Integers
 from udf_server.aggregate.declaration import Aggregate
@@ -18,57 +18,67 @@ from udf_server.values.codecs import Codec
 from udf_server.values.records import StructCodec, is_frozen
 from udf_server.values.values import Key, codec_for_type
 
-__all__ = ["applied_arrays", "apply_classic", "read_segments"]
+__all__ = ["SegmentObjects"]
 
 T = TypeVar("T")
 _KINDS = list(RowKind)
 
 
-def read_segments(
-    aggregate: Aggregate, arguments: Sequence[Codec], bundle: Bundle, fields: Sequence[AppliedField]
-) -> list[BundledKeySegment]:
-    """A segment per row of the bundle. `arguments` has the codec of each argument."""
-    columns = [codec.decode(column) for codec, column in zip(arguments, bundle.columns, strict=False)]
-    rows = list(zip(*columns, strict=True)) if columns else [()] * bundle.rows
-    kinds = None if bundle.kinds is None else [_KINDS[code] for code in bundle.kinds.tolist()]
-    accumulators = _cut(aggregate.accumulator.decode(bundle.accumulators), bundle.accumulator_offsets)
-    keys = _keys(bundle)
-    offsets = bundle.offsets.tolist()
-    updated = AppliedField.UPDATED_VALUES in fields
-    return [
-        BundledKeySegment(key, rows[start:stop], before, updated, None if kinds is None else kinds[start:stop])
-        for key, start, stop, before in zip(keys, offsets, offsets[1:], accumulators, strict=False)
-    ]
+class SegmentObjects:
+    """The segments of one stream, and what is wanted of each."""
 
+    def __init__(self, aggregate: Aggregate, schema: pa.Schema, fields: Sequence[AppliedField]) -> None:
+        self._aggregate, self._fields = aggregate, fields
+        self._methods = _ClassicMethods(aggregate, fields)
+        row = list(schema.field(ROWS).type.value_type) if ROWS in schema.names else []
+        types = [part.type for part in row if part.name.isdecimal()]
+        self._arguments = [aggregate.codec_for(position, type_) for position, type_ in enumerate(types)]
+        """A codec per argument, in the type the caller sends it."""
 
-def applied_arrays(
-    aggregate: Aggregate,
-    applied: Sequence[BundledKeySegmentApplied],
-    segments: Sequence[BundledKeySegment],
-    fields: Sequence[AppliedField],
-) -> dict[AppliedField, pa.Array]:
-    """The wanted parts of each result. Raises WrongResult for what is not one result per segment, in its types."""
-    if not isinstance(applied, (list, tuple)):
-        raise MalformedResult(
-            ErrorCode.RESULT_TYPE,
-            f"expected a list of {len(segments)} applied segments, got a value of type {type(applied).__name__}",
-        )
-    require_length(len(applied), len(segments), "applied segments, one per segment")
-    for each in applied:
-        if not isinstance(each, BundledKeySegmentApplied):
-            raise WrongResult(
-                ErrorCode.RESULT_TYPE, f"expected a BundledKeySegmentApplied, got a value of type {type(each).__name__}"
+    def read(self, bundle: Bundle) -> list[BundledKeySegment]:
+        """A segment per row of the bundle."""
+        columns = [codec.decode(column) for codec, column in zip(self._arguments, bundle.columns, strict=False)]
+        rows = list(zip(*columns, strict=True)) if columns else [()] * bundle.rows
+        kinds = None if bundle.kinds is None else [_KINDS[code] for code in bundle.kinds.tolist()]
+        accumulators = _cut(self._aggregate.accumulator.decode(bundle.accumulators), bundle.accumulator_offsets)
+        keys = _keys(bundle)
+        offsets = bundle.offsets.tolist()
+        updated = AppliedField.UPDATED_VALUES in self._fields
+        return [
+            BundledKeySegment(key, rows[start:stop], before, updated, None if kinds is None else kinds[start:stop])
+            for key, start, stop, before in zip(keys, offsets, offsets[1:], accumulators, strict=False)
+        ]
+
+    def apply_classic(self, segments: Sequence[BundledKeySegment]) -> list[BundledKeySegmentApplied]:
+        """One result per segment, by the classic methods. Only the requested values are computed."""
+        return [self._methods.apply(segment) for segment in segments]
+
+    def arrays(
+        self, applied: Sequence[BundledKeySegmentApplied], segments: Sequence[BundledKeySegment]
+    ) -> dict[AppliedField, pa.Array]:
+        """The wanted parts of each result. Raises WrongResult for what is not one result per segment, in its types."""
+        if not isinstance(applied, (list, tuple)):
+            raise MalformedResult(
+                ErrorCode.RESULT_TYPE,
+                f"expected a list of {len(segments)} applied segments, got a value of type {type(applied).__name__}",
             )
-    arrays = {}
-    for field in fields:
-        values = [getattr(each, field.value) for each in applied]
-        if field is AppliedField.UPDATED_VALUES:
-            values = _updated(values, segments)
-        try:
-            arrays[field] = aggregate.applied_codecs[field].encode(values)
-        except Exception as error:
-            raise WrongResult(ErrorCode.RESULT_TYPE, f"{field.value}: {describe(error)}") from error
-    return arrays
+        require_length(len(applied), len(segments), "applied segments, one per segment")
+        for each in applied:
+            if not isinstance(each, BundledKeySegmentApplied):
+                raise WrongResult(
+                    ErrorCode.RESULT_TYPE,
+                    f"expected a BundledKeySegmentApplied, got a value of type {type(each).__name__}",
+                )
+        arrays = {}
+        for field in self._fields:
+            values = [getattr(each, field.value) for each in applied]
+            if field is AppliedField.UPDATED_VALUES:
+                values = _updated(values, segments)
+            try:
+                arrays[field] = self._aggregate.applied_codecs[field].encode(values)
+            except Exception as error:
+                raise WrongResult(ErrorCode.RESULT_TYPE, f"{field.value}: {describe(error)}") from error
+        return arrays
 
 
 def _updated(values: Sequence[Sequence[T]], segments: Sequence[BundledKeySegment]) -> list[list[T]]:
@@ -100,15 +110,7 @@ def _cut(items: list[T], offsets: Integers) -> list[list[T]]:
     return [items[start:stop] for start, stop in itertools.pairwise(ends)]
 
 
-def apply_classic(
-    aggregate: Aggregate, segments: Sequence[BundledKeySegment], fields: Sequence[AppliedField]
-) -> list[BundledKeySegmentApplied]:
-    """One result per segment. Only the requested values are computed."""
-    run = _Verbs(aggregate, fields)
-    return [run.apply(segment) for segment in segments]
-
-
-class _Verbs:
+class _ClassicMethods:
     def __init__(self, aggregate: Aggregate, fields: Sequence[AppliedField]) -> None:
         self._function = aggregate.implementation
         self._name = aggregate.spec.key
