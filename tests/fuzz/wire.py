@@ -12,8 +12,7 @@ from remote_udf.errors import ErrorCode
 from remote_udf.messages import read_response
 from tests.udf_server.talk import batch, finish, opening
 from udf_server.base.metrics import ServerMetrics
-from udf_server.hosting.function_host import FunctionHost
-from udf_server.hosting.registry import Registry
+from udf_server.hosting.registry import FunctionHost, Registry
 from udf_server.streams.execute_stream import ExecuteStream
 from udf_server.streams.services import Admission, StreamLimits, StreamServices
 

@@ -24,9 +24,8 @@ from udf_server.base.extra_metrics import GuardMetrics
 from udf_server.base.metrics import ServerMetrics
 from udf_server.declaring.functions import Function
 from udf_server.hosting.executors import Executors, HostLimits
-from udf_server.hosting.function_host import FunctionHost
 from udf_server.hosting.load import ReportedLoad
-from udf_server.hosting.registry import Registry
+from udf_server.hosting.registry import FunctionHost, Registry
 from udf_server.hosting.turns import Turns
 from udf_server.limits.budget_costs import GRACE_SECONDS
 from udf_server.limits.budgets import Budgets

@@ -5,8 +5,7 @@ from typing import Any
 
 import udf_server as udf
 from udf_server.hosting.executors import Executors
-from udf_server.hosting.function_host import FunctionHost
-from udf_server.hosting.registry import Registry
+from udf_server.hosting.registry import FunctionHost, Registry
 from udf_server.testing import ManualClock
 
 __all__ = ["DELAY", "host_of", "recorded"]

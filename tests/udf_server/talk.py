@@ -15,8 +15,7 @@ from remote_udf.version import PROTOCOL_VERSION
 from udf_server.base.metrics import ServerMetrics
 from udf_server.cache.outcome_cache import OutcomeCache
 from udf_server.declaring.functions import Function
-from udf_server.hosting.function_host import FunctionHost
-from udf_server.hosting.registry import Registry
+from udf_server.hosting.registry import FunctionHost, Registry
 from udf_server.limits.limiter import Limiter
 from udf_server.security.access import ANYBODY, Caller
 from udf_server.streams.execute_stream import ExecuteStream

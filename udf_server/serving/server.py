@@ -18,10 +18,9 @@ from udf_server.base.open_files import LOOP_FILES, open_files
 from udf_server.cache.outcome_cache import OutcomeCache
 from udf_server.declaring.hooks import CPU
 from udf_server.hosting.executors import HostLimits
-from udf_server.hosting.function_host import FunctionHost
 from udf_server.hosting.hosted_function import HostedFunction
 from udf_server.hosting.load import ReportedLoad
-from udf_server.hosting.registry import Registry, check_guards, check_weights
+from udf_server.hosting.registry import FunctionHost, Registry, check_guards, check_weights
 from udf_server.http.exposition import page_of
 from udf_server.http.server import HttpServer
 from udf_server.limits.budgets import Budgets

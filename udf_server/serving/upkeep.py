@@ -15,10 +15,10 @@ import pyarrow as pa
 
 from udf_server.base.metrics import ServerMetrics
 from udf_server.cache.outcome_cache import OutcomeCache
-from udf_server.hosting.function_host import FunctionHost
 from udf_server.hosting.hosted_function import HostedFunction
 from udf_server.hosting.load import LoadMeter
 from udf_server.hosting.loop_executor import LoopExecutor
+from udf_server.hosting.registry import FunctionHost
 from udf_server.limits.budgets import Budgets
 from udf_server.serving.process_setup import return_memory
 from udf_server.streams.service import UdfService

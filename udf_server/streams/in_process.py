@@ -22,8 +22,7 @@ from remote_udf.version import PROTOCOL_VERSION, __version__
 from udf_server.base.errors import PluginError
 from udf_server.base.metrics import ServerMetrics
 from udf_server.declaring.functions import Function
-from udf_server.hosting.function_host import FunctionHost
-from udf_server.hosting.registry import Registry
+from udf_server.hosting.registry import FunctionHost, Registry
 from udf_server.plugins.loading import build_plugin_manager, load_functions, report_of
 from udf_server.plugins.sources import Sources
 from udf_server.streams.execute_stream import ExecuteStream

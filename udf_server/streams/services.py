@@ -11,7 +11,7 @@ from types import MappingProxyType
 from remote_udf.errors import ErrorCode, ErrorKind, StreamError
 from udf_server.base.metrics import ServerMetrics
 from udf_server.cache.outcome_cache import OutcomeCache
-from udf_server.hosting.function_host import FunctionHost
+from udf_server.hosting.registry import FunctionHost
 from udf_server.limits.budgets import Budgets
 from udf_server.limits.limiter import Limiter
 from udf_server.runners.room import RESULT_BYTES, Rooms

@@ -20,8 +20,7 @@ from udf_server.cache.outcome_cache import OutcomeCache
 from udf_server.declaring.functions import Function
 from udf_server.declaring.hooks import CPU
 from udf_server.hosting.executors import Executors, HostLimits
-from udf_server.hosting.function_host import FunctionHost
-from udf_server.hosting.registry import Registry
+from udf_server.hosting.registry import FunctionHost, Registry
 from udf_server.security.access import Caller
 from udf_server.stores.memory import MemoryStore
 from udf_server.stores.opening import KeyValueStores

@@ -17,8 +17,7 @@ from remote_udf.errors import ErrorCode, StreamError
 from udf_onnx import file_type
 from udf_onnx.magika import FileTypes
 from udf_onnx.session import open_session
-from udf_server.hosting.function_host import FunctionHost
-from udf_server.hosting.registry import Registry
+from udf_server.hosting.registry import FunctionHost, Registry
 from udf_server.testing import FunctionEnvironment
 
 FILES = [

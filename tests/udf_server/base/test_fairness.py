@@ -21,8 +21,7 @@ from udf_server.base.extra_metrics import GuardMetrics
 from udf_server.base.fairness import FairQueue, Party, Priority
 from udf_server.base.metrics import ServerMetrics
 from udf_server.hosting.executors import HostLimits
-from udf_server.hosting.function_host import FunctionHost
-from udf_server.hosting.registry import Registry
+from udf_server.hosting.registry import FunctionHost, Registry
 from udf_server.hosting.thread_executor import ThreadExecutor
 from udf_server.hosting.turns import Turns
 from udf_server.limits.limited_calls import limited

@@ -7,8 +7,7 @@ from remote_udf.errors import StreamError
 from tests.udf_server.merging import recorded
 from tests.udf_server.talk import Talk, opening
 from udf_server.base.errors import DeclarationError
-from udf_server.hosting.function_host import FunctionHost
-from udf_server.hosting.registry import Registry
+from udf_server.hosting.registry import FunctionHost, Registry
 
 REFUSED = [
     ({"max_queue_delay": "1 ms"}, False, "is for functions that are called for many rows"),

@@ -15,8 +15,7 @@ from tests.udf_server.talk import Talk, batch, eventually
 from udf_server.base.metrics import ServerMetrics
 from udf_server.cache.outcome_cache import OutcomeCache
 from udf_server.cache.running_calls import Orphans
-from udf_server.hosting.function_host import FunctionHost
-from udf_server.hosting.registry import Registry
+from udf_server.hosting.registry import FunctionHost, Registry
 from udf_server.stores.memory import MemoryStore
 from udf_server.streams.services import Admission
 

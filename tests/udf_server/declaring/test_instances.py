@@ -12,8 +12,7 @@ from tests.waiting import wait_until
 from udf_server.base.call_scope import CallScope, current_scope
 from udf_server.declaring.hooks import FunctionContext
 from udf_server.declaring.instances import Instance, Instances
-from udf_server.hosting.function_host import FunctionHost
-from udf_server.hosting.registry import Registry
+from udf_server.hosting.registry import FunctionHost, Registry
 from udf_server.testing import FunctionEnvironment
 
 COMMON = {"batched": True, "batch_rows": 1, "max_queue_delay": "0 s", "name": "f"}

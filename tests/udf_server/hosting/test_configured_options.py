@@ -14,9 +14,8 @@ from remote_udf.errors import InvalidOption
 from remote_udf.options import AGGREGATE_OPTIONS, SCALAR_OPTIONS
 from tests.udf_server.aggregate_functions import CountAll
 from udf_server.aggregate.declaration import declare_aggregate
-from udf_server.hosting.function_host import FunctionHost
 from udf_server.hosting.function_options import explained, ignored_options
-from udf_server.hosting.registry import Registry
+from udf_server.hosting.registry import FunctionHost, Registry
 from udf_server.serving.config import ServerConfig
 
 

@@ -19,9 +19,8 @@ from udf_server.base.metrics import ServerMetrics
 from udf_server.base.open_files import open_files
 from udf_server.cache.outcome_cache import OutcomeCache
 from udf_server.hosting.executors import Executors
-from udf_server.hosting.function_host import FunctionHost
 from udf_server.hosting.hosted_function import IDLE_SECONDS
-from udf_server.hosting.registry import Registry
+from udf_server.hosting.registry import FunctionHost, Registry
 from udf_server.stores.memory import MemoryStore
 
 

@@ -12,8 +12,7 @@ from tests.udf_server.talk import Talk, batch, eventually
 from udf_server.base.errors import DeclarationError
 from udf_server.base.extra_metrics import GuardMetrics
 from udf_server.base.metrics import ServerMetrics
-from udf_server.hosting.function_host import FunctionHost
-from udf_server.hosting.registry import Registry
+from udf_server.hosting.registry import FunctionHost, Registry
 from udf_server.limits.hedge import LEARN_CALLS, Hedge
 from udf_server.limits.limited_calls import limited
 from udf_server.limits.limiter import Limiter

@@ -146,8 +146,7 @@ def test_the_functions_of_the_file_reach_the_calls(toml):
     import asyncio
 
     import udf_server as udf
-    from udf_server.hosting.function_host import FunctionHost
-    from udf_server.hosting.registry import Registry
+    from udf_server.hosting.registry import FunctionHost, Registry
 
     @udf.scalar(max_attempts=4)
     async def geocode(a: int) -> int:
