@@ -33,20 +33,19 @@ class BulkHistogram(Collector):
         if registry is not None:
             registry.register(self)
 
-    def observe(self, labels: tuple[str, ...], values: Sequence[float], counts: Sequence[int] | None = None) -> None:
-        """Add each value the number of times that `counts` gives; once without `counts`."""
+    def observe(self, labels: tuple[str, ...], values: Sequence[float], counts: Sequence[int]) -> None:
+        """Add each value the number of times that `counts` gives."""
         if not values:
             return
-        weights = counts or (1,) * len(values)
         if len(values) <= FEW:
             added: dict[int, float] = {}
-            for value, weight in zip(values, weights, strict=True):
+            for value, weight in zip(values, counts, strict=True):
                 place = bisect.bisect_left(self._bounds, value)
                 added[place] = added.get(place, 0) + weight
         else:
             places = np.searchsorted(self._bounds, values)
-            added = {place: count for place, count in enumerate(np.bincount(places, weights).tolist()) if count}
-        total = sum(map(operator.mul, values, weights))
+            added = {place: count for place, count in enumerate(np.bincount(places, counts).tolist()) if count}
+        total = sum(map(operator.mul, values, counts))
         with self._lock:
             row = self._counts.get(labels)
             if row is None:

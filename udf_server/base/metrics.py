@@ -357,7 +357,7 @@ class FunctionMetrics:
         """Count that the function waits because its results are not read."""
         self._result_waits.inc()
 
-    def observe_rows(self, seconds: Sequence[float], counts: Sequence[int] | None = None) -> None:
+    def observe_rows(self, seconds: Sequence[float], counts: Sequence[int]) -> None:
         """Add durations of rows, each the number of times that `counts` gives."""
         self.server.row_duration.observe(self.labels, seconds, counts)
 

@@ -39,13 +39,13 @@ class Budgets:
     def __init__(
         self, ledgers: Coordinator | LocalLedgers, identity: str, *, fail_open: bool = False,
         clock: Callable[[], float] = time.monotonic, wall: Callable[[], float] = time.time,
-        most_jobs: int | None = None,
+        most_jobs: int = MOST_JOBS,
     ) -> None:  # fmt: skip
         """`ledgers` are those in this process, or what sends claims to others.
 
         `identity` is what servers have in common that count together. `wall` is the time in seconds since 1970.
         """
-        self.identity, self._most_jobs = identity, most_jobs or MOST_JOBS
+        self.identity, self._most_jobs = identity, most_jobs
         self._ledgers, self._fail_open, self._clock, self._wall = ledgers, fail_open, clock, wall
         self._jobs: dict[str, Budget] = {}
         """The budgets that this process shares, by name: of jobs, and of callers for a day."""

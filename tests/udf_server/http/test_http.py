@@ -167,7 +167,7 @@ def test_a_histogram_counts_in_bulk_what_it_would_count_one_by_one():
 
 def test_observing_nothing_is_nothing():
     bulk = BulkHistogram("b", "B.", ["f"], (0.1,))
-    bulk.observe(("x",), [])
+    bulk.observe(("x",), [], [])
     assert json.dumps([sample for family in bulk.collect() for sample in family.samples]) == "[]"
 
 
