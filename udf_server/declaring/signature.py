@@ -97,7 +97,10 @@ class Signature:
                 f"{where}: {contexts[0]!r} and {contexts[1]!r} are both declared as the call context"
             )
         self.context_parameter = contexts[0] if contexts else None
-        self.context_position = self._context_position()
+        positions = (
+            place for place, p in enumerate(self._signature) if p.name in contexts and p.kind != p.KEYWORD_ONLY
+        )
+        self.context_position = next(positions, None)
         self.takes_batch_context = bool(contexts) and self._hints[contexts[0]] is BatchContext
         if self.takes_batch_context and many is None:
             raise DeclarationError(
@@ -107,27 +110,18 @@ class Signature:
         asynchronous = inspect.iscoroutinefunction(code)
         self.execution = many or (Execution.ASYNC_ROWS if asynchronous else Execution.THREADED_ROWS)
 
-    def _context_position(self) -> int | None:
-        for position, parameter in enumerate(self._signature):
-            if parameter.name == self.context_parameter:
-                return None if parameter.kind is parameter.KEYWORD_ONLY else position
-        return None
-
     def parameters(self, given: str | Mapping[str, GivenType] | None) -> list[SignatureColumn]:
         """The parameters that take arguments, with the types that are given, or else of the annotations."""
         explicit = types_given(given, self._where)
         columns = []
         for parameter in self._signature:
+            where = f"{self._where}, parameter {parameter.name!r}"
             if parameter.name == self.context_parameter:
                 if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
-                    where = f"{self._where}, parameter {parameter.name!r}"
                     raise DeclarationError(f"{where}: the call context is passed by name or in its place")
                 continue
             if parameter.kind is parameter.VAR_KEYWORD or parameter.kind is parameter.KEYWORD_ONLY:
-                raise DeclarationError(
-                    f"{self._where}, parameter {parameter.name!r}: arguments are passed by position only"
-                )
-            where = f"{self._where}, parameter {parameter.name!r}"
+                raise DeclarationError(f"{where}: arguments are passed by position only")
             if explicit is not None and parameter.name in explicit:
                 wanted = explicit.pop(parameter.name)
             elif parameter.name in self._hints:
@@ -184,8 +178,7 @@ class Signature:
             return codecs_for(wanted, where)
         if (type_ := array_type(wanted)) is not None:
             return [codec_for_type(type_)]
-        base = typing.get_args(wanted)[0] if typing.get_origin(wanted) is typing.Annotated else wanted
-        notes = typing.get_args(wanted)[1:] if base is not wanted else ()
+        base, *notes = typing.get_args(wanted) if typing.get_origin(wanted) is typing.Annotated else (wanted,)
         for note in notes:
             if (type_ := type_given(note, where)) is not None:
                 return [codec_for_type(type_)]
