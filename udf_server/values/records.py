@@ -35,9 +35,8 @@ class StructCodec(Codec):
         self.plain = record is None and all(codec.plain for codec in fields.values())
         self._changing = {name: codec for name, codec in fields.items() if codec.mutable}
         self.mutable = bool(self._changing) or not is_frozen(record)
-        widths = [codec.width for codec in fields.values()]
         self._varying = {name: codec for name, codec in fields.items() if codec.width is None}
-        self._fixed = VALUE_BYTES + sum(width or 0 for width in widths)
+        self._fixed = VALUE_BYTES + sum(codec.width or 0 for codec in fields.values())
         self.width = None if self._varying else self._fixed
 
     def _decode(self, array: pa.Array) -> list[Any]:
