@@ -159,7 +159,6 @@ def canonical_array(array: pa.Array) -> pa.Array:
     never have; those that only store values in another way, such as a dictionary, become the plain type. Times and
     decimals need nothing: they arrive as microseconds since 1970 in UTC, and in the scale that the function declares.
 
-
     Raises TypeError for a union, whose values are not compared.
     """
     type_ = array.type
@@ -168,12 +167,14 @@ def canonical_array(array: pa.Array) -> pa.Array:
     if type_ in _PLAIN:
         return array.cast(_PLAIN[type_])
     if pa.types.is_floating(type_):
-        return _float(array)
+        plain = pc.add(array, pa.scalar(0.0, type_))
+        return pc.if_else(pc.is_nan(array), pa.scalar(float("nan"), type_), plain)
     if pa.types.is_union(type_):
         raise TypeError("values of a union are not compared")
     if pa.types.is_struct(type_) and _needs_work(type_):
         children = [canonical_array(child) for child in array.flatten()]
-        return _struct(children, array.is_null())
+        names = [str(number) for number in range(len(children))]
+        return pa.StructArray.from_arrays(children, names, mask=array.is_null())
     if pa.types.is_list(type_) and _needs_work(type_):
         return _list(array, canonical_array(array.flatten()))
     if pa.types.is_map(type_):
@@ -183,11 +184,6 @@ def canonical_array(array: pa.Array) -> pa.Array:
     return array
 
 
-def _float(array: pa.Array) -> pa.Array:
-    zero = pa.scalar(0.0, array.type)
-    return pc.if_else(pc.is_nan(array), pa.scalar(float("nan"), array.type), pc.add(array, zero))
-
-
 def _needs_work(type_: pa.DataType) -> bool:
     if pa.types.is_struct(type_):
         return any(_needs_work(field.type) for field in type_)
@@ -195,10 +191,6 @@ def _needs_work(type_: pa.DataType) -> bool:
         return _needs_work(type_.value_type)
     plain = pa.types.is_floating, pa.types.is_map, pa.types.is_union, pa.types.is_dictionary
     return type_ in _PLAIN or any(is_type(type_) for is_type in plain)
-
-
-def _struct(children: list[pa.Array], nulls: pa.Array) -> pa.Array:
-    return pa.StructArray.from_arrays(children, [str(number) for number in range(len(children))], mask=nulls)
 
 
 def _list(array: pa.Array, elements: pa.Array) -> pa.Array:
