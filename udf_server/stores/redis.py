@@ -116,8 +116,7 @@ class RedisStore(Store):
     async def claim(self, function: str, keys: Sequence[bytes], useless: Mapping[bytes, bytes] = NONE) -> list[bool]:
         self._beats.start()
         claimed: list[bool] = []
-        lease = round(LEASE_SECONDS * 1000)
-        longest = round(LONGEST_SECONDS * 1000)
+        lease, longest = _milliseconds(LEASE_SECONDS), _milliseconds(LONGEST_SECONDS)
         arguments: list[bytes | str | int] = [
             self._beats.name, _SERVER, CLAIM_MILLISECONDS, lease, longest, BEGINNING_BYTES - 1,
         ]  # fmt: skip
@@ -189,7 +188,7 @@ class RedisStore(Store):
 
     async def _beat(self, name: str) -> None:
         async with self._asking():
-            await self._client.set(_SERVER + name.encode(), b"", px=round(LEASE_SECONDS * 1000))
+            await self._client.set(_SERVER + name.encode(), b"", px=_milliseconds(LEASE_SECONDS))
 
     async def _scanned(self, pattern: bytes) -> AsyncIterator[list[bytes]]:
         """The names that match, in lists. SCAN may return a name twice."""
