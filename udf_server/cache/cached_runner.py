@@ -8,7 +8,6 @@ import asyncio
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -35,6 +34,8 @@ COLLECT_SECONDS = 0.1
 """Outcomes that nobody waits for are collected this long, unless another process could use them."""
 _KEPT_ERRORS = (ErrorCode.FUNCTION_ERROR, ErrorCode.RESULT_TYPE)
 _Keys = NDArray[np.object_]
+_Kept = tuple[Sequence[bytes], pa.Array, Sequence[bytes]]
+"""The outcomes that are to be kept: keys, values, and their entries if the store has entries."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,15 +44,7 @@ class Collected(Output):
 
     taken: Taken = field(kw_only=True)
     indexes: Indexes = field(kw_only=True)
-    kept: "KeptOutcomes" = field(kw_only=True)
-
-
-class KeptOutcomes(NamedTuple):
-    """The outcomes that are to be kept: values by key, with their entries if the store has entries."""
-
-    keys: Sequence[bytes]
-    values: pa.Array
-    entries: Sequence[bytes]
+    kept: _Kept = field(kw_only=True)
 
 
 class CollectingWriter(OutputWriter):
@@ -80,15 +73,15 @@ class CollectingWriter(OutputWriter):
         )  # fmt: skip
         return [self._counted(collected)]
 
-    def _kept(self, batch: int, taken: Taken, indexes: Indexes) -> KeptOutcomes:
+    def _kept(self, batch: int, taken: Taken, indexes: Indexes) -> _Kept:
         keys = self._keys(batch)
         if keys is None:
-            return KeptOutcomes((), taken.values, ())
+            return (), taken.values, ()
         values, mine = taken.values, keys[indexes].tolist()
         if taken.errors or None in mine:
             chosen = [place for place, key in enumerate(mine) if key is not None and place not in taken.errors]
             values, mine = values.take(pa.array(chosen, pa.int64())), [mine[place] for place in chosen]
-        return KeptOutcomes(mine, values, () if self._entries is None else self._entries.of_values(values, mine))
+        return mine, values, () if self._entries is None else self._entries.of_values(values, mine)
 
 
 class CachedRunner(Runner):

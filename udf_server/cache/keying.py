@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 from collections.abc import Sequence
+from typing import TypeVar
 
 import pyarrow as pa
 
@@ -23,6 +24,7 @@ HASHED_ROWS = 2_048
 QUEUE_TIMES = 10
 """`cache_key` may wait for a thread for this many times `cache-timeout`: a busy function needs its cache most."""
 
+T = TypeVar("T")
 _Keys = tuple[Sequence[pa.Array], list[bytes | None], Mask | None]
 
 
@@ -63,23 +65,15 @@ class Keying:
         waiting, running = Token(), Token()
         executor, limit = setup.hosted.thread_executor, setup.options.cache_timeout
 
-        def done(found: list[bytes | None]) -> None:
-            if not keys.done():
-                keys.set_result(found)
-
-        def begin() -> None:
-            if not began.done():
-                began.set_result(None)
-
         def job() -> bool:
             if not waiting.take():
                 return True
-            setup.post(begin)
+            setup.post(_resolve, began, None)
             found: list[bytes | None] = [None] * batch.rows
             try:
                 found = self._keys.of(columns, batch.rows)
             finally:
-                setup.post(done, found)
+                setup.post(_resolve, keys, found)
             return running.take()
 
         executor.submit(setup.party, job)
@@ -100,6 +94,11 @@ class Keying:
 
 def _is_small(batch: InputBatch) -> bool:
     return batch.rows <= SMALL_ROWS and (batch.data is None or len(batch.data) <= SMALL_BYTES)
+
+
+def _resolve(future: asyncio.Future[T], value: T) -> None:
+    if not future.done():
+        future.set_result(value)
 
 
 def _give_up(executor: ThreadExecutor, running: Token) -> None:
