@@ -1,7 +1,6 @@
 """PiecewiseGroup is an input batch whose first rows are returned before its last rows are complete."""
 
 from collections.abc import Iterator, Mapping
-from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -13,21 +12,13 @@ from spark_client.executor.stream.chunks import Parts, Rows, as_array
 __all__ = ["PiecewiseGroup"]
 
 
-class _Stretch(NamedTuple):
-    """Outcomes of consecutive rows, indexed from the first."""
-
-    values: pa.Array
-    errors: Mapping[int, RowError]
-    parts: Mapping[int, Parts]
-
-
 class PiecewiseGroup(Group):
     """A group with one call. Outcomes are not joined, because those of a whole batch might not fit one array."""
 
     def __init__(self, table: pa.Table) -> None:
         super().__init__(table, [0])
-        self._runs: dict[int, _Stretch] = {}
-        """First row to the outcomes that were received and not returned."""
+        self._runs: dict[int, Completed] = {}
+        """First row to consecutive rows whose outcomes were received and not returned."""
         self._next = 0
         self._run_bytes = 0
 
@@ -42,22 +33,23 @@ class PiecewiseGroup(Group):
     ) -> None:  # fmt: skip
         """Add outcomes."""
         for start, stop in _runs(rows):
-            run = _Stretch(
-                values.slice(start, stop - start),
-                {row - start: error for row, error in errors.items() if start <= row < stop},
+            first, part = int(rows[start]), values.slice(start, stop - start)
+            self._runs[first] = Completed(
+                self._table.slice(first, len(part)),
+                [part],
+                [{row - start: error for row, error in errors.items() if start <= row < stop}],
+                first,
                 {row - start: each for row, each in (parts or {}).items() if start <= row < stop},
             )
-            self._runs[int(rows[start])] = run
-            self._run_bytes += run.values.nbytes
+            self._run_bytes += part.nbytes
 
     def take_front(self) -> Iterator[Completed]:
         """The complete rows before the first incomplete one."""
         while (run := self._runs.pop(self._next, None)) is not None:
-            first, count = self._next, len(run.values)
-            self._next += count
-            self._left -= count
-            self._run_bytes -= run.values.nbytes
-            yield Completed(self._table.slice(first, count), [run.values], [run.errors], first, run.parts)
+            self._next += run.table.num_rows
+            self._left -= run.table.num_rows
+            self._run_bytes -= run.values[0].nbytes
+            yield run
 
 
 def _runs(rows: Rows) -> Iterator[tuple[int, int]]:
