@@ -121,16 +121,15 @@ class _Letters:
 
     def __init__(self, plan: RowPlan, runtime: Runtime) -> None:
         self._plan = plan
+        self._by_path: dict[str, DeadLetterWriter] = {}
         self._writers: list[DeadLetterWriter | None] = []
-        by_path: dict[str, DeadLetterWriter] = {}
+        """Per call, the writer of its rows if its policy is this one."""
         for planned in plan.calls:
-            path = planned.call.policy.dead_letter
-            if planned.call.policy.on_error is not OnError.DEAD_LETTER or path is None:
-                self._writers.append(None)
-                continue
-            if path not in by_path:
-                by_path[path] = DeadLetterWriter(path, plan.operator, plan.letter_schema, runtime)
-            self._writers.append(by_path[path])
+            policy = planned.call.policy
+            path = policy.dead_letter if policy.on_error is OnError.DEAD_LETTER else None
+            if path is not None and path not in self._by_path:
+                self._by_path[path] = DeadLetterWriter(path, plan.operator, plan.letter_schema, runtime)
+            self._writers.append(None if path is None else self._by_path[path])
 
     def sort_out(self, completed: Completed) -> Completed:
         """Write rows in which a call with this policy failed; return the others."""
@@ -141,9 +140,9 @@ class _Letters:
                     guilty.setdefault(row, call)
         if not guilty:
             return completed
-        for writer in dict.fromkeys(self._writers):
+        for writer in self._by_path.values():
             rows = sorted(row for row, call in guilty.items() if self._writers[call] is writer)
-            if writer is not None and rows:
+            if rows:
                 failed = completed.table.select(range(len(self._plan.letter))).take(pa.array(rows))
                 writer.write(
                     failed.rename_columns(list(self._plan.letter)),
@@ -161,13 +160,10 @@ class _Letters:
 
     def commit(self) -> None:
         """End a successful task."""
-        for writer in self._distinct():
+        for writer in self._by_path.values():
             writer.commit()
 
     def abort(self) -> None:
         """End a failed task: its files are removed. Safe after commit."""
-        for writer in self._distinct():
+        for writer in self._by_path.values():
             writer.abort()
-
-    def _distinct(self) -> list[DeadLetterWriter]:
-        return [writer for writer in dict.fromkeys(self._writers) if writer is not None]
