@@ -95,5 +95,4 @@ def _kept(plan: KeptPlan, rows: pa.Table, stored: pa.Table | None, version: int)
 
 
 def _codes(table: pa.Table, keys: int) -> Integers:
-    codes, _ = key_codes([table.column(place) for place in range(keys)], table.num_rows)
-    return np.asarray(codes, np.int64)
+    return key_codes(table.columns[:keys], table.num_rows)[0]

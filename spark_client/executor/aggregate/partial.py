@@ -187,7 +187,7 @@ def merging_inputs(calls: Sequence[AggregateCall], keys: int) -> tuple[Aggregate
 def _repeats(plan: PartialPlan, held: Batches) -> bool:
     """Whether enough keys occur in more than one bundle."""
     table = pa.Table.from_batches(held)
-    _, distinct = key_codes([table.column(index) for index in range(len(plan.keys))], table.num_rows)
+    _, distinct = key_codes(table.columns[: len(plan.keys)], table.num_rows)
     return distinct <= WORTH * table.num_rows
 
 

@@ -108,10 +108,9 @@ def cast(column: pa.Array, type_: pa.DataType) -> pa.Array:
     found = column.type
     if found.equals(type_):
         return column
-    if pa.types.is_struct(type_) and pa.types.is_struct(found):
+    if pa.types.is_struct(type_) and pa.types.is_struct(found) and type_.num_fields:
         children = [cast(column.field(index), each.type) for index, each in enumerate(type_)]
-        mask = column.is_null() if column.null_count else None
-        return pa.StructArray.from_arrays(children, fields=list(type_), mask=mask) if children else column.cast(type_)
+        return pa.StructArray.from_arrays(children, fields=list(type_), mask=_missing(column))
     if pa.types.is_list(type_) and pa.types.is_list(found):
         offsets, begin, length = _offsets(column)
         values = cast(column.values.slice(begin, length), type_.value_type)
