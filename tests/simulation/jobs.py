@@ -17,8 +17,8 @@ from spark_client.executor.aggregate.bundles import PartialPlan
 from spark_client.executor.aggregate.grouped import map_grouped
 from spark_client.executor.aggregate.partial import map_partial
 from spark_client.executor.aggregate.segment_columns import AggregateInput
+from spark_client.executor.process.plan import StatePlan
 from spark_client.executor.process.processing import map_processed
-from spark_client.executor.process.state.plan import StatePlan
 from spark_client.executor.scalar.dead_letter import Operator
 from spark_client.executor.scalar.rows import ColumnSource, OutputColumn, RowPlan, map_rows, of_partition
 from spark_client.executor.stream.runtime import Runtime

@@ -16,9 +16,8 @@ from spark_client.base.calls import ProcessTableCall
 from spark_client.base.errors import PlanError
 from spark_client.base.identifiers import hidden
 from spark_client.executor.packed_batches import unpacked
-from spark_client.executor.process.plan import ProcessPlan
+from spark_client.executor.process.plan import ProcessPlan, StatePlan
 from spark_client.executor.process.state.packing import packed_for_call
-from spark_client.executor.process.state.plan import StatePlan
 from spark_client.executor.process.state.processor import BucketProcessor
 from spark_client.planning.operators import apply_operator
 from spark_client.planning.process.upstream import Upstream

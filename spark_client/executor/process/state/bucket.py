@@ -15,11 +15,11 @@ from remote_udf.process_calls import TABLE
 from spark_client.executor.engine.groups import Completed
 from spark_client.executor.engine.pieces import Integers
 from spark_client.executor.process.output import OutputRows
+from spark_client.executor.process.plan import StatePlan
 from spark_client.executor.process.segment_batches import Before, after, segment_batch
 from spark_client.executor.process.state.entries import HELD, SWEPT_PAGES, StoredKeys, half_expired, page_schema
 from spark_client.executor.process.state.held_rows import HeldRows, order_times
 from spark_client.executor.process.state.pages import NEVER, Pages, page_of
-from spark_client.executor.process.state.plan import StatePlan
 from spark_client.executor.segments.cutting import BUNDLE_BYTES
 
 __all__ = ["Arrived", "BucketWork", "Moment"]

@@ -15,9 +15,9 @@ import pyarrow as pa
 from remote_udf.process_calls import STATE, TIME, TIMERS
 from remote_udf.segments import KEY, ROWS
 from spark_client.executor.engine.pieces import Integers
+from spark_client.executor.process.plan import StatePlan
 from spark_client.executor.process.segment_batches import Before, empty_lists
 from spark_client.executor.process.state.pages import NEVER
-from spark_client.executor.process.state.plan import StatePlan
 from spark_client.executor.segments.keys import key_codes
 
 __all__ = ["HELD", "SWEPT_PAGES", "StoredKeys", "half_expired", "page_schema"]

@@ -16,12 +16,12 @@ from spark_client.executor.engine.pieces import Integers
 from spark_client.executor.engine.policy import check_policy
 from spark_client.executor.engine.row_engine import RowEngine
 from spark_client.executor.packed_batches import read, written
+from spark_client.executor.process.plan import StatePlan
 from spark_client.executor.process.segment_batches import key_structs, rows_of, segment_engine
 from spark_client.executor.process.state.bucket import Arrived, BucketWork, Moment
 from spark_client.executor.process.state.entries import page_schema
 from spark_client.executor.process.state.packing import DESCRIPTION_BUCKET
 from spark_client.executor.process.state.pages import NEVER, Pages
-from spark_client.executor.process.state.plan import StatePlan
 from spark_client.executor.stream.runtime import RUNTIME, Runtime
 
 __all__ = ["BucketProcessor"]

@@ -14,10 +14,9 @@ from remote_udf.process_planning import TableGiven, output_fields, plan_process_
 from spark_client.base.calls import ErrorPolicy, ProcessTableCall
 from spark_client.base.config import ClientConfig
 from spark_client.executor.packed_batches import read
-from spark_client.executor.process.plan import OutputSource, ProcessPlan
+from spark_client.executor.process.plan import OutputSource, ProcessPlan, StatePlan
 from spark_client.executor.process.state.entries import page_schema
 from spark_client.executor.process.state.packing import PACKED_SCHEMA, packed, packed_with_visits
-from spark_client.executor.process.state.plan import StatePlan
 from spark_client.executor.process.state.processor import BucketProcessor
 from spark_client.executor.stream.call_stream import CallStream
 from spark_client.executor.stream.runtime import Runtime
