@@ -14,10 +14,7 @@ from remote_udf.errors import ProtocolViolation
 from remote_udf.row_kinds import ChangelogMode
 from remote_udf.v1 import function_pb2 as pb
 
-__all__ = [
-    "SEMANTICS", "ArgumentTrait", "ConditionalTrait", "ProcessSignature", "TableArgument", "state_field",
-    "with_conditional",
-]  # fmt: skip
+__all__ = ["ArgumentTrait", "ConditionalTrait", "ProcessSignature", "TableArgument", "state_field", "with_conditional"]
 
 _HAS_PARTITION_BY = "has_partition_by"
 _CONDITIONAL = re.compile(r"(\w+) (when|unless) (\{.*\})")

@@ -23,9 +23,15 @@ from udf_server.plugins.metrics import PLUGIN_METRICS
 from udf_server.values.values import Key, codec_for_type
 
 __all__ = [
-    "AppliedResult", "Rows", "RunResult", "applied_segments", "argument_column", "bundles_of", "metric_value",
+    "AppliedResult",
+    "Rows",
+    "RunResult",
+    "applied_segments",
+    "argument_column",
+    "bundles_of",
+    "metric_value",
     "segment_columns",
-]  # fmt: skip
+]
 
 Rows = Sequence[Any]
 """Each row is a tuple of arguments, or the argument if there is only one."""
