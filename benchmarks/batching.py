@@ -20,7 +20,7 @@ from benchmarks.light_streams import rows_per_second
 from benchmarks.results import Results
 from benchmarks.server import server_process
 from benchmarks.timing import alternating
-from remote_udf.options import ScalarOptions
+from remote_udf.effective_options import ScalarOptions
 from remote_udf.outcomes import RowError
 from udf_server.base.fairness import Party
 from udf_server.batching.merged_call import MergedCall

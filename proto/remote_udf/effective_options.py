@@ -20,11 +20,14 @@ from remote_udf.options import (
     HOSTED_OPTIONS,
     REMOVED_OPTIONS,
     SCALAR_OPTIONS,
+    AggregateOptions,
+    HostedOptions,
     OnError,
     RetryStrategy,
+    ScalarOptions,
 )
 
-__all__ = ["canonical", "resolve"]
+__all__ = ["AggregateOptions", "HostedOptions", "ScalarOptions", "canonical", "resolve"]
 
 _NEEDS_STRATEGY = {
     "fixed-delay": RetryStrategy.FIXED_DELAY,

@@ -1,6 +1,7 @@
 """Tables of the options of calls: their names, values, defaults and meaning. `effective_options` reads them.
 
-The names are those of FLIP-400 ("Public Interfaces", table of options), with underscores for hyphens in Python.
+The names are those of FLIP-400 ("Public Interfaces", table of options). Names have underscores in Python and hyphens
+elsewhere.
 """
 
 from collections.abc import Mapping
@@ -33,19 +34,17 @@ __all__ = [
     "REMOVED_OPTIONS",
     "SCALAR_OPTIONS",
     "STREAM_OPTIONS",
-    "AggregateOptions",
     "AggregatePlan",
     "CacheMode",
     "CacheScope",
     "ErrorPolicy",
-    "HostedOptions",
     "OnError",
     "OutputMode",
     "PlanOptions",
     "RetryStrategy",
-    "ScalarOptions",
     "StreamOptions",
 ]
+
 
 DEFAULT_CAPACITY = 100
 """Rows in flight of a function that is called row by row, unless `buffer-capacity` is set."""
@@ -319,10 +318,11 @@ STREAM_OPTIONS: Mapping[str, Option] = table_of(StreamOptions)
 """Options that the client applies to process table functions on streams. They may be set at call and session."""
 AT_MOST = "at-most."
 """Begins the name of a cap, such as `at-most.timeout`."""
+_UNSET_NUMBERS = ("buffer-capacity", "attempt-timeout", "cache-ttl")
 CAPS: Mapping[str, Option] = {
     f"{AT_MOST}{name}": replace(option, name=f"{AT_MOST}{name}")
     for name, option in {**SCALAR_OPTIONS, **AGGREGATE_OPTIONS}.items()
-    if isinstance(option.default, (int, float)) or name in ("buffer-capacity", "attempt-timeout", "cache-ttl")
+    if isinstance(option.default, (int, float)) or name in _UNSET_NUMBERS
 }
 """The largest values of options that are numbers, wherever they are set. Only the server's configuration has caps."""
 PLAN_OPTIONS: Mapping[str, Option] = table_of(PlanOptions)

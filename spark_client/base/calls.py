@@ -7,9 +7,9 @@ from typing import ClassVar
 import pyarrow as pa
 
 from remote_udf.arrow import write_schema
-from remote_udf.effective_options import resolve
+from remote_udf.effective_options import AggregateOptions, ScalarOptions, resolve
 from remote_udf.functions import FunctionSpec
-from remote_udf.options import AggregateOptions, ErrorPolicy, ScalarOptions
+from remote_udf.options import ErrorPolicy
 from remote_udf.process_calls import ProcessCall, processed_type
 from remote_udf.result_columns import resolved
 from remote_udf.segments import AppliedField, applied_to_proto, applied_type

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remote_udf.effective_options import canonical, resolve
+from remote_udf.effective_options import ScalarOptions, canonical, resolve
 from remote_udf.errors import InvalidOption, RemoteUdfError
 from remote_udf.option_values import size
-from remote_udf.options import CALLER_OPTIONS, SCALAR_OPTIONS, OutputMode, RetryStrategy, ScalarOptions
+from remote_udf.options import CALLER_OPTIONS, SCALAR_OPTIONS, OutputMode, RetryStrategy
 
 durations = st.builds("{} {}".format, st.integers(1, 999), st.sampled_from(["ns", "us", "ms", "s", "min", "h", "d"]))
 VALUES = {

@@ -10,7 +10,7 @@ import collections
 import functools
 from collections.abc import Awaitable, Callable, Coroutine, Hashable
 
-from remote_udf.options import HostedOptions
+from remote_udf.effective_options import HostedOptions
 from remote_udf.threads import Threads
 from udf_server.base.fairness import Party
 from udf_server.base.threads import poster

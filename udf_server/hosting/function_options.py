@@ -5,19 +5,11 @@ import functools
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from remote_udf.effective_options import canonical, resolve
+from remote_udf.effective_options import AggregateOptions, HostedOptions, ScalarOptions, canonical, resolve
 from remote_udf.errors import InvalidOption
 from remote_udf.functions import FunctionKind
 from remote_udf.option_tables import table_of
-from remote_udf.options import (
-    AGGREGATE_OPTIONS,
-    AT_MOST,
-    CAPS,
-    SCALAR_OPTIONS,
-    AggregateOptions,
-    HostedOptions,
-    ScalarOptions,
-)
+from remote_udf.options import AGGREGATE_OPTIONS, AT_MOST, CAPS, SCALAR_OPTIONS
 from udf_server.declaring.functions import Function
 
 __all__ = ["EVERY", "Configured", "FunctionOptions", "Ignored", "configured", "explained", "ignored_options"]

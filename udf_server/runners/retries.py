@@ -4,7 +4,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
 
-from remote_udf.options import RetryStrategy, ScalarOptions
+from remote_udf.effective_options import ScalarOptions
+from remote_udf.options import RetryStrategy
 from remote_udf.outcomes import RowError
 from udf_server.base.call_scope import EmptyResult, NotCalled
 from udf_server.base.errors import BudgetSpent, Failure, RetryableError

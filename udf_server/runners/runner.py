@@ -12,8 +12,8 @@ import pyarrow.compute as pc
 
 from remote_udf.arrow import read_columns
 from remote_udf.durations import format_seconds
+from remote_udf.effective_options import ScalarOptions
 from remote_udf.errors import ErrorCode
-from remote_udf.options import ScalarOptions
 from remote_udf.outcomes import RowError
 from remote_udf.raw_texts import raw
 from udf_server.base.call_scope import EmptyResult

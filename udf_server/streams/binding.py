@@ -8,9 +8,9 @@ import pyarrow as pa
 
 from remote_udf.amounts import AMOUNTS
 from remote_udf.arrow import read_schema
+from remote_udf.effective_options import ScalarOptions
 from remote_udf.errors import ErrorCode, InvalidOption, UnsupportedType
 from remote_udf.functions import Execution, FunctionKind
-from remote_udf.options import ScalarOptions
 from remote_udf.process_calls import ProcessCall
 from remote_udf.segments import applied_from_proto, checked_segments
 from remote_udf.types import require_supported

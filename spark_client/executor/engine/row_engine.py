@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import pyarrow as pa
 
-from remote_udf.options import AggregateOptions
+from remote_udf.effective_options import AggregateOptions
 from spark_client.executor.engine.groups import Completed, Group
 from spark_client.executor.engine.messages import Readers, Unsent, merged
 from spark_client.executor.engine.nested import Nested, ReadyRows

@@ -8,7 +8,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 import pyarrow as pa
 
-from remote_udf.options import AggregateOptions
+from remote_udf.effective_options import AggregateOptions
 from spark_client.executor.engine.pieces import Integers
 from spark_client.executor.segments.keys import run_starts
 

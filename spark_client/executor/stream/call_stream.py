@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 
 import pyarrow as pa
 
+from remote_udf.effective_options import AggregateOptions
 from remote_udf.errors import ErrorCode, ProtocolViolation, StreamError
-from remote_udf.options import AggregateOptions
 from remote_udf.outcomes import RowError
 from remote_udf.spans import NO_SPAN, Span
 from remote_udf.threads import THREADS, Threads

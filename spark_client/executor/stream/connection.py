@@ -9,11 +9,11 @@ from collections.abc import Callable, Container, Iterator
 import pyarrow as pa
 
 from remote_udf.arrow import BatchWriter, Buffers, read_schema
-from remote_udf.effective_options import resolve
+from remote_udf.effective_options import AggregateOptions, ScalarOptions, resolve
 from remote_udf.errors import ErrorCode, ErrorKind, ProtocolViolation, RemoteUdfError, StreamError
 from remote_udf.functions import VALUE
 from remote_udf.messages import Message, encode, read_error, read_response
-from remote_udf.options import AT_MOST, CAPS, AggregateOptions, OutputMode, ScalarOptions
+from remote_udf.options import AT_MOST, CAPS, OutputMode
 from remote_udf.shared_memory import SharedMemory, SharedMemoryClosed, offer_memory
 from remote_udf.threads import THREADS, Threads
 from remote_udf.v1 import message_pb2 as pb

@@ -10,9 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import udf_server as udf
-from remote_udf.effective_options import canonical, resolve
+from remote_udf.effective_options import ScalarOptions, canonical, resolve
 from remote_udf.errors import ErrorCode
-from remote_udf.options import ScalarOptions
 from udf_server.base.call_scope import WaitTimeout
 from udf_server.runners.isolation import Call, Outcomes, Wait, advanced, isolate
 from udf_server.runners.retries import Attempts, RetryPolicy
