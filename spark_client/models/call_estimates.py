@@ -46,11 +46,11 @@ def _lines(scope: Scope, tree: Node) -> list[str]:
     total: dict[str, float] = {}
     calls, seconds, whole = 0, 0.0, True
     for select in tree.find_all(exp.Select):
-        for call in _calls(functions, select):
-            shown = canonical(call)
+        # Of equal calls one.
+        for text, call in {canonical(node): node for node in _calls(functions, select)}.items():
             found = _estimate(scope, select, call)
             if isinstance(found, str):
-                lines.append(f"estimate of {shown}: none, because {found}")
+                lines.append(f"estimate of {text}: none, because {found}")
                 whole = False
                 continue
             mean = session.cost_of(found.function)
@@ -59,7 +59,7 @@ def _lines(scope: Scope, tree: Node) -> list[str]:
             least = "at most " if _may_be_fewer(functions, select, call) else ""
             time = mean.of_a_row().seconds * found.calls if mean.rows else math.nan
             lines.append(
-                f"estimate of {shown}: {least}{found.rows:,} rows, {found.calls:,} calls: {amounts_text(every)}; "
+                f"estimate of {text}: {least}{found.rows:,} rows, {found.calls:,} calls: {amounts_text(every)}; "
                 f"{found.distinct_calls:,} of them different: {amounts_text(once)}; {_time(session, time)}"
             )
             add_amounts(total, every)
@@ -83,7 +83,7 @@ def _lines(scope: Scope, tree: Node) -> list[str]:
 def _estimate(scope: Scope, select: Node, call: Node) -> Estimate | str:
     """The estimate of one call, or why there is none."""
     functions, session = scope.functions, scope.functions.session
-    if any(functions.is_remote_scalar(node.name) for node in _anonymous(call) if node is not call):
+    if any(node is not call for node in _calls(functions, call)):
         return "an argument is the value of another call"
     function = functions.scalar(call.name)
     try:
@@ -121,14 +121,10 @@ def _with_own_name(node: Node) -> Node:
     return node
 
 
-def _calls(functions: SqlFunctions, select: Node) -> Iterator[Node]:
-    """The calls of a SELECT, without queries inside it. Of equal calls one."""
-    found = {canonical(node): node for node in _anonymous(select) if functions.is_remote_scalar(node.name)}
-    yield from found.values()
-
-
-def _anonymous(tree: Node) -> Iterator[Node]:
-    return (node for node in walk_query(tree) if isinstance(node, exp.Anonymous))
+def _calls(functions: SqlFunctions, tree: Node) -> Iterator[Node]:
+    """The calls of scalar functions in a tree, without queries inside it."""
+    nodes = (node for node in walk_query(tree) if isinstance(node, exp.Anonymous))
+    return (node for node in nodes if functions.is_remote_scalar(node.name))
 
 
 def _arguments(scope: Scope, select: Node, call: Node) -> tuple[DataFrame, Sequence[str]]:
@@ -143,11 +139,11 @@ def _arguments(scope: Scope, select: Node, call: Node) -> tuple[DataFrame, Seque
 
 
 def _has_call(functions: SqlFunctions, tree: Node) -> bool:
-    return any(functions.is_remote_scalar(node.name) for node in _anonymous(tree))
+    return any(True for _ in _calls(functions, tree))
 
 
 def _may_be_fewer(functions: SqlFunctions, select: Node, call: Node) -> bool:
     """Whether the call may be made for fewer rows: another call in WHERE comes first, or the SELECT drops rows."""
     remote = [part for part in conditions_of(select) if _has_call(functions, part)]
-    first = not remote or canonical(call) in {canonical(node) for node in _anonymous(remote[0])}
+    first = not remote or canonical(call) in {canonical(node) for node in _calls(functions, remote[0])}
     return not first or any(select.args.get(part) for part in _DROPPING) or select.parent_select is not None
