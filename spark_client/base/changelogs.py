@@ -75,7 +75,7 @@ def mode_of(frame: DataFrame) -> tuple[ChangelogMode, tuple[str, ...]]:
     column = kind_column(frame)
     if column is None:
         return ChangelogMode(), ()
-    told = frame.schema.fields[frame.columns.index(column)].metadata.get(MODE)
+    told = frame.schema[column].metadata.get(MODE)
     if told is None:
         return ChangelogMode.of(*RowKind), ()
     key = tuple(told["upsert_key"])

@@ -52,7 +52,7 @@ class Upstream:
         pairs = {(uid, call) for each in metadata for uid, call in each.get(UIDS, {}).items()}
         uids = dict(sorted(pairs))
         delays = [
-            frame.schema.fields[_place(frame, table.schema.names[table.time_column])].metadata.get(WATERMARK)
+            frame.schema[table.schema.names[table.time_column]].metadata.get(WATERMARK)
             for frame, table in zip(frames, process.tables, strict=True)
             if frame.isStreaming and table.time_column >= 0
         ]
@@ -112,18 +112,13 @@ def warn_of_times(
     for argument, table, frame in zip(signature.tables, process.tables, frames, strict=True):
         if frame.isStreaming and table.time_column >= 0:
             name = table.schema.names[table.time_column]
-            field = frame.schema.fields[_place(frame, name)]
-            marked[is_watermarked(field)].append(f"{name!r} of table {argument.name!r}")
+            marked[is_watermarked(frame.schema[name])].append(f"{name!r} of table {argument.name!r}")
     if marked[True] and marked[False]:
         log.warning(
             "function %s: the time %s has no watermark, but %s has one: timers wait for that one only, and the time of "
             "the result has no watermark; call withWatermark on each table before the call",
             function, ", ".join(marked[False]), marked[True][0],
         )  # fmt: skip
-
-
-def _place(frame: DataFrame, name: str) -> int:
-    return frame.columns.index(name)
 
 
 def emits_by_watermark(frame: DataFrame) -> bool:
