@@ -126,10 +126,9 @@ def with_times(frame: DataFrame, field: T.StructField, rows: WindowSpec, micros:
 
 
 def _bounded(frame: DataFrame, field: T.StructField, start: Column, end: Column, last: Column) -> DataFrame:
-    metadata, zone = watermark_of(field), zone_metadata(frame, field)
     bounded = frame.select(
-        "*", start.alias(WINDOW_START, metadata=zone) if zone else start.alias(WINDOW_START), end.alias(WINDOW_END),
-        last.alias(WINDOW_TIME, metadata=metadata) if metadata else last.alias(WINDOW_TIME),
+        "*", start.alias(WINDOW_START, metadata=zone_metadata(frame, field) or None), end.alias(WINDOW_END),
+        last.alias(WINDOW_TIME, metadata=watermark_of(field)),
     )  # fmt: skip
     bounded = bounded.drop(*(name for name in frame.columns if name.startswith(hidden(""))))
     return without_watermark(bounded, field)

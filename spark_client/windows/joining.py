@@ -98,8 +98,7 @@ def window_join(
     shown = []
     for field, (one, other) in zip(fields[0], pairs, strict=True):
         value = {"right": other, "full": F.coalesce(one, other)}.get(kind, one)
-        kept = watermark_of(field)
-        shown.append(value.alias(field.name, metadata=kept) if kept else value.alias(field.name))
+        shown.append(value.alias(field.name, metadata=watermark_of(field)))
     own = [*(f.name for f in fields[0]), *_STATE.values()]
     rest = [column_named(name) for name in left.columns if name not in own]
     if kind not in ("left_semi", "left_anti"):

@@ -92,7 +92,7 @@ def pane_query(group_by: GroupBy, expressions: Sequence[AggregateExpression | Co
             name = at.get(column)
             metadata = watermark_of(time) if name == WINDOW_TIME else None
             value = F.col(column) if name is None else bounds[name]
-            columns.append(value.alias(column, metadata=metadata) if metadata else value.alias(column))
+            columns.append(value.alias(column, metadata=metadata))
         if group_by.updates is not None:
             columns.append((F.col(PANE_END) == later(F.col(PANE), known.windows.pane)).alias(UPDATES))
         return spread.select(*columns)
