@@ -36,13 +36,15 @@ def add_over(frame: DataFrame, calls: Mapping[str, OverExpression | Column]) -> 
     """Return `frame` with a column per call, or expression around calls; it replaces one of the same name in place."""
     names = {name: hidden(f"over_{index}") for index, name in enumerate(calls)}
     wide = _with_computed(frame, {names[name]: call for name, call in calls.items()})
-    wide, passed = _renamed(frame, wide)
+    # Names of the frame may be repeated.
+    passed = [hidden(f"passed_{position}") for position in range(len(frame.columns))]
+    wide = wide.toDF(*passed, *wide.columns[len(passed) :])
     same = identifiers_of(frame).key
     left = {same(name): name for name in calls}
     columns: list[Column] = []
-    for name, column in zip(frame.columns, passed, strict=True):
+    for name, own in zip(frame.columns, passed, strict=True):
         call = left.pop(same(name), None)
-        columns += [column] if call is None else _shown(wide, call, names[call])
+        columns += [F.col(own).alias(name)] if call is None else _shown(wide, call, names[call])
     columns += [column for call in left.values() for column in _shown(wide, call, names[call])]
     return wide.select(*columns)
 
@@ -110,15 +112,6 @@ def select_over(
         else:
             chosen.append(each)
     return wide, chosen
-
-
-def _renamed(frame: DataFrame, wide: DataFrame) -> tuple[DataFrame, list[Column]]:
-    """Rename the columns of `frame` in `wide` to unique names; also return columns that restore the names."""
-    width = len(frame.columns)
-    passed = [hidden(f"passed_{position}") for position in range(width)]
-    return wide.toDF(*passed, *wide.columns[width:]), [
-        F.col(each).alias(name) for each, name in zip(passed, frame.columns, strict=True)
-    ]
 
 
 def _shown(wide: DataFrame, name: str, kept: str) -> list[Column]:
