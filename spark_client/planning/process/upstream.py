@@ -2,9 +2,9 @@
 
 import logging
 import re
-import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StructField
@@ -156,34 +156,27 @@ class StreamUids:
     """
 
     def __init__(self) -> None:
-        self._results: dict[tuple[int, str], tuple[weakref.ref[DataFrame], weakref.ref[DataFrame], object]] = {}
+        self._results: WeakKeyDictionary[DataFrame, WeakValueDictionary[str, DataFrame]] = WeakKeyDictionary()
+        """The results of calls by stream and uid."""
+        self._definitions: WeakKeyDictionary[DataFrame, object] = WeakKeyDictionary()
+        """What was called, by result."""
 
     def result(
         self, function: str, streams: Sequence[DataFrame], uid: str, definition: object, make: Callable[[], DataFrame]
     ) -> DataFrame:
         """The result of a call. Equal calls with one uid share it. Raises PlanError if calls with one uid differ."""
         for stream in streams:
-            found = self._known(stream, uid)
-            if found is None:
+            known = self._results.setdefault(stream, WeakValueDictionary()).get(uid)
+            if known is None:
                 continue
-            if found[1] == definition:
-                return found[0]
+            if self._definitions[known] == definition:
+                return known
             raise PlanError(
                 f"function {function}: Duplicate unique identifier {uid!r}: another call on the same stream has it, "
                 "too. Give each call its own, such as uid='second'"
             )
         result = make()
+        self._definitions[result] = definition
         for stream in streams:
-            self._results[(id(stream), uid)] = (weakref.ref(stream), weakref.ref(result), definition)
+            self._results[stream][uid] = result
         return result
-
-    def _known(self, stream: DataFrame, uid: str) -> tuple[DataFrame, object] | None:
-        """The result and the definition of a call that still exists. Entries of other calls are removed."""
-        for key, (known, made, _) in list(self._results.items()):
-            if known() is None or made() is None:
-                del self._results[key]
-        found = self._results.get((id(stream), uid))
-        if found is None:
-            return None
-        result = found[1]()
-        return None if result is None else (result, found[2])
