@@ -8,6 +8,7 @@ segment, so that the data is read once. Over few rows (a) gets all rows of a key
 around remote aggregates are computed from their values.
 """
 
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -198,7 +199,6 @@ class _GroupByPlanner:
             raise PlanError("an aggregate of Spark's own became several columns")
         fields = gathered.schema.fields
         names = [field.name for field in fields]
-        builtin_at = {id(each): len(keys) + index for index, each in enumerate(self._query.builtins)}
         # Without columns of the user's all names are hidden already.
         plain = gathered if all(map(is_hidden, names)) else with_hidden_names(gathered)
         place = {name: len(names) - 1 - index for index, name in enumerate(reversed(names))}
@@ -209,19 +209,17 @@ class _GroupByPlanner:
             columns = [plain[plain.columns[place[key]]].alias(name) for key, name in shown]
             plain = plain.select("*", F.struct(*columns).alias(hidden("key")))
         calls = tuple(self._finishing_call(remote, place, key_struct) for remote in self._query.remotes)
-        output = [
-            OutputField(name, fields[index].dataType, fields[index].metadata)
-            for index, name in enumerate(self._query.titles)
-        ]
+        titled = zip(self._query.titles, fields, strict=False)  # those of values follow
+        output = [OutputField(name, field.dataType, field.metadata) for name, field in titled]
         sources = [(ColumnSource.INPUT, index) for index in range(len(output))]
+        builtins, remotes = itertools.count(len(keys)), enumerate(self._query.remotes)
         for expression in self._query.expressions:
             if not isinstance(expression, AggregateExpression):
-                at = builtin_at[id(expression)]
+                at = next(builtins)
                 output.append(OutputField(names[at], fields[at].dataType, fields[at].metadata))
                 sources.append((ColumnSource.INPUT, at))
                 continue
-            number = next(i for i, remote in enumerate(self._query.remotes) if remote.expression is expression)
-            remote = self._query.remotes[number]
+            number, remote = next(remotes)
             fields_of_call = value_fields(remote.name, remote.call)
             output += fields_of_call
             sources += [(ColumnSource.VALUE, number), (ColumnSource.ERROR, number)][: len(fields_of_call)]
