@@ -20,11 +20,11 @@ from spark_client.executor.aggregate.segment_columns import (
     structs,
 )
 from spark_client.executor.engine.groups import Completed
-from spark_client.executor.engine.pieces import Integers
+from spark_client.executor.engine.pieces import Integers, at_rows
 from spark_client.executor.engine.policy import check_policy, error_array
 from spark_client.executor.engine.row_engine import PlannedCall
 
-__all__ = ["KeyedBundle", "PartialPlan", "at_rows", "bundle_of", "net_rows", "output_of", "planned_calls", "signs"]
+__all__ = ["KeyedBundle", "PartialPlan", "bundle_of", "net_rows", "output_of", "planned_calls", "signs"]
 
 _SIGNS = np.array([-1 if kind.is_retract else 1 for kind in RowKind])
 
@@ -156,10 +156,3 @@ def net_rows(signs: Integers, starts: Integers, before: int) -> tuple[npt.NDArra
     previous[starts] = 0
     ends = np.append(starts[1:], len(signs)) - 1
     return lowest == previous, (depth - lowest)[ends]
-
-
-def at_rows(values: pa.Array, rows: Integers, count: int) -> pa.Array:
-    """A column of `count` rows with these values at these positions and null elsewhere."""
-    places = np.full(count, -1, np.int64)
-    places[rows] = np.arange(len(values))
-    return values.take(pa.array(places, mask=places < 0))

@@ -13,10 +13,10 @@ import pandas as pd
 import pyarrow as pa
 from pyspark.sql.streaming.state import GroupState
 
-from spark_client.executor.aggregate.bundles import PartialPlan, at_rows
+from spark_client.executor.aggregate.bundles import PartialPlan
 from spark_client.executor.aggregate.partial import merged_accumulators
 from spark_client.executor.aggregate.segment_columns import packed_groups
-from spark_client.executor.engine.pieces import Integers
+from spark_client.executor.engine.pieces import Integers, at_rows
 from spark_client.executor.packed_batches import read, written
 from spark_client.executor.segments.keys import key_codes
 from spark_client.executor.stream.runtime import RUNTIME

@@ -13,7 +13,7 @@ from remote_udf.functions import NullCall
 from remote_udf.row_kinds import ROW_KIND
 from remote_udf.segments import KEY, list_of
 from spark_client.base.calls import AggregateCall
-from spark_client.executor.engine.pieces import Integers
+from spark_client.executor.engine.pieces import Integers, at_rows
 from spark_client.executor.engine.planned_calls import PlannedCall
 from spark_client.executor.packed_batches import written
 from spark_client.executor.segments.keys import key_codes
@@ -165,11 +165,9 @@ def accumulators_column(accumulators: pa.ChunkedArray, grouping: RowsByKey) -> p
 
 def errors_column(errors: pa.ChunkedArray, grouping: RowsByKey) -> pa.Array:
     """The first error among each segment's rows, or null."""
-    present = np.flatnonzero(errors.is_valid().to_numpy())
-    places = np.full(grouping.segments, -1, np.int64)
     # In reverse order, so that the first error remains.
-    places[grouping.codes[present[::-1]]] = present[::-1]
-    return errors.combine_chunks().take(pa.array(places, mask=places < 0))
+    present = np.flatnonzero(errors.is_valid().to_numpy())[::-1]
+    return at_rows(errors.combine_chunks().take(pa.array(present)), grouping.codes[present], grouping.segments)
 
 
 def structs(columns: Sequence[pa.Array], names: Sequence[str], count: int) -> pa.Array:

@@ -7,7 +7,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-__all__ = ["PIECE_BYTES", "WHOLE_BYTES", "Integers", "LongColumn", "cuts", "row_bytes"]
+__all__ = ["PIECE_BYTES", "WHOLE_BYTES", "Integers", "LongColumn", "at_rows", "cuts", "row_bytes"]
 
 Integers = npt.NDArray[np.int64]
 PIECE_BYTES = 32 << 20
@@ -41,6 +41,13 @@ def cuts(widths: Integers, most: int = PIECE_BYTES) -> Iterator[tuple[int, int]]
         end = max(int(np.searchsorted(ends, before + most, side="right")), begin + 1)
         yield begin, end
         begin = end
+
+
+def at_rows(values: pa.Array, rows: Integers, count: int) -> pa.Array:
+    """A column of `count` rows with these values at these positions (the last of a position) and null elsewhere."""
+    places = np.full(count, -1, np.int64)
+    places[rows] = np.arange(len(values))
+    return values.take(pa.array(places, mask=places < 0))
 
 
 class LongColumn:

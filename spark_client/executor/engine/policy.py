@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
+import numpy as np
 import pyarrow as pa
 
 from remote_udf.errors import ErrorCode, capped
@@ -10,6 +11,7 @@ from remote_udf.outcomes import ErrorBudget, RowError
 from spark_client.base.calls import GENERATED, AggregateCall, ErrorPolicy, ScalarCall
 from spark_client.base.errors import ErrorBudgetExceeded, FunctionFailed
 from spark_client.executor.engine.groups import Completed
+from spark_client.executor.engine.pieces import at_rows
 from spark_client.executor.engine.planned_calls import PlannedCall
 
 __all__ = [
@@ -17,12 +19,7 @@ __all__ = [
 ]  # fmt: skip
 
 ERROR_TYPE = pa.struct(
-    [
-        pa.field("code", pa.string()),
-        pa.field("message", pa.string()),
-        pa.field("attempts", pa.int32()),
-        pa.field("retryable", pa.bool_()),
-    ]
+    [("code", pa.string()), ("message", pa.string()), ("attempts", pa.int32()), ("retryable", pa.bool_())]
 )
 """The type of an error column."""
 
@@ -36,18 +33,8 @@ def error_array(rows: int, errors: Mapping[int, RowError]) -> pa.Array:
     """An error column, which is null for rows that did not fail."""
     if not errors:
         return pa.nulls(rows, ERROR_TYPE)
-    values = [
-        {
-            "code": error.code.value,
-            "message": error.message,
-            "attempts": error.attempts,
-            "retryable": error.retryable,
-        }
-        if (error := errors.get(row)) is not None
-        else None
-        for row in range(rows)
-    ]
-    return pa.array(values, ERROR_TYPE)
+    values = [(error.code.value, error.message, error.attempts, error.retryable) for error in errors.values()]
+    return at_rows(pa.array(values, ERROR_TYPE), np.fromiter(errors, np.int64, len(errors)), rows)
 
 
 def blocking_errors(table: pa.Table, columns: Sequence[int]) -> dict[int, RowError]:

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from remote_udf.process_calls import STATE, TIME, TIMERS
 from remote_udf.segments import KEY, ROWS
-from spark_client.executor.engine.pieces import Integers
+from spark_client.executor.engine.pieces import Integers, at_rows
 from spark_client.executor.process.plan import StatePlan
 from spark_client.executor.process.segment_batches import Before, empty_lists
 from spark_client.executor.process.state.pages import NEVER
@@ -206,9 +206,7 @@ def _timed(column: pa.Array) -> tuple[pa.Array, Integers, Integers]:
 def _kept(column: pa.Array, values: pa.Array, owner: Integers, alive: Flags) -> pa.Array:
     """The column with these values only. A key without any has null, as after `clear`."""
     if pa.types.is_struct(column.type):
-        place = np.full(len(column), -1, np.int64)
-        place[owner[alive]] = np.flatnonzero(alive)
-        return values.take(pa.array(place, mask=place < 0))
+        return at_rows(values.filter(pa.array(alive)), owner[alive], len(column))
     counts = np.bincount(owner[alive], minlength=len(column))
     offsets = pa.array(np.concatenate(([0], np.cumsum(counts))).astype(np.int32), mask=np.append(counts == 0, False))
     left = values.filter(pa.array(alive))
