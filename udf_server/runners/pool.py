@@ -66,7 +66,7 @@ class CoroutinePool:
         """Batches that are not decoded yet; a worker decodes one when it has its turn."""
         self._queue: collections.deque[RowBatch] = collections.deque()
         """Batches with rows that no worker has taken yet."""
-        self.sender = Sender(runner, runner.deliver, turns, post)
+        self.sender = Sender(runner.setup, runner.deliver, turns, post)
         self._workers: list[PoolWorker] = []
         self._parked: list[asyncio.Future[None]] = []
         self._ready = 0

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from udf_server.hosting.turns import Turns
 from udf_server.runners.batches import RowBatch
 from udf_server.runners.outputs import Output
-from udf_server.runners.runner import Runner
+from udf_server.runners.runner import RunnerSetup
 
 __all__ = ["Sender"]
 
@@ -17,7 +17,7 @@ class Sender:
 
     def __init__(
         self,
-        runner: Runner,
+        setup: RunnerSetup,
         deliver: Callable[["Sender", list[Output]], None],
         turns: Turns,
         post: Callable[..., object],
@@ -25,7 +25,7 @@ class Sender:
         """`deliver` takes outputs on the server's loop; `post` calls a function on the pool's loop from any thread."""
         self.unfinished: dict[RowBatch, None] = {}
         """Batches with rows that have no outcome yet, oldest first."""
-        self._setup, self._deliver = runner.setup, deliver
+        self._setup, self._deliver = setup, deliver
         self._turns, self._post = turns, post
         self._flush: asyncio.TimerHandle | None = None
         self.flushes = False
