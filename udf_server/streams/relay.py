@@ -253,11 +253,10 @@ class RelayedStream:
         sending = asyncio.create_task(self._send(call))
         heard, message = False, None
         try:
-            while (message := await call.read()) is not aio.EOF:
-                heard = True
-                await self._write(cast("bytes", message))
-            await self._end(call, heard=heard)
-        except aio.AioRpcError:
+            with contextlib.suppress(aio.AioRpcError):  # the status of the call says why
+                while (message := await call.read()) is not aio.EOF:
+                    heard = True
+                    await self._write(cast("bytes", message))
             await self._end(call, heard=heard)
         finally:
             # A task that was cancelled keeps its exception, which keeps this frame: the message would be in a cycle.
