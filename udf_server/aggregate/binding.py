@@ -4,7 +4,7 @@ Bundles therefore get everything that vectorized functions have: deadlines, retr
 by halving.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -26,9 +26,6 @@ from udf_server.runners.calling import WrongResult
 from udf_server.values.values import codec_for_type
 
 __all__ = ["bind_aggregate"]
-
-Arrays = dict[AppliedField, pa.Array]
-"""What is wanted of each segment, a row per segment."""
 
 
 def bind_aggregate(
@@ -114,7 +111,7 @@ class _Binding:
     ) -> pa.Array:
         return self._struct(self._objects.arrays(applied, segments), bundle)
 
-    def _struct(self, arrays: Arrays, bundle: Bundle) -> pa.Array:
+    def _struct(self, arrays: Mapping[AppliedField, pa.Array], bundle: Bundle) -> pa.Array:
         """The results of the bundle, which counts from here on as applied."""
         columns = [arrays[field] for field in self._fields]
         if AppliedField.ACCUMULATOR in arrays and arrays[AppliedField.ACCUMULATOR].null_count:
