@@ -10,6 +10,7 @@ from udf_server.base.threads import Token
 from udf_server.hosting.hosted_function import HostedFunction
 from udf_server.runners.calling import Returned
 from udf_server.runners.hosted_call import HostedCall
+from udf_server.runners.isolation import Answer
 
 __all__ = ["Attempt", "InstanceGate"]
 
@@ -91,9 +92,7 @@ class Attempt(HostedCall):
     async def run(self) -> None:
         self.began = self.clock()
         try:
-            answer: tuple[Returned | None, BaseException | None] = (
-                await cast("Awaitable[Returned]", self._evaluate()), None
-            )  # fmt: skip
+            answer: Answer = await cast("Awaitable[Returned]", self._evaluate()), None
         except BaseException as error:
             answer = None, error
         if self.open.take():
@@ -116,7 +115,7 @@ class Attempt(HostedCall):
             self.began = self.clock()
             current_scope.set(CallScope(self.party))
             try:
-                answer: tuple[Returned | None, BaseException | None] = cast("Returned", self._evaluate()), None
+                answer: Answer = cast("Returned", self._evaluate()), None
             except BaseException as error:
                 answer = None, error
             self._leave_gate()

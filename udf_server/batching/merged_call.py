@@ -192,9 +192,6 @@ class MergedCall:
     def _evaluate(self, call: Call, rows: Sequence[int]) -> Returned:
         try:
             arguments = self._begin(rows)
-        except RowErrors as refused:
-            return self._calling.named(refused, len(rows), called=False)
-        try:
             return _owned(self._calling.returned(self._result(arguments, call, rows), len(rows)))
         except RowErrors as named:
             return _owned(self._calling.named(named, len(rows)))
@@ -202,9 +199,6 @@ class MergedCall:
     async def _evaluate_async(self, call: Call, rows: Sequence[int]) -> Returned:
         try:
             arguments = self._begin(rows)
-        except RowErrors as refused:
-            return self._calling.named(refused, len(rows), called=False)
-        try:
             return _owned(self._calling.returned(await self._result(arguments, call, rows), len(rows)))
         except RowErrors as named:
             return _owned(self._calling.named(named, len(rows)))

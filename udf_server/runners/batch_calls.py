@@ -143,9 +143,6 @@ class BatchCalls:
         """Call the function once. Raises what it raises, except RowErrors, and WrongResult."""
         try:
             arguments = self._calling.arguments(columns, call.rows)
-        except RowErrors as refused:
-            return self._calling.named(refused, len(call.rows), called=False)
-        try:
             result = self._call(work, columns, call, arguments)
             return self._returned(work, call, await result if self._function.is_async else result)
         except RowErrors as named:

@@ -53,6 +53,10 @@ class RefusedArgument(WrongResult):
         super().__init__(ErrorCode.ARGUMENT_VALUE, message)
 
 
+class _Refused(RowErrors):
+    """The rows of a call whose arguments have no value. The function was not called."""
+
+
 class Returned(NamedTuple):
     """What one call has returned for its rows. Mappings have the position of a row in the call."""
 
@@ -185,7 +189,7 @@ class Calling:
                     refused.setdefault(row, RefusedArgument(f"{self._function.place(position)}: {describe(error)}"))
             taken = [values for values, _ in decoded]
         if refused:
-            raise RowErrors(refused)
+            raise _Refused(refused)
         return taken
 
     def returned(self, result: Any, rows: int) -> Returned:
@@ -198,8 +202,8 @@ class Calling:
         values, wrong = _returned_array(result, rows, self._function.result)
         return Returned(values, wrong, failed)
 
-    def named(self, error: RowErrors, rows: int, *, called: bool = True) -> Returned:
-        """The values and errors of a call that has raised RowErrors. Raises WrongResult."""
+    def named(self, error: RowErrors, rows: int) -> Returned:
+        """The values and errors of a call that has raised RowErrors, or `arguments` has. Raises WrongResult."""
         if not error.errors:
             raise MalformedResult(ErrorCode.RESULT_TYPE, "RowErrors without errors; return the values instead")
         for row, each in error.errors.items():
@@ -210,7 +214,7 @@ class Calling:
                     ErrorCode.RESULT_TYPE, f"RowErrors has a {type(each).__name__} for row {row}; expected an exception"
                 )
         if error.values is None:
-            return Returned(None, failed=error.errors, called=called)
+            return Returned(None, failed=error.errors, called=not isinstance(error, _Refused))
         values, wrong, failed, _ = self.returned(error.values, rows)
         failed = {**failed, **error.errors}
-        return Returned(values, {row: each for row, each in wrong.items() if row not in failed}, failed, called)
+        return Returned(values, {row: each for row, each in wrong.items() if row not in failed}, failed)
