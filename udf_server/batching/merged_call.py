@@ -171,13 +171,11 @@ class MergedCall:
 
     # The methods below run on the function's threads or its event loop.
 
-    def _begin(self, rows: Sequence[int]) -> list[Any]:
+    def _result(self, call: Call, rows: Sequence[int]) -> Any:
+        """What the function returns: a coroutine if it is asynchronous. Raises RowErrors for rows without a value."""
         self.began = self.began or self._owner.clock()
         self._places.begin()
-        return self._calling.arguments(self._places.columns, rows)
-
-    def _result(self, arguments: Sequence[Any], call: Call, rows: Sequence[int]) -> Any:
-        """What the function returns: a coroutine if it is asynchronous."""
+        arguments = self._calling.arguments(self._places.columns, rows)
         if self._function.waits and not self._function.is_async:
             current_scope.set(replace(current_scope.get(), deadline=self.began + self._timeout))
         if self._function.context_parameter is None:
@@ -191,15 +189,13 @@ class MergedCall:
 
     def _evaluate(self, call: Call, rows: Sequence[int]) -> Returned:
         try:
-            arguments = self._begin(rows)
-            return _owned(self._calling.returned(self._result(arguments, call, rows), len(rows)))
+            return _owned(self._calling.returned(self._result(call, rows), len(rows)))
         except RowErrors as named:
             return _owned(self._calling.named(named, len(rows)))
 
     async def _evaluate_async(self, call: Call, rows: Sequence[int]) -> Returned:
         try:
-            arguments = self._begin(rows)
-            return _owned(self._calling.returned(await self._result(arguments, call, rows), len(rows)))
+            return _owned(self._calling.returned(await self._result(call, rows), len(rows)))
         except RowErrors as named:
             return _owned(self._calling.named(named, len(rows)))
 
