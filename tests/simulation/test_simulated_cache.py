@@ -15,7 +15,7 @@ from tests.simulation.scenario import SERVER_FAULTS
 from tests.simulation.servers import SimulatedServer
 from tests.simulation.world import World, run, worlds
 from tests.udf_server.outcomes_only import OutcomesOnly
-from udf_server.base.key_value_store import BEGINNING_BYTES, NONE, StoreError
+from udf_server.base.key_value_store import BEGINNING_BYTES, StoreError
 from udf_server.cache.outcome_cache import OutcomeCache
 from udf_server.stores.leases import LEASE_SECONDS
 from udf_server.stores.memory import MemoryStore
@@ -62,7 +62,7 @@ class SimulatedStore(OutcomesOnly):
             self.space.entries[function, key] = entry, self.clock() + seconds
             self.space.claims.pop((function, key), None)
 
-    async def claim(self, function, keys, useless=NONE):
+    async def claim(self, function, keys, useless):
         await self._answer()
         me: Any = asyncio.get_running_loop()
         granted = []

@@ -4,11 +4,10 @@ import zlib
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import NamedTuple
 
 __all__ = [
-    "BEGINNING_BYTES", "ENTRY_BYTES", "LARGEST_ENTRY", "LARGEST_OWN", "LARGEST_VALUE", "NONE", "Change",
+    "BEGINNING_BYTES", "ENTRY_BYTES", "LARGEST_ENTRY", "LARGEST_OWN", "LARGEST_VALUE", "Change",
     "KeyValueEntry", "KeyValueError", "KeyValueStore", "Sealing", "Store", "StoreError", "Stored", "bounded_entry",
 ]  # fmt: skip
 
@@ -20,8 +19,6 @@ ENTRY_BYTES = 200
 """Approximate bytes that an entry takes in addition to its own."""
 BEGINNING_BYTES = 16
 """This many bytes at the beginning of an entry have its time, or a nonce: another entry of the key has others."""
-
-NONE: Mapping[bytes, bytes] = MappingProxyType({})
 
 
 def bounded_entry(entry: bytes) -> bytes:
@@ -83,7 +80,7 @@ class Store(ABC):
     async def put(self, function: str, entries: Sequence[tuple[bytes, bytes]], seconds: float) -> None:
         """Keep outcomes by key for this time, and release their claims."""
 
-    async def claim(self, function: str, keys: Sequence[bytes], useless: Mapping[bytes, bytes] = NONE) -> list[bool]:
+    async def claim(self, function: str, keys: Sequence[bytes], useless: Mapping[bytes, bytes]) -> list[bool]:
         """Claim keys that nobody else has claimed and that have no outcome.
 
         Args:

@@ -16,7 +16,6 @@ from udf_server.base.key_value_store import (
     ENTRY_BYTES,
     LARGEST_ENTRY,
     LARGEST_OWN,
-    NONE,
     Change,
     Store,
     Stored,
@@ -115,7 +114,7 @@ class FileStore(Store):
     async def put(self, function: str, entries: Sequence[tuple[bytes, bytes]], seconds: float) -> None:
         await self._outcomes.run(lambda db: self._put(db, function, entries, seconds))
 
-    async def claim(self, function: str, keys: Sequence[bytes], useless: Mapping[bytes, bytes] = NONE) -> list[bool]:
+    async def claim(self, function: str, keys: Sequence[bytes], useless: Mapping[bytes, bytes]) -> list[bool]:
         self._beats.start()
         return await self._outcomes.run(lambda db: self._claim(db, function, keys, useless))
 

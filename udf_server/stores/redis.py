@@ -12,7 +12,6 @@ from udf_server.base.key_value_store import (
     BEGINNING_BYTES,
     ENTRY_BYTES,
     LARGEST_OWN,
-    NONE,
     Change,
     Store,
     Stored,
@@ -113,7 +112,7 @@ class RedisStore(Store):
                 names = _names(function, [key for key, _ in part])
                 await self._puts(names, [milliseconds, *(entry for _, entry in part)])
 
-    async def claim(self, function: str, keys: Sequence[bytes], useless: Mapping[bytes, bytes] = NONE) -> list[bool]:
+    async def claim(self, function: str, keys: Sequence[bytes], useless: Mapping[bytes, bytes]) -> list[bool]:
         self._beats.start()
         claimed: list[bool] = []
         lease, longest = _milliseconds(LEASE_SECONDS), _milliseconds(LONGEST_SECONDS)

@@ -15,7 +15,7 @@ from tests.udf_server.file_stores import two_file_stores
 from tests.udf_server.outcomes_only import OutcomesOnly
 from tests.udf_server.redis_process import WITH_REDIS, RedisProcess
 from tests.udf_server.talk import Talk, batch, eventually
-from udf_server.base.key_value_store import NONE, StoreError
+from udf_server.base.key_value_store import StoreError
 from udf_server.base.metrics import ServerMetrics
 from udf_server.cache.outcome_cache import OutcomeCache
 from udf_server.stores import leases
@@ -49,7 +49,7 @@ class Slow(OutcomesOnly):
         self.entries |= dict(entries)
         self.claims -= {key for key, _ in entries}
 
-    async def claim(self, function, keys, useless=NONE):
+    async def claim(self, function, keys, useless):
         self.asked += 1
         await self.gate.wait()
         self.claims |= {*keys}
@@ -99,7 +99,7 @@ class Away(Slow):
         self._refuse("get")
         return await super().get(function, keys)
 
-    async def claim(self, function, keys, useless=NONE):
+    async def claim(self, function, keys, useless):
         self._refuse("claim")
         return await super().claim(function, keys, useless)
 
@@ -154,11 +154,11 @@ async def test_rows_fail_if_a_required_cache_is_away_for_too_long(away, operatio
 
 async def test_a_claim_that_was_lost_does_not_return_when_its_server_does(tmp_path):
     async with two_file_stores(tmp_path) as (one, two, now):
-        assert await one.claim("f@1", [b"a"]) == [True]
+        assert await one.claim("f@1", [b"a"], {}) == [True]
         await one._beats.stop()  # it cannot reach the store, and what it does not call any more is not released
         now[0] += LEASE_SECONDS + 1
-        assert await one.claim("f@1", [b"b"]) == [True]
-        assert await two.claim("f@1", [b"a", b"b"]) == [True, False]
+        assert await one.claim("f@1", [b"b"], {}) == [True]
+        assert await two.claim("f@1", [b"a", b"b"], {}) == [True, False]
 
 
 async def test_a_server_has_another_name_after_its_lease_has_ended():
@@ -321,7 +321,7 @@ async def test_an_entry_that_is_replaced_and_not_written_yet_is_used(tmp_path):
 class Elsewhere(Slow):
     """The same, but another server calls all keys, without an end."""
 
-    async def claim(self, function, keys, useless=NONE):
+    async def claim(self, function, keys, useless):
         return [False] * len(keys)
 
 

@@ -85,31 +85,31 @@ async def test_other_servers_wait_for_what_one_has_claimed(opened):
     one, two = await opened(), await opened()
     if not one.shared:
         pytest.skip("memory: is not shared")
-    assert await one.claim("f@1", [b"a", b"b"]) == [True, True]
-    assert await two.claim("f@1", [b"b", b"c"]) == [False, True]
-    assert await one.claim("f@1", [b"a", b"c"]) == [True, False]
+    assert await one.claim("f@1", [b"a", b"b"], {}) == [True, True]
+    assert await two.claim("f@1", [b"b", b"c"], {}) == [False, True]
+    assert await one.claim("f@1", [b"a", b"c"], {}) == [True, False]
     await one.put("f@1", [(b"a", b"1")], 60)
-    assert await two.claim("f@1", [b"a"]) == [False], "there is an entry"
+    assert await two.claim("f@1", [b"a"], {}) == [False], "there is an entry"
     await one.release("f@1", [b"b", b"c"])
-    assert await two.claim("f@1", [b"b"]) == [True]
-    assert await one.claim("f@1", [b"c"]) == [False], "it was not one's to release"
+    assert await two.claim("f@1", [b"b"], {}) == [True]
+    assert await one.claim("f@1", [b"c"], {}) == [False], "it was not one's to release"
 
 
 async def test_claims_of_a_server_that_was_lost_end(tmp_path):
     async with two_file_stores(tmp_path) as (one, two, now):
-        assert await one.claim("f@1", [b"a"]) == [True]
+        assert await one.claim("f@1", [b"a"], {}) == [True]
         await one._beats.stop()
-        assert await two.claim("f@1", [b"a"]) == [False]
+        assert await two.claim("f@1", [b"a"], {}) == [False]
         now[0] += LEASE_SECONDS + 1
-        assert await two.claim("f@1", [b"a"]) == [True]
+        assert await two.claim("f@1", [b"a"], {}) == [True]
 
 
 async def test_claims_of_a_server_that_was_lost_end_although_the_clock_was_set_back(tmp_path):
     async with two_file_stores(tmp_path) as (one, two, now):
-        assert await one.claim("f@1", [b"a"]) == [True]
+        assert await one.claim("f@1", [b"a"], {}) == [True]
         await one._beats.stop()
         now[0] -= 3_600
-        assert await two.claim("f@1", [b"a"]) == [True], "no lease is that long"
+        assert await two.claim("f@1", [b"a"], {}) == [True], "no lease is that long"
 
 
 @with_redis
@@ -120,12 +120,12 @@ async def test_a_lease_in_redis_that_is_longer_than_leases_are_is_not_believed(m
     one, two = stores
     for number, left in enumerate((3_600_000, None)):
         key = b"lease %d" % number
-        assert await one.claim("f@1", [key]) == [True]
-        assert await two.claim("f@1", [key]) == [False]
+        assert await one.claim("f@1", [key], {}) == [True]
+        assert await two.claim("f@1", [key], {}) == [False]
         await one._beats.stop()
         name = b"udf:server:" + one._beats.name.encode()
         await (two._client.persist(name) if left is None else two._client.pexpire(name, left))
-        assert await two.claim("f@1", [key]) == [True]
+        assert await two.claim("f@1", [key], {}) == [True]
     for store in stores:
         await store.close()
 
