@@ -15,7 +15,7 @@ import hashlib
 import re
 import secrets
 import tomllib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Unpack
@@ -136,7 +136,9 @@ class Access:
         self, metadata: Iterable[tuple[str, str | bytes]], auth: Mapping[str, Iterable[bytes]], peer: str
     ) -> Caller:
         """The caller of a request. Raises StreamError UNAUTHENTICATED; its message contains no secret."""
-        names = [name.decode(errors="replace") for name in _certificate_names(auth)]
+        # The common name of a verified client certificate, then its DNS names.
+        of_certificate = *auth.get("x509_common_name", ()), *auth.get("peer_dns", ())
+        names = [name.decode(errors="replace") for name in of_certificate]
         if self._rules is None:
             name = names[0] if names else ""
             return Caller(name, peer=peer, settings=self._settings_of(name))
@@ -176,11 +178,6 @@ def _token(metadata: Iterable[tuple[str, str | bytes]]) -> str | None:
         if key == "authorization" and isinstance(value, str) and value.lower().startswith(_SCHEME):
             return value[len(_SCHEME) :].strip()
     return None
-
-
-def _certificate_names(auth: Mapping[str, Iterable[bytes]]) -> Sequence[bytes]:
-    """The names of a verified client certificate: its common name, then its DNS names."""
-    return [*auth.get("x509_common_name", ()), *auth.get("peer_dns", ())]
 
 
 def _parsed(content: bytes, path: Path) -> _Rules:
