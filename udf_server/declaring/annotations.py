@@ -134,8 +134,9 @@ def codecs_for(annotation: GivenType, where: str) -> list[Codec]:
 
     Raises DeclarationError, which starts with `where`, if the annotation is not a supported type.
     """
-    members = [member for member in _union_members(annotation) if member is not type(None)]
-    codecs = [_codec(member, where) for member in members]
+    is_union = typing.get_origin(annotation) in (Union, types.UnionType)
+    members: Sequence[Any] = typing.get_args(annotation) if is_union else (annotation,)
+    codecs = [_codec(member, where) for member in members if member is not type(None)]
     if len({codec.type for codec in codecs}) < len(codecs):
         raise DeclarationError(f"{where}: two members of {annotation} have the same type")
     if not codecs:
@@ -148,12 +149,6 @@ def _named(table: Mapping[GivenType, pa.DataType], annotation: GivenType) -> pa.
         return table.get(annotation)
     except TypeError:  # it cannot be hashed, so it is not in the table
         return None
-
-
-def _union_members(annotation: GivenType) -> Sequence[Any]:
-    if typing.get_origin(annotation) in (Union, types.UnionType):
-        return typing.get_args(annotation)
-    return (annotation,)
 
 
 def _one(annotation: type, where: str) -> Codec:
