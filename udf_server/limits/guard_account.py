@@ -55,7 +55,7 @@ class GuardAccount(Account):
             name, name, str(settings), lock, clock, limit=f"function {name}: its guard", fail_open=fail_open,
             opening="without-coordination = 'fail-open' of the guard",
         )  # fmt: skip
-        self._demand, self._on_change, self._shared = demand, changed, shared
+        self._demand, self._on_change = demand, changed
         self._rates: Sequence[Lease | Window] = [
             Lease(rate) if shared else Window(rate.amount, rate.seconds, rate.burst, LOCAL_SLOTS)
             for rate in settings.rate
