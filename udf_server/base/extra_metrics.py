@@ -51,8 +51,8 @@ class ProcessMetrics:
 class GuardMetrics:
     """The metrics that the guard of one function reports. Those of events appear with the first one."""
 
-    _refusals = Series("circuit_refusals")
-    _rate_waits = Series("rate_waits")
+    refusals = Series("circuit_refusals")
+    rate_waits = Series("rate_waits")
 
     def __init__(self, server: ServerMetrics, name: str, version: str) -> None:
         self.server, self.labels = server, (name, version)
@@ -66,9 +66,3 @@ class GuardMetrics:
             self._shown = limit, closed
             self._limit.set(limit)
             self._open.set(0.0 if closed else 1.0)
-
-    def circuit_refused(self) -> None:
-        self._refusals.inc()
-
-    def rate_waited(self) -> None:
-        self._rate_waits.inc()

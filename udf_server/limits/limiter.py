@@ -255,7 +255,7 @@ class Limiter:
                 bill.end(good=False)
             self._do_later()
             if self._metrics is not None:
-                self._metrics.circuit_refused()
+                self._metrics.refusals.inc()
             raise CircuitOpen(f"function {self.key}: too many calls in a row failed", retry_after=wait)
 
     def _admit(self) -> None:
@@ -273,7 +273,7 @@ class Limiter:
             if wait := source.wait(waiter.costs, now):
                 if not waiter.delayed and self._metrics is not None:
                     waiter.delayed = True
-                    self._metrics.rate_waited()
+                    self._metrics.rate_waits.inc()
                 if wait < math.inf:
                     waiter.try_after(wait, self.try_again)
                 return

@@ -145,22 +145,17 @@ async def test_no_more_calls_run_at_once_than_instances():
 
 async def test_a_guard_counts_a_merged_call_once():
     calls: list[list[int]] = []
-    waits = 0
-
-    def waited() -> None:
-        nonlocal waits
-        waits += 1
-
-    metrics = GuardMetrics(ServerMetrics(), "f", "1")
-    metrics.rate_waited = waited  # type: ignore[method-assign]
-    guard = Limiter("f@1", GuardSettings.parse("f", {"rate": "2/hour", "max-concurrency": 1}), metrics)
+    server = ServerMetrics()
+    settings = GuardSettings.parse("f", {"rate": "2/hour", "max-concurrency": 1})
+    guard = Limiter("f@1", settings, GuardMetrics(server, "f", "1"))
     f = recorded(calls, max_queue_delay="0 s")
     async with Talk(f, guard=guard) as talk:
         await talk.open()
         for number in range(2):
             talk.send(batch(number, 50 * number, range(50)))
             assert (await talk.receive()).result.rows == 50
-    assert (len(calls), waits) == (2, 0)
+    waits = server.registry.get_sample_value("udf_rate_waits_total", {"function": "f", "version": "1"})
+    assert (len(calls), waits) == (2, None)
 
 
 async def test_a_common_call_that_its_guard_did_not_let_begin_is_no_call():
