@@ -19,11 +19,6 @@ class StreamBudget:
         self._current, self.function = current, function
         self._last = current(), current().spender(function)
 
-    @property
-    def current(self) -> Budget:
-        """The budget from which a call takes that begins now."""
-        return self._current()
-
     def spent(self, amounts: Mapping[str, float]) -> None:
         """Count what a call has reported, in the budget that holds it: at midnight that is no longer the current one.
 

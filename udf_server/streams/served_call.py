@@ -131,7 +131,7 @@ class ServedCall:
         cache = self._services.cache
         if cache is None or not setup.options.cache_ttl:
             return make(setup)
-        budgets = [budget.current for budget in self._opening.budgets]
+        budgets = [budget.now()[0] for budget in self._opening.budgets]
         return CachedRunner(setup, make, cache, self._caller.identity, budgets)
 
     def _attached(self) -> SharedMemory | None:
