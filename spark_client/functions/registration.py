@@ -22,7 +22,7 @@ from spark_client.base.identifiers import hidden, identifiers_of, quoted
 from spark_client.base.options import call_options
 from spark_client.base.types import spark_type
 from spark_client.executor.engine.planned_calls import PlannedCall
-from spark_client.executor.process.table_function import ArrowTableFunction, handler_of
+from spark_client.executor.process.processing import ArrowTableFunction, handler_of
 from spark_client.executor.scalar.column import FusedPlan, evaluate_fused
 from spark_client.functions.aggregate import RemoteAggregate
 from spark_client.functions.registered_names import Form, carrier_of, registered_name
