@@ -11,7 +11,7 @@ from remote_udf.messages import encode, read_error, read_response
 from remote_udf.v1 import message_pb2 as pb
 from remote_udf.v1 import service_pb2
 from remote_udf.version import PROTOCOL_VERSION
-from spark_client.executor.stream.message_sizing import MESSAGES_IN_FLIGHT
+from spark_client.executor.stream.in_flight import MESSAGES_IN_FLIGHT
 
 __all__ = ["rows_per_second"]
 

@@ -23,7 +23,7 @@ from remote_udf.outcomes import MESSAGE_LIMIT
 from remote_udf.process_planning import MAX_TABLES
 from spark_client.executor.engine.row_engine import HELD_BYTES
 from spark_client.executor.segments.cutting import BUNDLE_BYTES
-from spark_client.executor.stream.message_sizing import MESSAGE_BYTES
+from spark_client.executor.stream.in_flight import MESSAGE_BYTES
 from spark_client.models.vector_search import MOST_BYTES as SEARCHED_BYTES
 from spark_client.windows.emitting import EMIT_OPTIONS
 from spark_client.windows.pane_windows import MOST_WINDOWS

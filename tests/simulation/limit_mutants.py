@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 from spark_client.executor.engine.groups import Group
-from spark_client.executor.stream.message_sizing import MessageSizing
+from spark_client.executor.stream.in_flight import MessageSizing
 from tests.simulation.mutant import Mutant, nothing, returns, zero
 from udf_server.base.fairness import FairQueue, Party
 from udf_server.hosting.turns import Turns

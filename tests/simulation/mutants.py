@@ -14,7 +14,7 @@ from spark_client.executor.stream.call_stream import CallStream
 from spark_client.executor.stream.chunks import Chunk
 from spark_client.executor.stream.connecting import Connector
 from spark_client.executor.stream.connection import Connection
-from spark_client.executor.stream.pending import ChunksInFlight
+from spark_client.executor.stream.in_flight import ChunksInFlight
 from spark_client.executor.stream.silence import SilenceWatch
 from tests.simulation.drawing import drawn
 from tests.simulation.job_mutants import JOB_MUTANTS

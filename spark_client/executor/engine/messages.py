@@ -10,7 +10,7 @@ from remote_udf.threads import Threads
 from spark_client.executor.engine.groups import Group
 from spark_client.executor.stream.call_stream import CallStream
 from spark_client.executor.stream.chunks import Answer, Chunk, Rows
-from spark_client.executor.stream.message_sizing import MESSAGE_BYTES
+from spark_client.executor.stream.in_flight import MESSAGE_BYTES
 
 __all__ = ["Readers", "Unsent", "merged"]
 

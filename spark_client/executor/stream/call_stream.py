@@ -22,8 +22,7 @@ from spark_client.executor.stream.balancing import Reconnecting
 from spark_client.executor.stream.chunks import Answer, Chunk
 from spark_client.executor.stream.connecting import Connector, backoff
 from spark_client.executor.stream.connection import Connection
-from spark_client.executor.stream.message_sizing import MessageSizing
-from spark_client.executor.stream.pending import ChunksInFlight
+from spark_client.executor.stream.in_flight import ChunksInFlight, MessageSizing
 from spark_client.executor.stream.silence import SilenceWatch
 from spark_client.executor.stream.task import TaskInfo
 

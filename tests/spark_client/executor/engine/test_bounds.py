@@ -8,7 +8,7 @@ import pytest
 import udf_server as udf
 from remote_udf.errors import StreamError
 from spark_client.executor.engine.row_engine import PlannedCall, RowEngine
-from spark_client.executor.stream.message_sizing import MESSAGES_IN_FLIGHT
+from spark_client.executor.stream.in_flight import MESSAGES_IN_FLIGHT
 from spark_client.executor.stream.runtime import Runtime
 from spark_client.testing import LocalTransport
 from tests.spark_client.engines import all_outcomes, numbered, outcomes, plus_one, through

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from spark_client.executor.engine.messages import PATIENCE_SECONDS, merged
 from spark_client.executor.scalar.column import Boundaries
-from spark_client.executor.stream.message_sizing import MESSAGE_BYTES
+from spark_client.executor.stream.in_flight import MESSAGE_BYTES
 from tests.spark_client.scripted import Clock
 
 

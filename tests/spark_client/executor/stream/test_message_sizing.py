@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from remote_udf.functions import Execution
 from remote_udf.options import DEFAULT_CAPACITY
-from spark_client.executor.stream.message_sizing import (
+from spark_client.executor.stream.in_flight import (
     GROWTH,
     MESSAGE_BYTES,
     MESSAGES_IN_FLIGHT,

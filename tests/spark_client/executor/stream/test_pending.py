@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from remote_udf.errors import ProtocolViolation
 from spark_client.executor.stream.chunks import COMPACT_BELOW, Chunk, as_array
-from spark_client.executor.stream.pending import ChunksInFlight
+from spark_client.executor.stream.in_flight import ChunksInFlight
 from tests.spark_client.scripted import row_error
 
 sizes = st.lists(st.integers(1, 12), min_size=1, max_size=6)
