@@ -5,12 +5,12 @@ from collections.abc import Sequence
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F
-from pyspark.sql.types import DataType, LongType, TimestampNTZType
+from pyspark.sql.types import LongType, StructField, TimestampNTZType
 
 from remote_udf.functions import FunctionSpec
 from remote_udf.process_calls import OrderColumn, ProcessCall
 from remote_udf.table_arguments import ArgumentTrait
-from spark_client.base.identifiers import hidden
+from spark_client.base.identifiers import column_named, hidden
 from spark_client.planning.key_columns import micros_without_zone
 from spark_client.planning.process.inputs import ProcessInput
 
@@ -53,7 +53,7 @@ class RowOrder:
 
     def columns(self, index: int, names: Sequence[str]) -> list[Column]:
         """The sort columns of one table; those of other tables are null. `names` has its columns, quoted."""
-        first = self._first(index, names)
+        first = self._first(index)
         if any(each.order_by and each.order_by[0].nulls_last for each in self._process.tables):
             # All tables need the same type to be merged by time, even if only one of them has NULLS LAST.
             order = self._process.tables[index].order_by
@@ -64,42 +64,35 @@ class RowOrder:
             order = self._process.tables[other].order_by[1:]
             for place, each in enumerate(order):
                 name = hidden(f"order_{other}_{place}")
-                if other == index:
-                    # A flag in front of the value places nulls where Spark's default order would not.
-                    columns.append(
-                        self._ranked(F.col(names[each.column]), each.descending, each.nulls_last).alias(name)
-                    )
-                else:
+                if other != index:
                     type_ = self._inputs[other].fields[each.column].dataType.simpleString()
                     columns.append(F.lit(None).cast(f"struct<missing:boolean,value:{type_}>").alias(name))
+                    continue
+                # A flag in front of the value places nulls where Spark's default order would not: in ascending order
+                # false is first, in descending order true is first.
+                column = F.col(names[each.column])
+                flag = column.isNull() if each.nulls_last != each.descending else column.isNotNull()
+                columns.append(F.struct(flag.alias("missing"), column.alias("value")).alias(name))
         return [*columns, F.monotonically_increasing_id().alias(hidden("position"))]
 
-    def _ranked(self, column: Column, descending: bool, nulls_last: bool) -> Column:
-        missing = column.isNull()
-        # In ascending order false is first, in descending order true is first.
-        flag = missing if nulls_last != descending else ~missing
-        return F.struct(flag.alias("missing"), column.alias("value"))
-
-    def _first(self, index: int, names: Sequence[str]) -> Column:
+    def _first(self, index: int) -> Column:
         """The time by which rows of several tables are merged, in the type that all tables share.
 
         A cast between TIMESTAMP and TIMESTAMP_NTZ uses the time zone of the session, and changes the order of rows
         where clocks change. So tables that differ in type are merged by microseconds, as on streams.
         """
-        types = [each for each in map(self._first_type, self._main) if each is not None]
-        own = self._first_type(index)
+        fields = [each for each in map(self._first_field, self._main) if each is not None]
+        types, own = {each.dataType for each in fields}, self._first_field(index)
         if own is None:
-            return F.lit(None).cast(types[0] if len(set(types)) == 1 else LongType())
-        table = self._process.tables[index]
-        column = F.col(names[table.order_by[0].column if table.order_by else table.time_column])
-        if len(set(types)) == 1:
+            return F.lit(None).cast(fields[0].dataType if len(types) == 1 else LongType())
+        column = column_named(own.name)
+        if len(types) == 1:
             return column
-        return micros_without_zone(column) if isinstance(own, TimestampNTZType) else F.unix_micros(column)
+        return micros_without_zone(column) if isinstance(own.dataType, TimestampNTZType) else F.unix_micros(column)
 
-    def _first_type(self, index: int) -> DataType | None:
-        """The type of the time by which a table is ordered; None if it has none."""
+    def _first_field(self, index: int) -> StructField | None:
+        """The column by whose time a table is ordered; None if it has none."""
         table = self._process.tables[index]
         if not table.order_by and not self._process.on_time:
             return None
-        column = table.order_by[0].column if table.order_by else table.time_column
-        return self._inputs[index].fields[column].dataType
+        return self._inputs[index].fields[table.order_by[0].column if table.order_by else table.time_column]
