@@ -1,5 +1,6 @@
 """Processes broadcast tables: the function receives their rows first, and all keys read the resulting state."""
 
+import contextlib
 import dataclasses
 from collections.abc import Mapping
 
@@ -25,7 +26,7 @@ def broadcast_state(call: ProcessTableCall, inputs: Mapping[int, ProcessInput]) 
     `inputs` are the broadcast tables by their number. Raises FunctionFailed.
     """
     process = call.process
-    assert process is not None and call.spec.process is not None
+    assert process is not None
     broadcasting = dataclasses.replace(call, process=dataclasses.replace(process, broadcast=True))
     before: Before | None = None
     for number, given in inputs.items():
@@ -38,11 +39,11 @@ def broadcast_state(call: ProcessTableCall, inputs: Mapping[int, ProcessInput]) 
 
 
 def _processed(call: ProcessTableCall, number: int, rows: pa.Table, before: Before | None) -> Before:
-    """The state after these rows of a table."""
+    """The state after these rows of a table, of which there is at least one."""
     process = call.process
     assert process is not None
     # The columns that an executor would receive: the table, the time, and a struct per table.
-    struct = rows.to_struct_array().combine_chunks() if rows.num_rows else pa.array([], pa.struct([]))
+    struct = rows.to_struct_array().combine_chunks()
     names, columns = ["table"], [pa.array(np.full(rows.num_rows, number, np.int8))]
     if process.on_time:
         names.append("time")
@@ -58,11 +59,8 @@ def _processed(call: ProcessTableCall, number: int, rows: pa.Table, before: Befo
     now = int(RUNTIME.now() * 1000)
     table = pa.Table.from_arrays(columns, names=names)
     segments = Segments(plan, table, np.zeros(1, np.int64), now, before)
-    engine = segment_engine(plan, RUNTIME)
-    try:
+    with contextlib.closing(segment_engine(plan, RUNTIME)) as engine:
         completed = engine.exchange(segments.batch())
         segments.require_success(completed)
         engine.finish()
-    finally:
-        engine.close()
     return after(completed.values[0])
