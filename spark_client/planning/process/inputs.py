@@ -98,8 +98,10 @@ def inputs_of(
     for name in given:
         if name not in arguments:
             raise PlanError(f"function {spec.key} has no table argument {name!r}: {spec.signature}")
-    for option, given_for_tables in vars(options).items():
-        _require_tables(spec, option, given_for_tables)
+    for option, by_table in vars(options).items():
+        for name in by_table if isinstance(by_table, Mapping) else ():
+            if name not in arguments:
+                raise PlanError(f"function {spec.key}, {option}: no table argument {name!r}: {spec.signature}")
     changelog_mode, inputs = options.changelog_mode, {}
     for name, frame in given.items():
         argument = arguments[name]
@@ -152,14 +154,6 @@ def _changes_of(
     if column is None:
         raise PlanError(f"function {spec.key}, table {table!r}: no column 'row_kind' says the kind of change")
     return column, mode, key
-
-
-def _require_tables(spec: FunctionSpec, what: str, given: object) -> None:
-    """Raises PlanError if a mapping by table has a name that is not a table argument."""
-    assert spec.process is not None
-    for name in given if isinstance(given, Mapping) else ():
-        if spec.process.table(name) is None:
-            raise PlanError(f"function {spec.key}, {what}: no table argument {name!r}: {spec.signature}")
 
 
 def _parsed(spec: FunctionSpec, table: str, text: object) -> ChangelogMode:
