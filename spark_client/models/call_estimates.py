@@ -21,7 +21,7 @@ from spark_client.functions.registered_names import shown
 from spark_client.models.estimate import NO_COSTS, Estimate, counted, estimated
 from spark_client.models.model_calls import predictions_in
 from spark_client.sql.fewer_calls.explaining import calls_in
-from spark_client.sql.rows.calls import walk_query
+from spark_client.sql.rows.calls import is_scalar, walk_query
 from spark_client.sql.rows.functions import SqlFunctions, SqlSession
 from spark_client.sql.rows.scope import Scope
 from spark_client.sql.text.nodes import Node, conditions_of, set_conditions
@@ -123,8 +123,7 @@ def _with_own_name(node: Node) -> Node:
 
 def _calls(functions: SqlFunctions, tree: Node) -> Iterator[Node]:
     """The calls of scalar functions in a tree, without queries inside it."""
-    nodes = (node for node in walk_query(tree) if isinstance(node, exp.Anonymous))
-    return (node for node in nodes if functions.is_remote_scalar(node.name))
+    return (node for node in walk_query(tree) if is_scalar(node, functions))
 
 
 def _arguments(scope: Scope, select: Node, call: Node) -> tuple[DataFrame, Sequence[str]]:

@@ -15,6 +15,7 @@ from sqlglot import exp
 
 from spark_client.base.errors import PlanError
 from spark_client.base.root_cause import root_cause
+from spark_client.sql.rows.calls import is_scalar
 from spark_client.sql.rows.functions import SqlFunctions
 from spark_client.sql.rows.scope import Scope, each_select
 from spark_client.sql.rows.sources import SelectSource
@@ -100,7 +101,7 @@ def _measure(functions: SqlFunctions, source: SelectSource, remote: Sequence[Nod
 
 
 def _cost(functions: SqlFunctions, condition: Node) -> Cost:
-    keys = [functions.spec(node.name).key for node in condition.walk() if _is_call(node, functions)]
+    keys = [functions.spec(node.name).key for node in condition.walk() if is_scalar(node, functions)]
     # If tasks cannot report, conditions are compared by their number of calls.
     known = [functions.session.cost_of(key).of_a_row() for key in keys]
     return sum(each.spent.get("usd", 0.0) for each in known), sum(each.seconds for each in known), float(len(keys))
@@ -160,18 +161,14 @@ def _passing(rows: Sequence[Row], place: int) -> list[Row]:
     return [row for row in rows if row[place]]
 
 
-def _is_call(node: Node, functions: SqlFunctions) -> bool:
-    return isinstance(node, exp.Anonymous) and functions.is_remote_scalar(node.name)
-
-
 def _is_remote(tree: Node, functions: SqlFunctions) -> bool:
-    return any(_is_call(node, functions) for node in tree.walk())
+    return any(is_scalar(node, functions) for node in tree.walk())
 
 
 def _can_move(condition: Node, functions: SqlFunctions) -> bool:
     """Whether a condition has the same value in another place. Spark itself moves only deterministic ones."""
     return not any(
         isinstance(node, (exp.Query, exp.Rand, exp.Placeholder, exp.Parameter))
-        or (_is_call(node, functions) and not functions.is_deterministic(node.name))
+        or (is_scalar(node, functions) and not functions.is_deterministic(node.name))
         for node in condition.walk()
     )

@@ -148,8 +148,7 @@ def _conditions(scope: Scope, select: Node, outer: Node) -> tuple[list[Node], li
     below: list[Node] = []
     above: list[Node] = []
     for written, replaced in zip(conditions_of(select), conditions_of(outer), strict=True):
-        called = (node.name for node in written.walk() if isinstance(node, exp.Anonymous))
-        if any(scope.functions.is_remote_scalar(name) for name in called):
+        if any(is_scalar(node, scope.functions) for node in written.walk()):
             above.append(replaced)
         else:
             below.append(written)

@@ -59,9 +59,9 @@ def aggregate_of(tree: Node) -> Node:
 
 
 def is_aggregate(tree: Node, names: SqlFunctions) -> bool:
-    """Whether the tree itself is a call of an aggregate, remote or Spark's."""
-    return isinstance(tree, exp.Anonymous) and (
-        names.is_remote_aggregate(tree.name) or names.is_built_in_aggregate(tree.name)
+    """Whether the tree itself is a call of an aggregate, remote or Spark's; `db.f(x)` is none."""
+    return is_remote(tree, names) or (
+        isinstance(tree, exp.Anonymous) and not is_qualified(tree) and names.is_built_in_aggregate(tree.name)
     )
 
 
@@ -90,8 +90,8 @@ def is_qualified(call: Node) -> bool:
 
 
 def is_remote(tree: Node, names: SqlFunctions) -> bool:
-    """Whether the tree itself is a call of a remote aggregate."""
-    return isinstance(tree, exp.Anonymous) and names.is_remote_aggregate(tree.name)
+    """Whether the tree itself is a call of a remote aggregate; `db.f(x)` is none."""
+    return isinstance(tree, exp.Anonymous) and not is_qualified(tree) and names.is_remote_aggregate(tree.name)
 
 
 def remote_in(tree: Node, names: SqlFunctions) -> Iterator[Node]:

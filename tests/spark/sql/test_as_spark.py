@@ -66,7 +66,12 @@ def remote(spark):
         spark.createDataFrame(rows, "k bigint, v bigint").selectExpr(
             "k", "v", "named_struct('k', -k, 'v', v) AS s"
         ).createOrReplaceTempView("pairs")
+        # Functions of Spark's have the same names in a schema.
+        for name in ("my_sum", "same"):
+            spark.sql(f"CREATE OR REPLACE FUNCTION default.{name}(x BIGINT) RETURNS BIGINT RETURN x + 100")
         yield connect(spark, server.target)
+        for name in ("my_sum", "same"):
+            spark.sql(f"DROP FUNCTION default.{name}")
         spark.catalog.dropTempView("pairs")
 
 
@@ -158,11 +163,18 @@ KEPT = [
 """Queries that fail in Spark, because it evaluates the condition on groups only."""
 
 
+QUALIFIED = [
+    "SELECT default.same(k) AS a, SAME(k) AS b, default.my_sum(v) AS c FROM pairs WHERE default.my_sum(v) > 104",
+    "SELECT k FROM pairs WHERE SAME(v) > 4 AND default.same(v) < 125 AND SAME(k) < 4",
+    "SELECT k, SUM(default.my_sum(v)) AS a, sum(default.same(v)) AS b, default.my_sum(k) AS c FROM pairs GROUP BY k",
+    "SELECT k, SUM(v) OVER (PARTITION BY default.my_sum(k)) AS a, default.my_sum(v) AS b FROM pairs",
+    "SELECT SUM(v) AS a FROM pairs GROUP BY default.my_sum(k) HAVING default.my_sum(SUM(v)) > 120",
+]
 NESTED = "SELECT {0}k{1} AS a, SUM({0}v{1}) AS n FROM pairs GROUP BY k".format("abs(" * 60, ")" * 60)
 """As many calls in each other as Spark runs."""
 
 
-@pytest.mark.parametrize("query", [*NAMES, *SCOPES, NESTED])
+@pytest.mark.parametrize("query", [*NAMES, *SCOPES, *QUALIFIED, NESTED])
 def test_a_name_means_what_it_means_to_spark(remote, query):
     as_spark(remote, query)
 
@@ -292,7 +304,16 @@ def test_a_refusal_says_what_to_write(remote, query, message):
 
 ITEMS = {
     "k": ["k", "-k", "k + 1", "v % 2", "s.k", "10 - k"],
-    "v": ["SUM(v)", "-SUM(v)", "max(10 div v) FILTER (WHERE v <> 0)", "SUM(10 div v) FILTER (WHERE v > 0)", "k", "-k"],
+    "v": [
+        "SUM(v)",
+        "-SUM(v)",
+        "max(10 div v) FILTER (WHERE v <> 0)",
+        "SUM(10 div v) FILTER (WHERE v > 0)",
+        "k",
+        "-k",
+        "SUM(default.my_sum(v))",
+        "default.my_sum(k)",
+    ],
     "s": ["count(*)", "SUM(CASE WHEN v <> 0 THEN 10 div v END)", "CASE WHEN k > 0 THEN 10 div k END", "-k"],
     "r": ["SUM(10 div (k - 1))", "k"],
 }
@@ -324,7 +345,17 @@ def groupings(draw):
 
 
 OVER = "SUM(v) OVER (PARTITION BY k)"
-VALUES = ["v", "k", "10 div v", "sum(v) OVER w", "SUM(k) OVER w", OVER, "0L", "(SELECT max(k) FROM pairs)"]
+VALUES = [
+    "v",
+    "k",
+    "default.my_sum(v)",
+    "10 div v",
+    "sum(v) OVER w",
+    "SUM(k) OVER w",
+    OVER,
+    "0L",
+    "(SELECT max(k) FROM pairs)",
+]
 
 
 def combined(inner):
