@@ -5,7 +5,10 @@ import contextlib
 from collections.abc import Callable
 from typing import TypeVar, TypeVarTuple
 
-__all__ = ["Token", "done_aside", "poster"]
+__all__ = ["SMALL_BYTES", "Token", "done_aside", "poster"]
+
+SMALL_BYTES = 32 << 10
+"""Arguments and entries of at most this size are read on the event loop: passing them to a thread would take longer."""
 
 Result = TypeVar("Result")
 Ts = TypeVarTuple("Ts")

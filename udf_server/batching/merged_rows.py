@@ -13,6 +13,7 @@ import pyarrow as pa
 from remote_udf.options import OutputMode
 from remote_udf.outcomes import RowError
 from udf_server.base.context import CallContext
+from udf_server.base.threads import SMALL_BYTES
 from udf_server.batching.dynamic_batcher import DynamicBatcher, batcher_of
 from udf_server.batching.row_queue import Part, Slice
 from udf_server.runners.outputs import Taken
@@ -20,9 +21,6 @@ from udf_server.runners.runner import InputBatch, Runner, RunnerSetup
 from udf_server.runners.selection import Indexes, rows_without_null
 
 __all__ = ["MergedRows"]
-
-SMALL_BYTES = 32 << 10
-"""A message of at most this size is read on the event loop: passing it to a thread would take longer."""
 
 
 class MergedRows(Runner):

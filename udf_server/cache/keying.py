@@ -8,7 +8,7 @@ from typing import TypeVar
 import pyarrow as pa
 
 from udf_server.base.errors import FunctionBlocked
-from udf_server.base.threads import Token, done_aside
+from udf_server.base.threads import SMALL_BYTES, Token, done_aside
 from udf_server.cache.keys import RowKeys
 from udf_server.hosting.thread_executor import ThreadExecutor
 from udf_server.runners.outputs import Mask
@@ -16,8 +16,8 @@ from udf_server.runners.runner import InputBatch, RunnerSetup
 
 __all__ = ["Keying"]
 
-SMALL_ROWS, SMALL_BYTES = 128, 32 << 10
-"""A batch of at most this size is read on the event loop: passing it to a thread would take longer."""
+SMALL_ROWS = 128
+"""A small batch has at most this number of rows."""
 HASHED_ROWS = 2_048
 """At most this number of rows are hashed at once, because no call of a function ends meanwhile."""
 

@@ -12,7 +12,7 @@ from remote_udf.errors import ErrorCode
 from remote_udf.options import CacheMode
 from remote_udf.outcomes import RowError
 from udf_server.base.key_value_store import BEGINNING_BYTES
-from udf_server.base.threads import done_aside
+from udf_server.base.threads import SMALL_BYTES, done_aside
 from udf_server.cache.cached_batch import BatchAnswers, CachedBatch
 from udf_server.cache.keying import Keying
 from udf_server.cache.outcome_cache import CacheUnavailable, OutcomeCache
@@ -27,8 +27,6 @@ LOOKED_UP_ROWS = 2_048
 """Maximum number of rows of one look-up, so that the event loop does other work in between."""
 PAUSE_SECONDS = 0.001
 """The time between look-ups of rows that miss. Meanwhile calls end, which need the interpreter's lock too."""
-SMALL_BYTES = 32 << 10
-"""Entries of at most this size together are read on the event loop: passing them to a thread would take longer."""
 COPIED_BYTES = 256 << 10
 """Values of at most this size together are copied from memory on the event loop."""
 POLL_SECONDS = (0.02, 0.5)
