@@ -116,4 +116,4 @@ class _FaultyResponses:
         self._inner.cancel()
 
     def distrust(self, seconds: float = 0.0, *, leave: bool = False) -> None:
-        self._inner.distrust(seconds)
+        self._inner.distrust(seconds, leave=leave)

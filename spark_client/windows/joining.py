@@ -19,7 +19,7 @@ from spark_client.windows.columns import (
     in_zone,
     watermark_of,
 )
-from spark_client.windows.netting import ARRIVAL, settled
+from spark_client.windows.netting import ARRIVAL, changes_of, settled
 
 __all__ = ["each_once", "window_join", "with_row_ids", "without_repeats"]
 
@@ -63,7 +63,7 @@ def window_join(
         raise PlanError("window_join: no column 'row_kind' or '_change_type' makes one of the frames a changelog")
     for side, frame in (("left", left), ("right", right)):
         require_no_fires(frame, f"window_join: {side} frame")
-    left, right = (_settled(frame, changelog) for frame in (left, right))
+    left, right = _settled(left, changelog, "left"), _settled(right, changelog, "right")
     names = [on] if isinstance(on, str) else list(on)
     identifiers = identifiers_of(left)
     both = [left, right]
@@ -113,9 +113,9 @@ def _with_description(frame: DataFrame, side: str) -> DataFrame:
     return frame.select("*", described_rows(description).alias(_STATE[side]))
 
 
-def _settled(frame: DataFrame, changelog: bool | None) -> DataFrame:
+def _settled(frame: DataFrame, changelog: bool | None, side: str) -> DataFrame:
     """The net rows of a changelog; any other frame unchanged."""
-    kind = None if changelog is False else kind_column(frame)
+    kind = changes_of(frame, False if changelog is False else None, f"window_join: {side} frame")
     return frame if kind is None else settled(frame, kind).drop(ARRIVAL)
 
 

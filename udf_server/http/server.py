@@ -39,7 +39,10 @@ def listening_socket(host: str, port: int) -> socket.socket:
 
 
 class _Kind:
-    """Requests of one kind. `most` of them are answered at a time, on separate threads; further ones get 503."""
+    """Requests of one kind. `most` of them are answered at a time, on separate threads.
+
+    Further ones get 503, but probes wait.
+    """
 
     def __init__(self, name: str, most: int) -> None:
         self.most = most
@@ -179,7 +182,7 @@ class HttpServer:
         else:
             known = "/metrics, /livez and /readyz" if self._site is None else "/, /metrics, /livez and /readyz"
             return _text(HTTPStatus.NOT_FOUND, f"there are {known}\n")
-        if kind.in_flight >= kind.most and answer is not self._probe:
+        if kind.in_flight >= kind.most and kind is not self._kinds["probe"]:
             return _text(HTTPStatus.SERVICE_UNAVAILABLE, "too many requests of this kind at a time\n")
         kind.in_flight += 1
         try:

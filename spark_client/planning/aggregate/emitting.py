@@ -62,12 +62,10 @@ def plan_emitting(
     time = names.index(WINDOW_TIME)
     if group_by.sets is not None and any(time not in each for each in group_by.sets):
         raise PlanError("early and late fire: every grouping set must have the columns of the window")
-    known = {
-        id(each): known_builtin(group_by.frame, each, "early and late fire:")
-        for each in expressions
-        if not isinstance(each, AggregateExpression)
-    }
-    for builtin in known.values():
+    own = [each for each in expressions if not isinstance(each, AggregateExpression)]
+    builtins = [known_builtin(group_by.frame, each, "early and late fire:") for each in own]
+    known = dict(zip(map(id, own), builtins, strict=True))
+    for builtin in builtins:
         _require_comparable(builtin)
     query = AggregateQuery(group_by, expressions, known=known)
     for remote in query.remotes:
@@ -77,7 +75,7 @@ def plan_emitting(
             raise PlanError(f"call of {remote.call.spec.key}: DISTINCT with early or late fire is not supported")
     if group_by.order_by:
         raise PlanError("early and late fire: order_by is not supported; rows come in the order of the stream")
-    return _planned(query, list(known.values()), options, time)
+    return _planned(query, builtins, options, time)
 
 
 def _require_comparable(builtin: Builtin) -> None:

@@ -12,6 +12,7 @@ from pyspark.sql import functions as F
 import udf_server as udf
 from spark_client import PlanError
 from spark_client.base.changelogs import require_retract
+from spark_client.windows import tumble, window_join
 from tests.conftest import SESSION_ZONE
 from udf_process import FraudRules, OneMatchJoin, SessionAlerts, ToChangelog
 from udf_server import ArgumentTrait, StateHint
@@ -431,6 +432,9 @@ def test_a_changelog_says_what_kinds_of_change_it_has_wherever_it_goes(functions
         functions.process("kinds", latest, partition_by="k", changelog_mode="+I,-U,+U,-D")
     with pytest.raises(PlanError, match="without the rows that its updates and deletes replace"):
         require_retract(latest, "aggregates")
+    timed, updated = (tumble(frame.withColumn("at", F.current_timestamp()), "at", "1 day") for frame in (given, latest))
+    with pytest.raises(PlanError, match="window_join: right frame: the changelog has changes"):
+        window_join(timed, updated, on="k")
 
 
 def test_deletes_by_key_are_not_taken_for_whole_rows(remote, spark):

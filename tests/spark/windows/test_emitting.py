@@ -54,16 +54,17 @@ def test_early_and_late_fires_are_a_changelog_which_a_restart_does_not_disturb(r
         grouping = functions.group_by(tumble(files.read(), "at", "10 seconds"), *WINDOW, "k").emit(
             early_fire_delay="0 s", late_fire_delay="0 s", allow_lateness="20 seconds"
         )
-        changes = grouping.agg(
-            functions.function("total")("v").alias("t"), F.max("v").alias("most"), F.expr("count(*)")
-        )
-        assert changes.columns == ["row_kind", *WINDOW, "k", "t", "most", "count(1)"]
+        total, count = functions.function("total")("v").alias("t"), F.expr("count(*)")
+        changes = grouping.agg(total, F.max("v").alias("most"), count, count)
+        assert changes.columns == ["row_kind", *WINDOW, "k", "t", "most", "count(1)", "count(1)"]
+        changes = changes.toDF(*changes.columns[:-1], "again")
         out = str(tmp_path / "out")
         query = changes.writeStream.option("checkpointLocation", str(tmp_path / "checkpoint")).outputMode("append")
         query = query.trigger(availableNow=True).start(path=out, format="parquet")
         assert query.awaitTermination(100)
         assert query.exception() is None
         seen = spark.read.parquet(out).collect()
+        assert all(row.again == row["count(1)"] for row in seen)
         return sorted((r.window_start.second, r.row_kind, r.k, r.t["sum"], r.most, r["count(1)"]) for r in seen)
 
     files.write(("+I", "a", 1, 1), ("+I", "b", 7, 3))

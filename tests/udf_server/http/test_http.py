@@ -69,6 +69,29 @@ def test_scrapes_that_were_given_up_take_no_place_of_others(caplog):
     assert caplog.records == []
 
 
+def test_health_checks_that_come_together_wait_for_each_other():
+    goes_on = threading.Event()
+
+    def unready():
+        goes_on.wait(20)
+        return ""
+
+    http = HttpServer("127.0.0.1", 0, lambda: "# TYPE a gauge\na 1\n", lambda: True, unready)
+    host, port = http.url.removeprefix("http://").split(":")
+    checks = [socket.create_connection((host, int(port)), timeout=20) for _ in range(8)]
+    try:
+        for check in checks:
+            check.sendall(b"GET /readyz HTTP/1.0\r\nHost: localhost\r\n\r\n")
+        assert get(f"{http.url}/metrics")[0] == 200  # requests are read in their order
+        goes_on.set()
+        assert {check.makefile("rb").readline() for check in checks} == {b"HTTP/1.1 200 OK\r\n"}
+    finally:
+        goes_on.set()
+        http.close()
+        for check in checks:
+            check.close()
+
+
 def test_a_scrape_may_be_compressed(serve):
     request = urllib.request.Request(f"{serve(same).server.metrics_url}/metrics", headers={"Accept-Encoding": "gzip"})
     with urllib.request.urlopen(request, timeout=20) as answer:
