@@ -181,9 +181,9 @@ class HostedFunction:
         if self._loop_executor is stuck:
             self.write_off_call()
             stuck.stop()
-            self._loop_executor = self.executors.loop_executor(self.spec.key, self._limits.calls)
-            # Resources that the hooks opened belong to the old loop.
-            self._opened, self._store = False, None
+            # Resources that the hooks opened belong to the old loop. Without descriptors for a new one, the next stream
+            # asks again.
+            self._loop_executor, self._opened, self._store = None, False, None
         return self.loop_executor
 
     async def open(self) -> None:

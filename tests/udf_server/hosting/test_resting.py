@@ -1,6 +1,7 @@
 """Functions that are not used hold neither threads nor descriptors, and running out of these is an answer."""
 
 import asyncio
+import errno
 import json
 import os
 import subprocess
@@ -20,6 +21,7 @@ from udf_server.base.open_files import open_files
 from udf_server.cache.outcome_cache import OutcomeCache
 from udf_server.hosting.executors import Executors
 from udf_server.hosting.hosted_function import IDLE_SECONDS
+from udf_server.hosting.loop_executor import FunctionLoop
 from udf_server.hosting.registry import FunctionHost, Registry
 from udf_server.stores.memory import MemoryStore
 
@@ -149,6 +151,26 @@ async def f{number}(x: int) -> int:
 def first_answer(channel, function):
     stream = channel.stream_stream("/remote_udf.v1.UdfService/Execute")(iter([opening(function)]))
     return read_response(next(stream)).envelope
+
+
+async def test_a_blocked_loop_for_which_there_was_no_other_is_replaced_when_there_is_one():
+    made = []
+
+    def new_loop():
+        made.append(1)
+        if len(made) == 2:
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+        return FunctionLoop()
+
+    registry = Registry([("test", udf.scalar(name="f")(on_loop))])
+    host = FunctionHost(registry, executors=Executors(new_loop=new_loop))
+    hosted = host.find("f")
+    blocked = hosted.loop_executor
+    with pytest.raises(OSError, match=os.strerror(errno.EMFILE)):
+        hosted.replace_loop_executor(blocked)
+    assert hosted.loop_executor is not blocked
+    await hosted.open()
+    await host.close()
 
 
 @pytest.mark.slow
