@@ -126,9 +126,9 @@ class CachedBatch:
         self._skipped.update(rows.tolist())
         return self.settle(rows, pa.nulls(len(rows), result), {})
 
-    def count(self, **counts: int) -> None:
-        """Add to the counts that the next output reports: `calls`, `retries`, `hits`, `misses` and `shared`."""
-        self._counts.update(counts)
+    def count(self, *, calls: int = 0, retries: int = 0, hits: int = 0, misses: int = 0, shared: int = 0) -> None:
+        """Add to the counts that the next output reports."""
+        self._counts.update(calls=calls, retries=retries, hits=hits, misses=misses, shared=shared)
 
     def outputs(self, writer: OutputWriter, *, ordered: bool) -> Iterator[Output]:
         """The Results of the outcomes that were not sent. With ordered output, one for each run of consecutive rows."""
